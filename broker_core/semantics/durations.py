@@ -1,0 +1,115 @@
+"""Durations as people and the wire write them: ISO 8601 ("PT1M30S"), short words ("1 min 30 s"), and back."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from .errors import InvalidArgument
+
+# The largest .NET TimeSpan stands for "never" on the wire (SB 1.3); anything that long cannot be told from it.
+FOREVER = timedelta(days=365_000)
+
+_ISO = re.compile(
+    r"(?P<sign>-)?P(?:(?P<weeks>\d+(?:\.\d+)?)W)?(?:(?P<days>\d+(?:\.\d+)?)D)?"
+    r"(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?(?:(?P<minutes>\d+(?:\.\d+)?)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.IGNORECASE,
+)
+_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "week": 604800}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
+_NET = re.compile(r"(?P<sign>-)?(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{2}):(?P<seconds>\d{2}(?:\.\d+)?)")
+
+
+def parse_iso(text: str, name: str = "duration") -> timedelta | None:
+    """An ISO 8601 duration without years and months. None: so long that it means never (SB 1.3).
+
+    Raises InvalidArgument for anything else, naming `name`.
+    """
+    found = _ISO.fullmatch(text.strip())
+    if not found or not any(v for k, v in found.groupdict().items() if k != "sign"):
+        raise InvalidArgument(name, f"{text!r} is no ISO 8601 duration such as PT1M30S or P14D")
+    return _total(found, name, text)
+
+
+def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
+    """A .NET time span, `d.hh:mm:ss.fffffff` (SB 8.2). None: never."""
+    found = _NET.fullmatch(text.strip())
+    if not found:
+        raise InvalidArgument(name, f"{text!r} is no time span such as 0.00:01:30")
+    return _total(found, name, text)
+
+
+def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
+    """What a person types: "90 s", "1 min 30 s", "2 days", "PT90S", "1:30:00", or "never" (None)."""
+    text = text.strip()
+    if text.lower() in ("never", "none", "forever"):
+        return None
+    if text[:1].upper() == "P" or text[:2].upper() == "-P":
+        return parse_iso(text, name)
+    if ":" in text:
+        return parse_timespan(text, name)
+    position, seconds = 0, 0.0
+    while position < len(text):
+        part = _PART.match(text, position)
+        unit = _unit(part.group(2)) if part else None
+        if unit is None:
+            raise InvalidArgument(name, f"{text!r} is no duration; write for example 30 s, 5 min, 2 h, 14 days, PT5M or never")
+        seconds, position = seconds + float(part.group(1)) * unit, part.end()
+    if not text:
+        raise InvalidArgument(name, "is empty; write for example 30 s, 5 min, PT5M or never")
+    return _bounded(seconds, name, text)
+
+
+def format_iso(duration: timedelta | None) -> str:
+    """ISO 8601; None becomes the largest .NET TimeSpan, which means never."""
+    if duration is None:
+        return "P10675199DT2H48M5.4775807S"
+    sign, duration = ("-", -duration) if duration < timedelta(0) else ("", duration)
+    hours, rest = divmod(duration.seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    fraction = f".{duration.microseconds:06d}".rstrip("0") if duration.microseconds else ""
+    time = "".join(
+        [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", f"{seconds}{fraction}S" if seconds or fraction else ""]
+    )
+    days = f"{duration.days}D" if duration.days else ""
+    return sign + "P" + (days + ("T" + time if time else "") or "T0S")
+
+
+def human(duration: timedelta | None) -> str:
+    """At most two units, the larger first: "1 min 30 s", "14 days", "250 ms"; None is "never"."""
+    if duration is None:
+        return "never"
+    sign, milliseconds = ("-", -duration) if duration < timedelta(0) else ("", duration)
+    milliseconds = round(milliseconds / timedelta(milliseconds=1))
+    if milliseconds < 1000:
+        return f"{sign}{milliseconds} ms"
+    units = (("day", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+    parts = []
+    for word, size in units:
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count} {word}" + ("s" if word == "day" and count > 1 else ""))
+        elif parts:
+            break
+    return sign + " ".join(parts[:2])
+
+
+def _unit(word: str) -> float | None:
+    word = word.lower()
+    singular = word[:-1] if word.endswith("s") and len(word) > 1 and word != "ms" else word
+    return _UNITS.get(word) or _UNITS.get(singular) or {"minute": 60, "second": 1}.get(singular)
+
+
+def _total(found: re.Match, name: str, text: str) -> timedelta | None:
+    parts = {k: float(v) for k, v in found.groupdict().items() if v and k != "sign"}
+    size = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+    seconds = sum(count * size[unit] for unit, count in parts.items())
+    return _bounded(-seconds if found["sign"] else seconds, name, text)
+
+
+def _bounded(seconds: float, name: str, text: str) -> timedelta | None:
+    if seconds >= FOREVER.total_seconds():
+        return None
+    if seconds < -FOREVER.total_seconds():
+        raise InvalidArgument(name, f"{text!r} is out of range")
+    return timedelta(seconds=seconds)

@@ -1,0 +1,126 @@
+"""What the broker refuses, as one class for each thing a caller can act on.
+
+Each carries values rather than prose to parse; `str(exc)` says what was wrong and what to do. Every one has a tracking id
+(it is in the log, too) and says whether trying the same again can help (SB-001).
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+
+class BrokerError(Exception):
+    """Base of all refusals. retryable: whether the same call can succeed later without any change."""
+
+    retryable = False
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.message = message
+        self.tracking_id = str(uuid4())
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidArgument(BrokerError):
+    """A value that cannot be accepted. name: which one; problem: what is wrong with it and what would be right."""
+
+    def __init__(self, name: str, problem: str):
+        super().__init__(f"{name}: {problem}")
+        self.name, self.problem = name, problem
+
+
+class NotAllowed(BrokerError):
+    """The operation makes no sense here, whatever the values (SB-013, SB-089)."""
+
+
+class NotAuthorized(BrokerError):
+    """The actor lacks a right."""
+
+    def __init__(self, actor: str, right: str, entity: str):
+        super().__init__(f"{actor} lacks the right {right} on {entity}. Ask an administrator of the namespace for it.")
+        self.actor, self.right, self.entity = actor, right, entity
+
+
+class EntityNotFound(BrokerError):
+    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for (5.2)."""
+
+    def __init__(self, entity: str):
+        super().__init__(f"The messaging entity '{entity}' could not be found. Check its name, or create it first.")
+        self.entity = entity
+
+
+class EntityExists(BrokerError):
+    """Creating what is there already; names are compared without case (1.2)."""
+
+    def __init__(self, entity: str):
+        super().__init__(f"The messaging entity '{entity}' already exists. Change it, or choose another name.")
+        self.entity = entity
+
+
+class EntityDisabled(BrokerError):
+    """The entity's status forbids it (SB-231 to SB-233)."""
+
+    def __init__(self, entity: str, status: str, operation: str):
+        super().__init__(f"'{entity}' is {status}, so it takes no {operation}. An administrator can set its status to Active.")
+        self.entity, self.status, self.operation = entity, status, operation
+
+
+class LockLost(BrokerError):
+    """The lock ended, the message was settled already, or its entity is gone (SB-070, SB-071, SB-076)."""
+
+    def __init__(self, tokens):
+        self.tokens = tuple(tokens)
+        shown = ", ".join(str(t) for t in self.tokens[:3]) + (" ..." if len(self.tokens) > 3 else "")
+        super().__init__(
+            f"The lock supplied is invalid: {shown}. It ended, or the message was settled already. "
+            "Nothing was changed; receive the message again."
+        )
+
+
+class MessageNotFound(BrokerError):
+    """A sequence number that is not there in the state asked for (SB-048, SB-085)."""
+
+    def __init__(self, entity: str, sequence_numbers, what: str):
+        self.entity, self.sequence_numbers = entity, tuple(sequence_numbers)
+        shown = ", ".join(str(n) for n in self.sequence_numbers[:5]) + (" ..." if len(self.sequence_numbers) > 5 else "")
+        super().__init__(f"'{entity}' has no {what} with the sequence number {shown}. Nothing was changed.")
+
+
+class MessageTooLarge(BrokerError):
+    """A message or batch over the limit (SB-007). size and limit in bytes."""
+
+    def __init__(self, what: str, size: int, limit: int):
+        super().__init__(f"The {what} has {size:,} bytes; at most {limit:,} are allowed. Nothing was stored.")
+        self.what, self.size, self.limit = what, size, limit
+
+
+class QuotaExceeded(BrokerError):
+    """The entity is full (SB-012). limit in bytes. Trying again helps once messages have been received."""
+
+    retryable = True
+
+    def __init__(self, entity: str, limit: int):
+        super().__init__(
+            f"'{entity}' has reached its size of {limit // 2**20:,} MB. Receive or purge messages, or raise MaxSizeInMegabytes."
+        )
+        self.entity, self.limit = entity, limit
+
+
+class BrokerUnavailable(BrokerError):
+    """The database could not be reached or ended the call; what happened to a send then is not known (SB-001)."""
+
+    retryable = True
+
+
+class ServerBusy(BrokerError):
+    """Too many connections, a lock wait or a deadlock: nothing was changed."""
+
+    retryable = True
+
+
+class StorageFull(BrokerError):
+    """The database's disk is full: nothing was stored. Trying again helps once there is room."""
+
+    retryable = True

@@ -1,0 +1,363 @@
+"""The values the broker speaks in: addresses, messages, settlements, rights.
+
+Instants are aware UTC datetimes, durations are timedeltas; an instant or a duration that does not exist is None.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Flag, IntEnum, StrEnum, auto
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from .errors import InvalidArgument, LockLost, NotAuthorized
+
+DEAD_LETTER_QUEUE = "$DeadLetterQueue"
+TRANSFER = "$Transfer"
+
+
+class SubQueue(IntEnum):
+    """The lists an entity has; the dead-letter queue always exists (SB-100)."""
+
+    MAIN = 0
+    DEAD_LETTER = 1
+    TRANSFER_DEAD_LETTER = 2
+
+
+class MessageState(IntEnum):
+    """As the wire names them (SB-143). Locked, expired and due are no states: they follow from the clock."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class EntityStatus(StrEnum):
+    """Who may use the entity (SB-230 to SB-233)."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+    @property
+    def may_send(self) -> bool:
+        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+
+    @property
+    def may_receive(self) -> bool:
+        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+
+
+class ExpiryMode(StrEnum):
+    """When an expired message is taken away (SB-902); it is never delivered in any of them."""
+
+    EAGER = "eager"
+    ON_ACTIVITY = "on_activity"
+    AT_HEAD = "at_head"
+
+
+class HistoryLevel(IntEnum):
+    """How much of a message's life is written down as events."""
+
+    OFF = 0
+    LIFECYCLE = 1
+    FULL = 2
+
+
+class EventKind(IntEnum):
+    """What happened to a message. The numbers are stored, and in archives: never change one."""
+
+    SENT = 1
+    SCHEDULED = 2
+    ACTIVATED = 3
+    RECEIVED = 4
+    RENEWED = 5
+    COMPLETED = 6
+    ABANDONED = 7
+    RELEASED = 8
+    DEFERRED = 9
+    DEAD_LETTERED = 10
+    EXPIRED = 11
+    LOCK_LOST = 12
+    CANCELLED = 13
+    PURGED = 14
+    RESUBMITTED = 15
+    DELETED = 16
+    FORWARDED = 17
+    RECEIVED_AND_DELETED = 18
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether this number is gone from the entity afterwards."""
+        return self in TERMINAL_KINDS
+
+
+TERMINAL_KINDS = frozenset(
+    {
+        EventKind.ACTIVATED,
+        EventKind.COMPLETED,
+        EventKind.EXPIRED,
+        EventKind.CANCELLED,
+        EventKind.PURGED,
+        EventKind.RESUBMITTED,
+        EventKind.DELETED,
+        EventKind.FORWARDED,
+        EventKind.RECEIVED_AND_DELETED,
+    }
+)
+
+
+class Right(Flag):
+    """What an actor may do. Clients have Send, Listen, Manage (7.7); people have the finer ones too."""
+
+    NONE = 0
+    BROWSE = auto()
+    SEE_BODIES = auto()
+    SEND = auto()
+    LISTEN = auto()
+    OPERATE = auto()
+    MANAGE = auto()
+    ALL = BROWSE | SEE_BODIES | SEND | LISTEN | OPERATE | MANAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts: named in events, locks and audit.
+
+    kind:   "user", "key" or "process".
+    holder: how a lock's holder is shown; defaults to kind:name.
+    """
+
+    kind: str
+    name: str
+    rights: Right = Right.NONE
+    holder: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def holder_label(self) -> str:
+        return self.holder or str(self)
+
+    def require(self, right: Right, entity: EntityAddress | str) -> None:
+        """Raise NotAuthorized unless the actor has every right named."""
+        if right & ~self.rights:
+            raise NotAuthorized(str(self), right.name or str(right), str(entity))
+
+    @classmethod
+    def local(cls, name: str | None = None) -> Actor:
+        """Code in the same process is trusted: it could open the database itself."""
+        return cls("process", name or f"{_login_name()}@{os.getpid()}", Right.ALL)
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EntityAddress:
+    """A queue of a namespace, or one of its sub-queues. Compared by the broker without case (1.2)."""
+
+    namespace: str
+    path: str
+    subqueue: SubQueue = SubQueue.MAIN
+
+    @classmethod
+    def parse(cls, text: str) -> EntityAddress:
+        """Read "namespace/path", "namespace/path/$DeadLetterQueue" or ".../$Transfer/$DeadLetterQueue"."""
+        namespace, _, path = text.strip("/").partition("/")
+        segments = path.split("/")
+        subqueue = SubQueue.MAIN
+        if segments[-1].lower() == DEAD_LETTER_QUEUE.lower():
+            subqueue, segments = SubQueue.DEAD_LETTER, segments[:-1]
+            if segments and segments[-1].lower() == TRANSFER.lower():
+                subqueue, segments = SubQueue.TRANSFER_DEAD_LETTER, segments[:-1]
+        if not namespace or not segments or not all(segments):
+            raise InvalidArgument("address", f"{text!r} is not namespace/queue or namespace/queue/{DEAD_LETTER_QUEUE}")
+        return cls(namespace, "/".join(segments), subqueue)
+
+    @property
+    def dead_letter(self) -> EntityAddress:
+        return EntityAddress(self.namespace, self.path, SubQueue.DEAD_LETTER)
+
+    @property
+    def main(self) -> EntityAddress:
+        return EntityAddress(self.namespace, self.path)
+
+    def __str__(self) -> str:
+        suffix = ("", f"/{DEAD_LETTER_QUEUE}", f"/{TRANSFER}/{DEAD_LETTER_QUEUE}")[self.subqueue]
+        return f"{self.namespace}/{self.path}{suffix}"
+
+
+class BodyKind(IntEnum):
+    """The AMQP section a body came in; HTTP and Python bodies are data."""
+
+    DATA = 0
+    SEQUENCE = 1
+    VALUE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to send (SB section 2.1).
+
+    time_to_live: None means the entity's default applies (SB-021).
+    properties:   application properties by name; plain Python values or values.Typed.
+    extra:        further broker properties kept and given back unread (user-id, content-encoding ...).
+    """
+
+    body: bytes = b""
+    message_id: str | None = None
+    session_id: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    partition_key: str | None = None
+    via_partition_key: str | None = None
+    time_to_live: timedelta | None = None
+    scheduled_enqueue_at: datetime | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
+    body_kind: BodyKind = BodyKind.DATA
+
+
+# Broker properties that live in one JSON column, by their names in Message; the others have columns of their own.
+JSON_PROPERTIES = (
+    "correlation_id",
+    "subject",
+    "content_type",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+    "partition_key",
+    "via_partition_key",
+)
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """A message as the broker holds it: what peek shows and receive-and-delete returns.
+
+    delivery_count:          failed deliveries so far (SB-090), 0 inside a dead-letter queue (SB-089).
+    expires_at:              from its own time-to-live, or from the entity's default where it has none.
+    broker_properties:       correlation_id, subject, content_type ... as sent, present ones only.
+    raw_application_properties: name -> [AMQP type, text]; `.properties` gives Python values.
+    """
+
+    sequence_number: int
+    state: MessageState
+    delivery_count: int
+    enqueued_at: datetime
+    expires_at: datetime | None
+    time_to_live: timedelta | None
+    scheduled_enqueue_at: datetime | None
+    message_id: str | None
+    session_id: str | None
+    body: bytes
+    body_kind: BodyKind
+    broker_properties: Mapping[str, str]
+    raw_application_properties: Mapping[str, list]
+    dead_letter_reason: str | None
+    dead_letter_description: str | None
+    dead_letter_source: str | None
+    enqueued_sequence_number: int | None
+
+    @cached_property
+    def properties(self) -> dict[str, Any]:
+        """Application properties as Python values, with the dead-letter reason and description (SB-082)."""
+        from .values import decode_properties
+
+        found = decode_properties(self.raw_application_properties)
+        if self.dead_letter_reason is not None:
+            found["DeadLetterReason"] = self.dead_letter_reason
+        if self.dead_letter_description is not None:
+            found["DeadLetterErrorDescription"] = self.dead_letter_description
+        return found
+
+    @property
+    def subject(self) -> str | None:
+        return self.broker_properties.get("subject")
+
+    @property
+    def content_type(self) -> str | None:
+        return self.broker_properties.get("content_type")
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self.broker_properties.get("correlation_id")
+
+
+@dataclass(frozen=True)
+class LockedMessage(StoredMessage):
+    """A message received in peek-lock mode. The token proves the lock until `locked_until` (SB-061)."""
+
+    lock_token: UUID
+    locked_until: datetime
+    address: EntityAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettleReport:
+    """What became of each token of a settle or renew call, in one of two lists.
+
+    settled: (token, sequence number) of those whose lock was held.
+    lost:    tokens that hold nothing any more (SB-070, SB-071): nothing was changed for them.
+    locked_until: after a renew, the end of the locks named in `settled`.
+    """
+
+    settled: tuple[tuple[UUID, int], ...]
+    lost: tuple[UUID, ...]
+    locked_until: datetime | None = None
+
+    def require_all(self) -> SettleReport:
+        """Raise LockLost if any lock was lost; else return self."""
+        if self.lost:
+            raise LockLost(self.lost)
+        return self
+
+
+def sequence_number_of(token: UUID) -> int:
+    """The sequence number a lock token carries in its last 60 bits.
+
+    So a token alone names its message, and settling needs no index on tokens (which each lock would have to write).
+    """
+    return token.int & ((1 << 60) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """The settings of a queue (SB section 1.3) with the service's defaults. None: never, or no text."""
+
+    lock_duration: timedelta = timedelta(minutes=1)
+    max_delivery_count: int = 10
+    default_message_time_to_live: timedelta | None = None
+    dead_lettering_on_message_expiration: bool = False
+    auto_delete_on_idle: timedelta | None = None
+    max_size_in_megabytes: int = 1024
+    max_message_size_in_kilobytes: int = 256
+    status: EntityStatus = EntityStatus.ACTIVE
+    user_metadata: str | None = None
+    expiry_mode: ExpiryMode = ExpiryMode.EAGER
+    history_level: HistoryLevel = HistoryLevel.FULL
+    hidden: bool = False
+
+
+def unique_tokens(tokens: Sequence[UUID | str]) -> list[UUID]:
+    """Tokens as UUIDs, each once, in the order given. Raises InvalidArgument for what is no UUID."""
+    try:
+        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in tokens))
+    except (ValueError, AttributeError, TypeError) as exc:
+        raise InvalidArgument("lock_token", "must be UUIDs as a receive returned them") from exc
