@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class BrokerCoreConfig(AppConfig):
+    name = "broker_core"
+    verbose_name = "Broker"
+    default_auto_field = "django.db.models.BigAutoField"

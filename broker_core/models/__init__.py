@@ -1,0 +1,11 @@
+"""Tables only: no rule and no query lives here. The SQL that works on them is in `broker_core/store/sql`.
+
+Messages, events and the counts ledger are written by hand-made statements alone, so their tables are made by SQL in the first
+migration (storage parameters, partitions, indexes that the ORM has no words for) and mapped here unmanaged, for reading.
+"""
+
+from .entities import Entity, EntityCounter, Namespace, SharedAccessPolicy
+from .messages import Message, MessageEvent
+from .sweeps import SweepRun
+
+__all__ = ["Entity", "EntityCounter", "Message", "MessageEvent", "Namespace", "SharedAccessPolicy", "SweepRun"]
