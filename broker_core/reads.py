@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from .semantics import standing as rules
@@ -27,6 +28,8 @@ from .semantics.types import (
 PAGE_ROWS = 50
 SCAN_ROWS = 200_000
 SCAN_SECONDS = 1.0
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +253,7 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Page[Row]:
+class Page(Generic[Row]):
     """Some rows of a list, in the list's order.
 
     next_cursor, previous_cursor: pass as `cursor` to turn the page; None at either end.
