@@ -26,7 +26,6 @@ CREATE TABLE vitrine_message (
     time_to_live            interval,
     scheduled_enqueue_at    timestamptz,
     locked_until            timestamptz,
-    locked_at               timestamptz,
     lock_token              uuid,
     locked_by               text,
     first_received_at       timestamptz,

@@ -1,0 +1,137 @@
+"""The broker's own connections to Postgres.
+
+Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's connection has
+neither and may be inside a caller's transaction. So each thread has one connection here, made from the parameters of a Django
+database alias or from a DSN, and each asyncio process one pool (design D12). No connection crosses a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+# generic plans and no sequential scans: a statement first planned on an empty queue must not keep that plan (core D4).
+# A lock wait ends with a clear error instead of piling up clients.
+SESSION_OPTIONS = (
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off -c timezone=UTC "
+    "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+)
+PREPARE_AFTER = 5
+_DJANGO_ONLY = {"context", "cursor_factory", "prepare_threshold", "server_side_binding", "pool", "isolation_level", "assume_role"}
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where the broker lives: a Django database alias, or outside Django a DSN."""
+
+    alias: str = "default"
+    dsn: str = ""
+
+    def parameters(self) -> dict[str, Any]:
+        """Keyword arguments for psycopg.connect."""
+        if self.dsn:
+            found = {"conninfo": self.dsn}
+        else:
+            from django.db import connections
+
+            found = {k: v for k, v in connections[self.alias].get_connection_params().items() if k not in _DJANGO_ONLY}
+        own = f"{found.get('options', '')} {SESSION_OPTIONS}".strip()
+        return {**found, "options": own, "autocommit": True, "prepare_threshold": PREPARE_AFTER, "row_factory": namedtuple_row}
+
+
+DEFAULT = Database()
+_database: ContextVar[Database] = ContextVar("vitrine_database", default=DEFAULT)
+_callers: ContextVar[str | None] = ContextVar("vitrine_callers_transaction", default=None)
+_local = threading.local()
+_open: set[psycopg.Connection] = set()
+
+
+@contextmanager
+def using(database: Database) -> Iterator[None]:
+    """Run broker calls inside the block against another database than Django's default."""
+    token = _database.set(database)
+    try:
+        yield
+    finally:
+        _database.reset(token)
+
+
+@contextmanager
+def callers_transaction(alias: str = "default") -> Iterator[None]:
+    """Run synchronous broker calls inside the block on Django's own connection, within its open transaction.
+
+    A send then holds its entity's counter until that transaction ends: other senders to the entity wait so long (design D3).
+    """
+    token = _callers.set(alias)
+    try:
+        yield
+    finally:
+        _callers.reset(token)
+
+
+def current_database() -> Database:
+    return _database.get()
+
+
+def current() -> psycopg.Connection:
+    """This thread's connection, opened or replaced as needed. Raises psycopg.OperationalError if the server cannot be reached."""
+    alias = _callers.get()
+    if alias is not None:
+        return _djangos(alias)
+    database = _database.get()
+    held = _local.__dict__.setdefault("connections", {})
+    connection, pid = held.get(database, (None, 0))
+    if connection is not None and pid == os.getpid() and not _is_dead(connection):
+        return connection
+    if connection is not None and pid == os.getpid():
+        _forget(connection)
+    connection = psycopg.connect(**database.parameters())
+    held[database] = (connection, os.getpid())
+    _open.add(connection)
+    return connection
+
+
+def in_callers_transaction() -> bool:
+    return _callers.get() is not None
+
+
+def close_all() -> None:
+    """Close what this process holds open, in every thread: before a fork, at exit, before a test database is dropped."""
+    for connection in list(_open):
+        _forget(connection)
+    _local.__dict__.pop("connections", None)
+
+
+def _forget(connection: psycopg.Connection) -> None:
+    _open.discard(connection)
+    connection.close()
+
+
+def _djangos(alias: str) -> psycopg.Connection:
+    from django.db import connections
+
+    wrapper = connections[alias]
+    wrapper.ensure_connection()
+    return wrapper.connection
+
+
+def _is_dead(connection: psycopg.Connection) -> bool:
+    """Whether the server has closed an idle connection: then its socket is readable. Nothing is sent, so nothing can be lost."""
+    if connection.closed:
+        return True
+    if not select.select([connection.pgconn.socket], [], [], 0)[0]:
+        return False
+    try:
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return True
+    return connection.pgconn.status != psycopg.pq.ConnStatus.OK

@@ -1,0 +1,116 @@
+"""Runs use cases. A use case is a generator that yields what it needs done and receives the rows (design D12), so it is written once
+and run by a synchronous and an asynchronous driver, both below.
+
+It yields
+- a Statement: run by itself, committed at once; the value is its list of rows,
+- Atomically(steps): the statements of another generator in one transaction; the value is what that generator returns,
+- WaitForMessages: sleep until somebody sends to one of these entities or the time is up; the value is None.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+from . import connections
+from .failures import TRANSIENT, translated
+from .statements import Statement
+
+Steps = Generator[Any, Any, Any]
+WAKE_CHANNEL = "vitrine_wake"
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Atomically:
+    """Steps to run in one transaction. No waiting inside."""
+
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForMessages:
+    """Wait at most `seconds` for a wake-up of one of the entities. Ends early without one now and then: look again."""
+
+    entity_ids: tuple[int, ...]
+    seconds: float
+
+
+class UseCase:
+    """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's pool;
+    `send.steps(...)` is the generator, to be composed with `yield from`."""
+
+    def __init__(self, steps: Callable[..., Steps]):
+        self.steps = steps
+        update_wrapper(self, steps)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return run(self.steps(*args, **kwargs))
+
+    async def aio(self, *args: Any, **kwargs: Any) -> Any:
+        from .aio import run as run_async
+
+        return await run_async(self.steps(*args, **kwargs))
+
+
+def use_case(steps: Callable[..., Steps]) -> UseCase:
+    """Make a generator function callable."""
+    return UseCase(steps)
+
+
+def run(steps: Steps) -> Any:
+    """Drive steps to their end on this thread's connection. Raises BrokerError for what the database refuses."""
+    with translated():
+        return _drive(steps, connections.current())
+
+
+def _drive(steps: Steps, connection: psycopg.Connection) -> Any:
+    value = None
+    try:
+        while True:
+            value = _perform(steps.send(value), connection)
+    except StopIteration as end:
+        return end.value
+
+
+def _perform(step: Any, connection: psycopg.Connection) -> Any:
+    match step:
+        case Statement():
+            return _execute(step, connection)
+        case Atomically():
+            with connection.transaction():
+                return _drive(step.steps, connection)
+        case WaitForMessages():
+            return _wait(step, connection)
+    raise TypeError(f"a use case yielded {step!r}")
+
+
+def _execute(statement: Statement, connection: psycopg.Connection) -> list:
+    """Run one statement. A deadlock changed nothing, so outside a transaction it is simply tried again."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
+                cursor.execute(statement.sql, statement.params)
+                return cursor.fetchall() if cursor.description else []
+        except TRANSIENT:
+            if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:
+    if connections.in_callers_transaction():
+        time.sleep(step.seconds)
+        return
+    wanted = {str(entity_id) for entity_id in step.entity_ids}
+    deadline = time.monotonic() + step.seconds
+    while (left := deadline - time.monotonic()) > 0:
+        for notification in connection.notifies(timeout=left, stop_after=1):
+            if notification.payload in wanted:
+                return

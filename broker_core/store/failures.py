@@ -1,0 +1,54 @@
+"""Database exceptions as the broker's own refusals, keeping their cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors
+
+from broker_core.semantics.errors import BrokerError, BrokerUnavailable, InvalidArgument, ServerBusy, StorageFull
+
+# Nothing was changed, and the same statement may succeed at once.
+TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
+_BUSY = {
+    errors.TooManyConnections: "The database has no free connection. Try again shortly, or raise its max_connections.",
+    errors.LockNotAvailable: "Another transaction holds what this call needs. Try again; the health page names old transactions.",
+    errors.QueryCanceled: "The database cancelled the call after its time limit. Nothing was changed; try again.",
+    errors.DeadlockDetected: "The call met another one crosswise and gave way. Nothing was changed; try again.",
+    errors.SerializationFailure: "The call met a concurrent change. Nothing was changed; try again.",
+    errors.OutOfMemory: "The database is out of memory. Nothing was changed; try again with smaller batches.",
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise BrokerError for what psycopg raises in the block; programming errors pass unchanged."""
+    try:
+        yield
+    except psycopg.Error as exc:
+        refusal = as_broker_error(exc)
+        if refusal is None:
+            raise
+        raise refusal from exc
+
+
+def as_broker_error(exc: psycopg.Error) -> BrokerError | None:
+    """The refusal a database error means to a caller, or None where it is a mistake of ours."""
+    for kind, text in _BUSY.items():
+        if isinstance(exc, kind):
+            return ServerBusy(text)
+    if isinstance(exc, errors.DiskFull):
+        return StorageFull("The database's disk is full. Nothing was stored; free some space and try again.")
+    if isinstance(exc, (psycopg.DataError, errors.CharacterNotInRepertoire)):
+        return InvalidArgument("value", f"cannot be stored: {_first_line(exc)}")
+    if "too many clients" in str(exc) or "remaining connection slots" in str(exc):
+        return ServerBusy(_BUSY[errors.TooManyConnections])
+    if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return BrokerUnavailable(f"The database does not answer ({_first_line(exc)}). Start it, or try again in a moment.")
+    return None
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).strip().split("\n")[0]

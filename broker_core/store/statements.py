@@ -1,0 +1,56 @@
+"""The statements, read from `sql/*.sql` at import and known by name.
+
+A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` in a statement stands
+for the fragment's text, so that what several statements share is written once. Nothing else is ever put together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "sql"
+_SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A named statement and its parameters; what use cases yield and drivers run."""
+
+    name: str
+    params: dict[str, Any]
+
+    @property
+    def sql(self) -> str:
+        return SQL[self.name]
+
+
+def call(name: str, /, **params: Any) -> Statement:
+    """A statement to be run. KeyError for a name that no file has."""
+    if name not in SQL:
+        raise KeyError(f"no statement {name!r} in {FOLDER}")
+    return Statement(name, params)
+
+
+def _load() -> dict[str, str]:
+    statements, fragments = {}, {}
+    for file in sorted(FOLDER.glob("*.sql")):
+        parts = _SECTION.split(file.read_text())[1:]
+        for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            found = statements if kind == "name" else fragments
+            if name in found:
+                raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
+            found[name] = text.strip().removesuffix(";")
+    return {name: _with_fragments(text, fragments) for name, text in statements.items()}
+
+
+def _with_fragments(text: str, fragments: dict[str, str]) -> str:
+    while _INCLUDE.search(text):
+        text = _INCLUDE.sub(lambda found: fragments[found[1]], text)
+    return text
+
+
+SQL: dict[str, str] = _load()
