@@ -1,0 +1,125 @@
+"""Shared-access-signature tokens (reference 7.7): read, sign, verify. Pure: the time and the keys are arguments.
+
+    SharedAccessSignature sr=<encoded resource URI>&sig=<encoded base64>&se=<unix seconds>&skn=<policy name>
+
+What is signed is the encoded resource as it stands in the token, a line feed, and the expiry's text; the HMAC-SHA256 key is the
+UTF-8 text of the policy's key (it looks like base64, and is not decoded).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
+
+from .errors import TokenRefused
+
+SCHEME = "SharedAccessSignature"
+_FIELDS = ("sr", "sig", "se", "skn")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as received; it proves nothing before `verify`.
+
+    resource: `sr` exactly as received, still encoded, since that is what was signed.
+    expires:  `se` as text, unix seconds.
+    """
+
+    resource: str
+    signature: str
+    expires: str
+    policy: str
+
+    @property
+    def expires_at(self) -> datetime:
+        """Raises OverflowError where the calendar ends."""
+        return datetime.fromtimestamp(int(self.expires), UTC)
+
+
+def parse(authorization: str) -> Token:
+    """Read an Authorization header. Raises TokenRefused, saying what is missing or malformed; the order of the fields is free."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    if scheme.lower() != SCHEME.lower():
+        raise TokenRefused(TokenRefused.MISSING, _no_token(scheme))
+    pairs = [field.partition("=")[::2] for field in rest.strip().split("&")]
+    fields = dict(pairs)
+    missing = [name for name in _FIELDS if not fields.get(name)]
+    if missing or len(fields) < len(pairs):
+        problem = f"has no {', '.join(missing)}" if missing else "has a field twice"
+        raise TokenRefused(TokenRefused.MISSING, f"The token {problem}; it needs sr, sig, se and skn, once each, joined by '&'.")
+    if not re.fullmatch("[0-9]{1,15}", fields["se"]):
+        raise TokenRefused(TokenRefused.MISSING, f"The token's expiry se={fields['se'][:40]!r} is no number of seconds since 1970.")
+    return Token(fields["sr"], unquote(fields["sig"]), fields["se"], unquote(fields["skn"]))
+
+
+def sign(resource_uri: str, policy: str, key: str, expires: int) -> str:
+    """An Authorization header's value for `resource_uri` and everything below it, valid until `expires` (unix seconds)."""
+    resource = quote(resource_uri, safe="")
+    signature = quote(_signature(resource, str(expires), key), safe="")
+    return f"{SCHEME} sr={resource}&sig={signature}&se={expires}&skn={quote(policy, safe='')}"
+
+
+def signed_by(token: Token, keys: Iterable[str]) -> bool:
+    """Whether one of the keys made the signature. Takes the same time whichever it is, and however far a wrong one agrees."""
+    given = token.signature.encode()
+    return any([hmac.compare_digest(given, _signature(token.resource, token.expires, key).encode()) for key in keys])
+
+
+def verify(token: Token, keys: Iterable[str], *, host: str, path: str, now: float) -> None:
+    """Raise TokenRefused unless the token is signed by one of `keys`, covers http://host/path and lasts beyond `now`.
+
+    host: as the client wrote it, a port is ignored.   path: decoded, with the namespace.   now: unix seconds.
+    """
+    if not signed_by(token, keys):
+        raise TokenRefused(
+            TokenRefused.SIGNATURE,
+            f"The token's signature was made by no key of a policy {token.policy!r} that holds here. Check the policy's name, its key "
+            "(was it regenerated?), and that the encoded resource URI, a line feed and the expiry were signed.",
+        )
+    if int(token.expires) <= now:
+        raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Make a new one with a later se.")
+    if not covers(token.resource, host, path):
+        raise TokenRefused(
+            TokenRefused.AUDIENCE,
+            f"The token is for {unquote(token.resource)!r} and what lies below it, not for '//{host}{path}'. "
+            "Make one for this address, or for its namespace.",
+        )
+
+
+def covers(resource: str, host: str, path: str) -> bool:
+    """Whether the resource URI of a token (encoded) is the address or above it: scheme, port and case do not count."""
+    given_host, _, given_path = re.sub("^[a-zA-Z][a-zA-Z0-9+.-]*://", "", unquote(resource)).partition("/")
+    wanted, given = _segments(path), _segments(unquote(given_path.partition("?")[0]))
+    return _host_name(given_host) == _host_name(host) and wanted[: len(given)] == given
+
+
+def _signature(resource: str, expires: str, key: str) -> str:
+    digest = hmac.new(key.encode(), f"{resource}\n{expires}".encode(), hashlib.sha256).digest()
+    return base64.b64encode(digest).decode()
+
+
+def _segments(path: str) -> list[str]:
+    return [segment.casefold() for segment in path.split("/") if segment]
+
+
+def _host_name(netloc: str) -> str:
+    return re.sub(":[0-9]*$", "", netloc).casefold()
+
+
+def _when(token: Token) -> str:
+    return token.expires_at.isoformat().replace("+00:00", "Z")
+
+
+def _no_token(scheme: str) -> str:
+    how = f"Send the header 'Authorization: {SCHEME} sr=...&sig=...&se=...&skn=...'."
+    if not scheme:
+        return f"The request has no token. {how}"
+    if scheme.lower() == "bearer":
+        return f"Bearer tokens are not known here. {how}"
+    return f"The Authorization header starts with {scheme[:40]!r}. {how}"
