@@ -90,7 +90,7 @@ def current() -> psycopg.Connection:
     database = _database.get()
     held = _local.__dict__.setdefault("connections", {})
     connection, pid = held.get(database, (None, 0))
-    if connection is not None and pid == os.getpid() and not _is_dead(connection):
+    if connection is not None and pid == os.getpid() and not is_dead(connection):
         return connection
     if connection is not None and pid == os.getpid():
         _forget(connection)
@@ -124,7 +124,7 @@ def _djangos(alias: str) -> psycopg.Connection:
     return wrapper.connection
 
 
-def _is_dead(connection: psycopg.Connection) -> bool:
+def is_dead(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     """Whether the server has closed an idle connection: then its socket is readable. Nothing is sent, so nothing can be lost."""
     if connection.closed:
         return True

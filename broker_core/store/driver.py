@@ -4,7 +4,8 @@ and run by a synchronous and an asynchronous driver, both below.
 It yields
 - a Statement: run by itself, committed at once; the value is its list of rows,
 - Atomically(steps): the statements of another generator in one transaction; the value is what that generator returns,
-- WaitForMessages: sleep until somebody sends to one of these entities or the time is up; the value is None.
+- Listening(steps): steps that may wait, run while wake-ups for these entities are received; the value is what they return,
+- WaitForMessages, inside Listening: sleep until somebody sends to one of the entities or the time is up.
 """
 
 from __future__ import annotations
@@ -35,8 +36,16 @@ class Atomically:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """Steps during which no wake-up of these entities is missed, from before the first step on."""
+
+    entity_ids: tuple[int, ...]
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True)
 class WaitForMessages:
-    """Wait at most `seconds` for a wake-up of one of the entities. Ends early without one now and then: look again."""
+    """Wait at most `seconds` for a wake-up. Ends early without one now and then: look again."""
 
     entity_ids: tuple[int, ...]
     seconds: float
@@ -86,6 +95,8 @@ def _perform(step: Any, connection: psycopg.Connection) -> Any:
         case Atomically():
             with connection.transaction():
                 return _drive(step.steps, connection)
+        case Listening():
+            return _listen(step, connection)
         case WaitForMessages():
             return _wait(step, connection)
     raise TypeError(f"a use case yielded {step!r}")
@@ -102,6 +113,17 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
+
+
+def _listen(step: Listening, connection: psycopg.Connection) -> Any:
+    if connections.in_callers_transaction():
+        return _drive(step.steps, connection)
+    connection.execute(f"LISTEN {WAKE_CHANNEL}")
+    try:
+        return _drive(step.steps, connection)
+    finally:
+        if not connection.closed:
+            connection.execute(f"UNLISTEN {WAKE_CHANNEL}")
 
 
 def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:

@@ -1,0 +1,166 @@
+"""The asynchronous driver: the same use cases on one pool a process, for connections that wait (design D12).
+
+A statement borrows a connection for as long as it runs; waiting holds none. Wake-ups come over one listening connection a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from psycopg_pool import AsyncConnectionPool
+
+from . import connections
+from .driver import _TRIES, WAKE_CHANNEL, Atomically, Listening, Steps, WaitForMessages
+from .failures import TRANSIENT, translated
+from .statements import Statement
+
+POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (design D3)
+_RECONNECT_SECONDS = 0.5
+
+
+class Office:
+    """What one event loop has for one database: the pool, and who waits for which entity."""
+
+    def __init__(self, database: connections.Database):
+        self._database = database
+        self._pool: AsyncConnectionPool | None = None
+        self._opening = asyncio.Lock()
+        self._waiting: dict[int, set[asyncio.Event]] = {}
+        self._listener: asyncio.Task | None = None
+        self._listens = asyncio.Event()
+
+    async def pool(self) -> AsyncConnectionPool:
+        async with self._opening:
+            if self._pool is None:
+                parameters = await asyncio.to_thread(self._database.parameters)
+                conninfo = parameters.pop("conninfo", "")
+                self._pool = AsyncConnectionPool(
+                    conninfo, kwargs=parameters, min_size=1, max_size=POOL_SIZE, timeout=10, open=False, check=_require_alive
+                )
+                await self._pool.open()
+        return self._pool
+
+    async def close(self) -> None:
+        if self._listener:
+            self._listener.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listener
+        if self._pool:
+            await self._pool.close()
+
+    async def listen(self, step: Listening) -> Any:
+        wake = asyncio.Event()
+        for entity_id in step.entity_ids:
+            self._waiting.setdefault(entity_id, set()).add(wake)
+        if self._listener is None or self._listener.done():
+            self._listens.clear()
+            self._listener = asyncio.create_task(self._pass_on_wake_ups())
+        try:
+            with suppress(TimeoutError):  # without a listener the slow polling remains
+                await asyncio.wait_for(self._listens.wait(), 1)
+            return await _drive(step.steps, self, wake)
+        finally:
+            for entity_id in step.entity_ids:
+                self._waiting[entity_id].discard(wake)
+                if not self._waiting[entity_id]:
+                    del self._waiting[entity_id]
+
+    async def _pass_on_wake_ups(self) -> None:
+        while True:
+            with suppress(psycopg.Error, OSError):
+                parameters = await asyncio.to_thread(self._database.parameters)
+                async with await psycopg.AsyncConnection.connect(**parameters) as connection:
+                    await connection.execute(f"LISTEN {WAKE_CHANNEL}")
+                    self._listens.set()
+                    async for notification in connection.notifies():
+                        for wake in self._waiting.get(int(notification.payload), ()):
+                            wake.set()
+            self._listens.clear()
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+_offices: dict[tuple[asyncio.AbstractEventLoop, connections.Database], Office] = {}
+
+
+def office() -> Office:
+    """The running loop's office for the database in use. Offices of loops that were closed are forgotten."""
+    for key in [key for key in _offices if key[0].is_closed()]:
+        del _offices[key]
+    key = (asyncio.get_running_loop(), connections.current_database())
+    if key not in _offices:
+        _offices[key] = Office(key[1])
+    return _offices[key]
+
+
+async def close() -> None:
+    """Close the running loop's pools and listeners."""
+    for key in [key for key in _offices if key[0] is asyncio.get_running_loop()]:
+        await _offices.pop(key).close()
+
+
+async def run(steps: Steps) -> Any:
+    """Drive steps to their end on the process's pool. Raises BrokerError for what the database refuses."""
+    with translated():
+        return await _drive(steps, office(), None)
+
+
+async def _drive(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
+    value = None
+    try:
+        while True:
+            value = await _perform(steps.send(value), at, wake)
+    except StopIteration as end:
+        return end.value
+
+
+async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
+    match step:
+        case Statement():
+            return await _execute(step, await at.pool())
+        case Atomically():
+            pool = await at.pool()
+            async with pool.connection() as connection, connection.transaction():
+                return await _drive_on(step.steps, connection)
+        case Listening():
+            return await at.listen(step)
+        case WaitForMessages():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(wake.wait(), step.seconds)
+            return wake.clear()
+    raise TypeError(f"a use case yielded {step!r}")
+
+
+async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection) -> Any:
+    """The statements of one transaction, all on its connection."""
+    value = None
+    try:
+        while True:
+            value = await _execute_on(steps.send(value), connection)
+    except StopIteration as end:
+        return end.value
+
+
+async def _execute(statement: Statement, pool: AsyncConnectionPool) -> list:
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            async with pool.connection() as connection:
+                return await _execute_on(statement, connection)
+        except TRANSIENT:
+            if not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection) -> list:
+    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+        await cursor.execute(statement.sql, statement.params)
+        return await cursor.fetchall() if cursor.description else []
+
+
+async def _require_alive(connection: psycopg.AsyncConnection) -> None:
+    if connections.is_dead(connection):
+        raise psycopg.OperationalError("the server closed the connection")
