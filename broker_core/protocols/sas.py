@@ -54,7 +54,9 @@ def parse(authorization: str) -> Token:
         problem = f"has no {', '.join(missing)}" if missing else "has a field twice"
         raise TokenRefused(TokenRefused.MISSING, f"The token {problem}; it needs sr, sig, se and skn, once each, joined by '&'.")
     if not re.fullmatch("[0-9]{1,15}", fields["se"]):
-        raise TokenRefused(TokenRefused.MISSING, f"The token's expiry se={fields['se'][:40]!r} is no number of seconds since 1970.")
+        raise TokenRefused(
+            TokenRefused.MISSING, f"The token's expiry se={fields['se'][:40]!r} is no number of seconds since 1970."
+        )
     return Token(fields["sr"], unquote(fields["sig"]), fields["se"], unquote(fields["skn"]))
 
 

@@ -35,7 +35,9 @@ def javascript_recipe(uri: str, name: str, key: str, expires: int) -> str:
     return f"SharedAccessSignature sig={urllib.parse.quote(signature, safe='')}&se={expires}&skn={name}&sr={encoded}"
 
 
-def refusal_of(authorization, *, keys=(KEY,), host="localhost:8000", path="/servicebus/demo/orders", now=BEFORE) -> TokenRefused | None:
+def refusal_of(
+    authorization, *, keys=(KEY,), host="localhost:8000", path="/servicebus/demo/orders", now=BEFORE
+) -> TokenRefused | None:
     try:
         sas.verify(sas.parse(authorization), keys, host=host, path=path, now=now)
     except TokenRefused as exc:
@@ -145,7 +147,11 @@ def test_any_signed_resource_covers_or_does_not(resource, host, path):
     assert sas.covers(resource, host, path) in (True, False)
 
 
-@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=40).filter(lambda key: key.isprintable()), st.integers(1, 10**12))
+@given(
+    st.text(min_size=1, max_size=20),
+    st.text(min_size=1, max_size=40).filter(lambda key: key.isprintable()),
+    st.integers(1, 10**12),
+)
 def test_signed_token_reads_back(policy, key, expires):
     token = sas.parse(sas.sign(URI, policy, key, expires))
     assert (token.policy, token.expires) == (policy, str(expires))
