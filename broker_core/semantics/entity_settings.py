@@ -19,7 +19,16 @@ from .limits import STRICT, Limits, Range
 from .types import EntityStatus, ExpiryMode, HistoryLevel, QueueSettings
 
 SETTINGS = tuple(f.name for f in fields(QueueSettings))
-IMMUTABLE = ("name", "namespace", "path", "family", "kind", "requires_session", "requires_duplicate_detection", "enable_partitioning")
+IMMUTABLE = (
+    "name",
+    "namespace",
+    "path",
+    "family",
+    "kind",
+    "requires_session",
+    "requires_duplicate_detection",
+    "enable_partitioning",
+)
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 
 # As the service's documentation spells them, for messages, the configuration file and the admin.
@@ -52,7 +61,8 @@ def check_namespace_name(name: str, limits: Limits = STRICT) -> str:
     if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > limits.namespace_name:
         raise InvalidArgument(
             "namespace",
-            f"{_shown(name)} must have 1 to {limits.namespace_name} letters, digits and hyphens, begin with a letter and not end with a hyphen",
+            f"{_shown(name)} must have 1 to {limits.namespace_name} letters, digits and hyphens, "
+            "begin with a letter and not end with a hyphen",
         )
     return name
 

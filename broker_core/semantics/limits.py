@@ -24,7 +24,7 @@ class Range(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every number the broker compares with. Sizes of texts in characters, of messages in bytes unless the name says otherwise."""
+    """Every number the broker compares with. Texts are measured in characters, messages in bytes where the name says no more."""
 
     lock_duration: Range[timedelta]
     max_delivery_count: Range[int]
@@ -37,7 +37,6 @@ class Limits:
     namespace_name: int = 50
     policy_name: int = 256
     policies_per_scope: int = 12
-    entities_per_namespace: int = 10_000
     message_id: int = 128
     dead_letter_text: int = 4096
     one_property: int = 32 * 1024

@@ -1,0 +1,120 @@
+-- Namespaces, entities and clocks. created_at, updated_at and deleted_at are the database's time; activity is the namespace's.
+
+-- fragment: queue_columns
+e.id, e.path, e.kind, n.name AS namespace, n.is_system, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
+       e.dead_lettering_on_message_expiration, e.auto_delete_on_idle, e.max_size_in_megabytes, e.max_message_size_in_kilobytes,
+       e.status, e.user_metadata, e.expiry_mode, e.history_level, e.hidden, e.created_at, e.updated_at
+
+-- name: create_namespace
+-- No row: the name is taken; names are compared without case.
+INSERT INTO vitrine_namespace (name, description, is_system, created_at, clock_rate)
+VALUES (%(name)s, %(description)s, %(is_system)s, clock_timestamp(), 1)
+ON CONFLICT (lower(name)) DO NOTHING
+RETURNING id, name, description, is_system, created_at;
+
+-- name: get_namespace
+SELECT id, name, description, is_system, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
+
+-- name: list_namespaces
+SELECT id, name, description, is_system, created_at FROM vitrine_namespace ORDER BY lower(name);
+
+-- name: lock_namespace
+-- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
+SELECT id, name, is_system,
+       (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities,
+       (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NOT NULL) AS deleted_entities
+  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR UPDATE;
+
+-- name: update_namespace
+UPDATE vitrine_namespace SET description = %(description)s WHERE id = %(namespace_id)s
+RETURNING id, name, description, is_system, created_at;
+
+-- name: delete_namespace
+WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
+DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
+
+-- name: get_clock
+SELECT v.id, v.name, v.is_system, v.now, n.clock_rate AS rate, n.clock_base_at IS NOT NULL AS is_manual
+  FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id WHERE lower(n.name) = lower(%(name)s);
+
+-- name: set_clock
+-- From what the clock shows now, go on by `step`, at `rate` (NULL: as before). Written as an expression over the row's own columns:
+-- after a wait for a concurrent change it is computed anew from what that one wrote, so no step is lost.
+UPDATE vitrine_namespace
+   SET clock_base_at = CASE WHEN clock_base_at IS NULL THEN clock_timestamp()
+                            ELSE clock_base_at + (clock_timestamp() - clock_base_real) * clock_rate END + %(step)s::interval,
+       clock_base_real = clock_timestamp(),
+       clock_rate = coalesce(%(rate)s::float8, clock_rate)
+ WHERE id = %(namespace_id)s AND NOT is_system
+RETURNING id, name, is_system, clock_base_at AS now, clock_rate AS rate, true AS is_manual;
+
+-- name: create_entity
+-- The queue with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity (SB 1.1, 1.2).
+WITH clock AS MATERIALIZED (SELECT id, now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
+entity AS (
+    INSERT INTO vitrine_entity AS e (namespace_id, path, family, kind, lock_duration, max_delivery_count, default_message_time_to_live,
+           dead_lettering_on_message_expiration, auto_delete_on_idle, max_size_in_megabytes, max_message_size_in_kilobytes, status,
+           user_metadata, expiry_mode, history_level, hidden, created_at, updated_at)
+    SELECT clock.id, %(path)s::text, 'service_bus', 'queue', %(lock_duration)s::interval, %(max_delivery_count)s::int,
+           %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
+           %(auto_delete_on_idle)s::interval, %(max_size_in_megabytes)s::int, %(max_message_size_in_kilobytes)s::int,
+           %(status)s::text, %(user_metadata)s::text, %(expiry_mode)s::text, %(history_level)s::smallint, %(hidden)s::bool,
+           clock_timestamp(), clock_timestamp()
+      FROM clock
+    ON CONFLICT (namespace_id, lower(path)) WHERE deleted_at IS NULL DO NOTHING
+    RETURNING *),
+counter AS (INSERT INTO vitrine_entity_counter (entity_id) SELECT id FROM entity),
+heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(0, 2) AS s),
+activity AS (INSERT INTO vitrine_entity_activity (entity_id, last_activity_at) SELECT entity.id, clock.now FROM entity, clock)
+SELECT
+-- include: queue_columns
+  FROM entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
+
+-- name: get_entity
+SELECT
+-- include: queue_columns
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL;
+
+-- name: lock_entity
+-- As get_entity, and nobody else changes or deletes it before the transaction ends.
+SELECT
+-- include: queue_columns
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL
+   FOR UPDATE OF e;
+
+-- name: list_entities
+SELECT
+-- include: queue_columns
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s)) AND e.deleted_at IS NULL
+ ORDER BY lower(n.name), lower(e.path);
+
+-- name: update_entity
+-- Locks held on messages stay as they are (SB-907). A change of a queue is activity (SB-190).
+WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s),
+changed AS (
+    UPDATE vitrine_entity
+       SET lock_duration = %(lock_duration)s, max_delivery_count = %(max_delivery_count)s,
+           default_message_time_to_live = %(default_message_time_to_live)s,
+           dead_lettering_on_message_expiration = %(dead_lettering_on_message_expiration)s,
+           auto_delete_on_idle = %(auto_delete_on_idle)s, max_size_in_megabytes = %(max_size_in_megabytes)s,
+           max_message_size_in_kilobytes = %(max_message_size_in_kilobytes)s, status = %(status)s, user_metadata = %(user_metadata)s,
+           expiry_mode = %(expiry_mode)s, history_level = %(history_level)s, hidden = %(hidden)s, updated_at = clock_timestamp()
+     WHERE id = %(entity_id)s AND deleted_at IS NULL
+    RETURNING *),
+activity AS (
+    INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
+    ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at))
+SELECT
+-- include: queue_columns
+  FROM changed AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
+
+-- name: delete_entity
+-- The name is free at once. Removing the counter waits for sends under way, and a later one finds no number to take: it fails with
+-- EntityNotFound (SB-240). The messages go in batches by the sweep.
+WITH gone AS (UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = %(entity_id)s AND deleted_at IS NULL RETURNING id),
+counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM gone)),
+policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM gone))
+SELECT id FROM gone;

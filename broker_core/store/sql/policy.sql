@@ -1,0 +1,70 @@
+-- Shared-access policies (SB 7.7): for a namespace where entity_id is NULL, else for that one entity.
+
+-- fragment: policy_columns
+p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.send, p.listen, p.manage
+
+-- name: lock_policy_scope
+-- Serialises changes of one scope's policies, so that their limit holds. No row: no such namespace or entity.
+SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system,
+       (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.namespace_id = n.id AND p.entity_id IS NULL) AS policies
+  FROM vitrine_namespace AS n
+ WHERE lower(n.name) = lower(%(namespace)s)
+   FOR UPDATE;
+
+-- name: lock_entity_policy_scope
+SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system,
+       (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.entity_id = e.id) AS policies
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s::text) AND e.deleted_at IS NULL
+   FOR UPDATE OF e;
+
+-- name: create_policy
+-- No row: the scope has a policy of this name.
+WITH created AS (
+    INSERT INTO vitrine_shared_access_policy (namespace_id, entity_id, name, primary_key, secondary_key, send, listen, manage, created_at)
+    SELECT %(namespace_id)s::bigint, %(entity_id)s::bigint, %(name)s::text, %(primary_key)s::text, %(secondary_key)s::text,
+           %(send)s::bool, %(listen)s::bool, %(manage)s::bool, clock_timestamp()
+     WHERE NOT EXISTS (
+        SELECT FROM vitrine_shared_access_policy AS p
+         WHERE p.namespace_id = %(namespace_id)s::bigint AND p.entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint
+           AND lower(p.name) = lower(%(name)s::text))
+    RETURNING *)
+SELECT
+-- include: policy_columns
+  FROM created AS p JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id;
+
+-- name: list_policies
+-- Those of exactly one scope: the namespace's own where no path is given.
+SELECT
+-- include: policy_columns
+  FROM vitrine_shared_access_policy AS p
+  JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
+ WHERE lower(n.name) = lower(%(namespace)s)
+   AND CASE WHEN %(path)s::text IS NULL THEN p.entity_id IS NULL ELSE lower(e.path) = lower(%(path)s::text) AND e.deleted_at IS NULL END
+ ORDER BY p.id;
+
+-- name: find_policies
+-- All policies of one name that hold at a path: the entity's first, then the namespace's. Key names are compared without case (6.1).
+SELECT
+-- include: policy_columns
+  FROM vitrine_shared_access_policy AS p
+  JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND lower(p.name) = lower(%(name)s)
+   AND (p.entity_id IS NULL OR (lower(e.path) = lower(%(path)s::text) AND e.deleted_at IS NULL))
+ ORDER BY p.entity_id NULLS LAST;
+
+-- name: update_policy
+WITH changed AS (
+    UPDATE vitrine_shared_access_policy
+       SET send = coalesce(%(send)s::bool, send), listen = coalesce(%(listen)s::bool, listen), manage = coalesce(%(manage)s::bool, manage),
+           primary_key = coalesce(%(primary_key)s::text, primary_key), secondary_key = coalesce(%(secondary_key)s::text, secondary_key)
+     WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint AND lower(name) = lower(%(name)s)
+    RETURNING *)
+SELECT
+-- include: policy_columns
+  FROM changed AS p JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id;
+
+-- name: delete_policy
+DELETE FROM vitrine_shared_access_policy
+ WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint AND lower(name) = lower(%(name)s)
+RETURNING id;
