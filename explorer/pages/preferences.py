@@ -1,0 +1,60 @@
+"""How a person likes the pages: theme, row height, keyboard. Kept in cookies, so that the server renders it and nothing flickers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+ALLOWED = {"theme": ("system", "light", "dark"), "density": ("comfortable", "compact"), "shortcuts": ("on", "off")}
+ONE_YEAR = 365 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """theme: "light", "dark" or "" (as the system); density: "compact" or "" (comfortable); shortcuts: single keys act."""
+
+    theme: str = ""
+    density: str = ""
+    shortcuts: bool = True
+
+    @classmethod
+    def of(cls, cookies: Mapping[str, str]) -> Preferences:
+        """Unknown values count as none: a cookie is anybody's to write."""
+        theme, density = cookies.get("vitrine_theme", ""), cookies.get("vitrine_density", "")
+        return cls(
+            theme if theme in ("light", "dark") else "",
+            density if density == "compact" else "",
+            cookies.get("vitrine_shortcuts") != "off",
+        )
+
+    @property
+    def next_theme(self) -> str:
+        return {"": "light", "light": "dark", "dark": "system"}[self.theme]
+
+    @property
+    def next_density(self) -> str:
+        return "comfortable" if self.density else "compact"
+
+
+@require_POST
+def preferences(request: HttpRequest) -> HttpResponse:
+    """Store the preferences given and go back to where the person was. Open to all: the sign-in page has a theme, too."""
+    given = {name: request.POST[name] for name in ALLOWED if name in request.POST}
+    for name, value in given.items():
+        if value not in ALLOWED[name]:
+            return HttpResponseBadRequest(f"{name} must be one of {', '.join(ALLOWED[name])}.", content_type="text/plain")
+    response = HttpResponseRedirect(_safe_next(request))
+    for name, value in given.items():
+        response.set_cookie(f"vitrine_{name}", value, max_age=ONE_YEAR, samesite="Lax", httponly=True, secure=request.is_secure())
+    return response
+
+
+def _safe_next(request: HttpRequest) -> str:
+    target = request.POST.get("next", "")
+    safe = url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure())
+    return target if safe else reverse("explorer:overview")

@@ -1,0 +1,162 @@
+"""How facts are put for a reader: ages, sizes, badges, deadlines, sentences. Pure: no request, no query, the time is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from broker_core.reads import EntityRow, MessageRow
+from broker_core.semantics.durations import human
+from broker_core.semantics.standing import Standing
+from broker_core.semantics.types import EntityStatus, SubQueue
+
+SUBQUEUE_SLUGS = {SubQueue.MAIN: "main", SubQueue.DEAD_LETTER: "dead-letter", SubQueue.TRANSFER_DEAD_LETTER: "transfer-dead-letter"}
+SUBQUEUES = {slug: subqueue for subqueue, slug in SUBQUEUE_SLUGS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A message's state as one word, one shape and one hue (rule 3). hue and icon: names in the style sheet and the sprite."""
+
+    word: str
+    hue: str
+    icon: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """An instant at which the broker decides something. `words` comes before the countdown: "lock ends"."""
+
+    words: str
+    at: datetime
+
+    @property
+    def epoch_ms(self) -> int:
+        return epoch_ms(self.at)
+
+
+_BADGES = {
+    Standing.AVAILABLE: Badge("active", "active", "active"),
+    Standing.LOCK_ENDED: Badge("active, lock ended", "active", "active"),
+    Standing.LOCKED: Badge("locked", "locked", "locked"),
+    Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
+    Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
+    Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
+    Standing.DUE: Badge("due, pending", "scheduled", "scheduled"),
+    Standing.EXPIRED: Badge("expired, pending", "expired", "expired"),
+    Standing.SPENT: Badge("spent, pending", "expired", "expired"),
+}
+_DEAD = Badge("dead-lettered", "dead", "dead")
+GONE = Badge("gone", "gone", "gone")
+
+
+def badge(row: MessageRow) -> Badge:
+    """The state of a message that is present. In a dead-letter queue it is dead-lettered unless somebody holds it there."""
+    standing = row.standing
+    in_dead_letters = row.subqueue != SubQueue.MAIN
+    return _DEAD if in_dead_letters and standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES[standing]
+
+
+def deadline(row: MessageRow) -> Deadline | None:
+    """What the clock alone will change about the message next, and when; None: nothing."""
+    at = row.deadline
+    if at is None:
+        return None
+    words = {Standing.LOCKED: "lock ends in", Standing.SCHEDULED: "due in"}.get(row.standing, "expires in")
+    return Deadline(words, at)
+
+
+def deliveries(row: MessageRow) -> str:
+    """Failed deliveries of those allowed; in a dead-letter queue nothing is counted against a limit (SB-089)."""
+    return f"{row.delivery_count} of {row.max_delivery_count}" if row.subqueue == SubQueue.MAIN else str(row.delivery_count)
+
+
+def age(delta: timedelta) -> str:
+    """One unit, never negative (rule 5): "now", "12 s", "4 min", "3 h", "9 days"."""
+    seconds = int(delta.total_seconds())
+    if seconds < 1:
+        return "now"
+    for word, size in (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {word}{'s' if word == 'day' and count > 1 else ''}"
+    return "now"
+
+
+def clock_text(delta: timedelta) -> str:
+    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "deciding"."""
+    seconds = int(delta.total_seconds())
+    if seconds <= 0:
+        return "deciding"
+    if seconds >= 2 * 86_400:
+        return f"{seconds // 86_400} days"
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def filesize(count: int) -> str:
+    """Bytes as a person reads them, with three figures: "312 B", "4.1 KB", "23 MB"; 1 KB is 1,024 bytes."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in ("KB", "MB", "GB", "TB"):
+        size /= 1024
+        if size < 1024 or unit == "TB":
+            return f"{size:.1f} {unit}" if size < 10 else f"{size:,.0f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def rate(per_second: float) -> str:
+    """Messages per second; slow ones per minute; nothing at all is a dash."""
+    if per_second <= 0:
+        return "–"
+    if per_second >= 1:
+        return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
+    return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
+
+
+def epoch_ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def absolute(at: datetime) -> str:
+    """The instant in full, UTC, to the millisecond."""
+    at = at.astimezone(UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def is_neglected(entity: EntityRow) -> bool:
+    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy)."""
+    waiting = entity.counts.active - entity.counts.locked - entity.expired_pending.value
+    if waiting <= 0 or entity.consumers_waiting or not entity.status.may_receive:
+        return False
+    last = entity.last_receive_at
+    return last is None or entity.clock.now - last > timedelta(minutes=1)
+
+
+def consuming(entity: EntityRow) -> str:
+    """Who takes messages from it, in a word or two."""
+    if entity.status != EntityStatus.ACTIVE:
+        return str(entity.status)
+    if entity.consumers_waiting:
+        return "waiting"
+    if entity.last_receive_at is None:
+        return "never received"
+    idle = entity.clock.now - entity.last_receive_at
+    return "receiving" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
+
+
+def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timedelta | None) -> str | None:
+    """Why a receiver may never see a message that lives only so long; None: no reason for worry.
+
+    usual_wait: median time that messages of this queue waited lately; None: not known.
+    """
+    if time_to_live is None:
+        return None
+    lives = f"It lives {human(time_to_live)}"
+    if usual_wait is not None and time_to_live < usual_wait:
+        return f"{lives}, and messages here usually wait {human(usual_wait)}: most likely no receiver will see it."
+    if time_to_live < timedelta(seconds=5):
+        return f"{lives}: unless a receiver is waiting at this moment, none may see it."
+    return None

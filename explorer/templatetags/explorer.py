@@ -1,0 +1,143 @@
+"""Tags of the explorer's templates: thin wrappers around the presenters, and the reader's preferences."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from django import template
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import mark_safe
+from django.utils.timezone import now as real_now
+
+from broker_core.semantics.durations import format_iso, human
+from broker_core.semantics.types import EntityAddress
+from explorer.pages import presenters
+from explorer.pages.preferences import Preferences
+
+register = template.Library()
+register.filter("human", human)
+register.filter("iso_duration", format_iso)
+register.filter("filesize", presenters.filesize)
+register.filter("rate", presenters.rate)
+register.filter("age", presenters.age)
+register.filter("absolute", presenters.absolute)
+register.filter("badge", presenters.badge)
+register.filter("deadline", presenters.deadline)
+register.filter("deliveries", presenters.deliveries)
+register.filter("neglected", presenters.is_neglected)
+register.filter("consuming", presenters.consuming)
+
+
+@register.simple_tag
+def icon(name: str) -> str:
+    return mark_safe(f'<svg class="icon" aria-hidden="true"><use href="#i-{name}"/></svg>')
+
+
+@register.simple_tag
+def state(badge: presenters.Badge) -> str:
+    """A state badge: shape, hue and word."""
+    return format_html(
+        '<span class="state state-{}"><svg class="icon" aria-hidden="true"><use href="#i-{}"/></svg>{}</span>',
+        badge.hue, badge.icon, badge.word,
+    )  # fmt: skip
+
+
+@register.simple_tag
+def ago(at: datetime | None, now: datetime | None = None) -> str:
+    """How long ago it was, with the instant in full on hover. now: the namespace's, for instants by its clock."""
+    if at is None:
+        return mark_safe('<span class="quiet">–</span>')
+    text = presenters.age((now or real_now()) - at)
+    return format_html(
+        '<time datetime="{}" data-since="{}" title="{}">{}</time>', at.isoformat(), presenters.epoch_ms(at), presenters.absolute(at), text
+    )
+
+
+@register.simple_tag
+def instant(at: datetime | None) -> str:
+    """The instant in full."""
+    if at is None:
+        return mark_safe('<span class="quiet">–</span>')
+    return format_html('<time datetime="{}">{}</time>', at.isoformat(), presenters.absolute(at))
+
+
+@register.simple_tag
+def countdown(at: datetime, now: datetime) -> str:
+    """Time left until `at`; live.js counts it down. Screen readers are not told each second (role timer is silent)."""
+    return format_html(
+        '<time class="countdown" role="timer" datetime="{}" data-deadline="{}" title="{}">{}</time>',
+        at.isoformat(), presenters.epoch_ms(at), presenters.absolute(at), presenters.clock_text(at - now),
+    )  # fmt: skip
+
+
+@register.simple_tag
+def server_clock(clock=None) -> str:
+    """The clock that deadlines on this page are read by: the namespace's where the page shows one, else the server's."""
+    now, rate = (clock.now, clock.rate) if clock else (real_now(), 1)
+    return format_html('<meta name="vitrine-clock" content="{}" data-rate="{}">', presenters.epoch_ms(now), rate)
+
+
+@register.simple_tag
+def address_url(page: str, address: EntityAddress, *rest) -> str:
+    """The address of a page about a queue, one of its lists, or a message in it."""
+    return reverse(f"explorer:{page}", args=(address.namespace, address.path, *rest))
+
+
+@register.simple_tag
+def message_url(address: EntityAddress, sequence_number: int, page: str = "message") -> str:
+    slug = presenters.SUBQUEUE_SLUGS[address.subqueue]
+    return reverse(f"explorer:{page}", args=(address.namespace, address.path, slug, sequence_number))
+
+
+@register.filter
+def subqueue_slug(address: EntityAddress) -> str:
+    return presenters.SUBQUEUE_SLUGS[address.subqueue]
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context, **changes) -> str:
+    """This page's query with some parameters set, or removed where None; so that filters, sort and tab stay in the address."""
+    query = context["request"].GET.copy()
+    for name, value in changes.items():
+        query.pop(name, None)
+        if value not in (None, ""):
+            query[name] = value
+    return f"?{query.urlencode()}" if query else context["request"].path
+
+
+@register.simple_tag(takes_context=True)
+def preferences(context) -> Preferences:
+    request = context.get("request")
+    return Preferences.of(request.COOKIES) if request else Preferences()
+
+
+@register.simple_tag
+def role_of(user) -> str:
+    from explorer.roles import role_name
+
+    return role_name(user)
+
+
+@register.filter
+def plural(count, words: str) -> str:
+    """{{ 3|plural:"message,messages" }} -> 3 messages, with thousands separated."""
+    one, _, many = words.partition(",")
+    return f"{count:,} {one if count == 1 else many}"
+
+
+@register.filter
+def thousands(count) -> str:
+    return f"{count:,}"
+
+
+@register.filter
+def quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+@register.filter
+def seconds(delta: timedelta) -> str:
+    """A short duration with its fraction: 0.042 s."""
+    return f"{delta.total_seconds():.3f} s" if delta < timedelta(seconds=10) else human(delta)
