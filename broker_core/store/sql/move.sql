@@ -1,0 +1,150 @@
+-- name: activate
+-- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047, SB-024). That
+-- instant, not the time of this statement, begins their life, so it does not matter when it runs.
+WITH
+-- include: entity
+,
+due AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, row_number() OVER (ORDER BY m.scheduled_enqueue_at, m.sequence_number) - 1 AS place
+      FROM (SELECT ctid, sequence_number, scheduled_enqueue_at FROM vitrine_message
+             WHERE entity_id = %(entity_id)s AND state = 2 AND scheduled_enqueue_at <= (SELECT now FROM entity)
+             ORDER BY scheduled_enqueue_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS m),
+numbers AS (
+    UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + (SELECT count(*) FROM due)
+     WHERE c.entity_id = %(entity_id)s AND EXISTS (SELECT FROM due)
+ RETURNING c.next_number - (SELECT count(*) FROM due) AS first),
+active AS (
+    UPDATE vitrine_message AS m
+       SET state = 0, sequence_number = n.first + d.place, enqueued_at = m.scheduled_enqueue_at,
+           expires_at = m.scheduled_enqueue_at + m.time_to_live
+      FROM due AS d, numbers AS n WHERE m.ctid = d.tid
+ RETURNING d.sequence_number AS old_number, m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, message_id, details,
+                                       size, time_to_live, session_id, properties, application_properties)
+    SELECT e.now, %(entity_id)s, 0, 'process:broker', x.*
+      FROM entity AS e, (
+           SELECT 3::smallint, old_number, enqueued_at, message_id, jsonb_build_object('to', sequence_number), NULL::integer, NULL::interval,
+                  NULL, NULL::jsonb, NULL::jsonb FROM active
+           UNION ALL
+           SELECT 1::smallint, sequence_number, enqueued_at, message_id, jsonb_build_object('from', old_number), size, time_to_live,
+                  session_id, properties, CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
+             FROM active) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
+    SELECT %(entity_id)s, 0, 2, -count(*), 3 FROM active HAVING count(*) > 0
+    UNION ALL
+    SELECT %(entity_id)s, 0, 0, count(*), NULL FROM active HAVING count(*) > 0)
+SELECT count(*) AS done,
+       -- include: waiting
+  FROM active;
+
+-- name: cancel_scheduled
+-- Delete scheduled messages by number: all of them, or none (SB-048, SB-049). A due one is active already, whether moved or not.
+WITH
+-- include: entity
+,
+wanted AS MATERIALIZED (
+    SELECT found.*
+      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.size, m.enqueued_at FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 2 AND m.sequence_number = t.number
+              AND m.scheduled_enqueue_at > (SELECT now FROM entity) FOR UPDATE) AS found),
+cancelled AS (
+    DELETE FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM wanted))
+       AND (SELECT count(*) FROM wanted) = (SELECT count(DISTINCT number) FROM unnest(%(numbers)b::bigint[]) AS t(number))
+ RETURNING m.sequence_number, m.message_id, m.size, m.enqueued_at),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, message_id)
+    SELECT e.now, %(entity_id)s, 0, %(actor)s, 13, c.sequence_number, c.enqueued_at, c.message_id
+      FROM cancelled AS c, entity AS e WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s, 0, 2, -count(*), -sum(size), 13 FROM cancelled HAVING count(*) > 0)
+SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted;
+
+-- name: resubmit
+-- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message that names
+-- its ancestor. Those locked by a receiver are left alone.
+WITH
+-- include: entity
+,
+chosen AS MATERIALIZED (
+    SELECT found.*, row_number() OVER (ORDER BY found.sequence_number) - 1 AS place
+      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT m.ctid AS tid, m.sequence_number FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 1 AND m.state = ANY ('{0,1}') AND m.sequence_number = t.number
+              AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+              AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
+              FOR UPDATE) AS found),
+numbers AS (
+    UPDATE vitrine_entity_counter AS c
+       SET next_number = c.next_number + (SELECT count(*) FROM chosen),
+           bytes_sent = c.bytes_sent + coalesce((SELECT sum(size) FROM taken), 0)
+     WHERE c.entity_id = %(entity_id)s AND EXISTS (SELECT FROM chosen)
+ RETURNING c.next_number - (SELECT count(*) FROM chosen) AS first),
+taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid RETURNING c.place, m.*),
+stored AS (
+    INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at, time_to_live, message_id, session_id,
+                                 properties, application_properties, enqueued_sequence_number, resubmitted_from, body)
+    SELECT %(entity_id)s, n.first + t.place, t.size, t.body_kind, e.now, e.now + least(t.time_to_live, e.default_message_time_to_live),
+           CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END, t.message_id, t.session_id,
+           t.properties, coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
+           t.enqueued_sequence_number,
+           jsonb_build_object('sequence_number', t.sequence_number, 'reason', t.dead_letter_reason, 'at', e.now,
+                              'times', coalesce((t.resubmitted_from->>'times')::int, 0) + 1),
+           coalesce(%(body)b::bytea, t.body)
+      FROM taken AS t, numbers AS n, entity AS e
+ RETURNING *),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, actor, subqueue, kind, sequence_number, message_id, enqueued_at, first_received_at,
+                                       last_received_at, details, size, time_to_live, session_id, properties, application_properties)
+    SELECT e.now, %(entity_id)s, %(actor)s, x.*
+      FROM entity AS e, (
+           SELECT 1::smallint, 15::smallint, t.sequence_number, t.message_id, t.enqueued_at, t.first_received_at, t.last_received_at,
+                  jsonb_build_object('to', n.first + t.place), NULL::integer, NULL::interval, NULL, NULL::jsonb, NULL::jsonb
+             FROM taken AS t, numbers AS n
+           UNION ALL
+           SELECT 0::smallint, 1::smallint, sequence_number, message_id, enqueued_at, NULL, NULL, jsonb_build_object('resubmitted_from', resubmitted_from),
+                  size, time_to_live, session_id, properties, CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
+             FROM stored) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s, 1, state, -count(*), -sum(size), 15 FROM taken GROUP BY state
+    UNION ALL
+    SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0)
+SELECT t.sequence_number AS old_number, n.first + t.place AS new_number,
+       -- include: waiting
+  FROM taken AS t, numbers AS n ORDER BY t.sequence_number;
+
+-- name: purge
+-- Delete up to max_count messages of one list, lowest number first, enqueued before an instant if one is given; locked ones stay
+-- (SB-150, SB-151).
+WITH
+-- include: entity
+,
+chosen AS MATERIALIZED (
+    SELECT m.ctid AS tid FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = %(state)s
+       AND m.sequence_number >= CASE WHEN %(state)s = 0
+               THEN (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) ELSE 0 END
+       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+       AND (%(enqueued_before)s::timestamptz IS NULL OR m.enqueued_at < %(enqueued_before)s)
+       AND (%(numbers)b::bigint[] IS NULL OR m.sequence_number = ANY (%(numbers)b::bigint[]))
+     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+purged AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen)) RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
+                                       last_received_at, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 14, p.sequence_number, p.delivery_count, p.enqueued_at, p.first_received_at,
+           p.last_received_at, p.message_id
+      FROM purged AS p, entity AS e WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s, %(subqueue)s, %(state)s, -count(*), -sum(size), 14 FROM purged HAVING count(*) > 0)
+SELECT count(*) AS done FROM purged;

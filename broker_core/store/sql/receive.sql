@@ -1,0 +1,165 @@
+-- name: receive
+-- Lock up to max_count available messages, lowest number first (SB-061, SB-062). Messages another receiver is locking at this moment
+-- are skipped, not waited for. A lock that ended unnoticed was a failed delivery (SB-090) and is told as an event here.
+WITH
+-- include: entity
+,
+available AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until, m.locked_by AS old_holder,
+           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int AS failures
+      FROM vitrine_message AS m
+     WHERE
+           -- include: available
+     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+locked AS (
+    UPDATE vitrine_message AS m
+       SET lock_token = vitrine_lock_token(m.sequence_number), locked_by = %(holder)s,
+           locked_until = (SELECT now + lock_duration FROM entity),
+           delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int,
+           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))      -- a TID scan whatever the statistics say; the rows are ours
+ RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT sequence_number, message_id, 4, delivery_count, locked_until, %(holder)s FROM locked
+           UNION ALL
+           SELECT sequence_number, message_id, 12, failures, old_until, old_holder FROM available WHERE old_token IS NOT NULL) AS x
+     WHERE e.history_level = 2),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
+    SELECT %(entity_id)s, %(subqueue)s, 10, locked_until, count(*), 4 FROM locked GROUP BY locked_until),
+deadline AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until),
+-- include: touched_by_receive
+SELECT locked.*, e.default_message_time_to_live,
+       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
+  FROM locked CROSS JOIN entity AS e ORDER BY locked.sequence_number;
+
+-- name: receive_and_delete
+-- Remove up to max_count available messages, lowest number first, and return them (SB-060). Does not count as a delivery (SB-093).
+WITH
+-- include: entity
+,
+available AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until, m.locked_by AS old_holder,
+           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int AS failures
+      FROM vitrine_message AS m
+     WHERE
+           -- include: available
+     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+taken AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor,
+                                       enqueued_at, first_received_at, last_received_at)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT sequence_number, message_id, 18, delivery_count, NULL::timestamptz, %(holder)s, enqueued_at,
+                  coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM taken
+           UNION ALL
+           SELECT sequence_number, message_id, 12, failures, old_until, old_holder, NULL, NULL, NULL
+             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = 2) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM taken HAVING count(*) > 0),
+-- include: touched_by_receive
+SELECT taken.*, e.default_message_time_to_live,
+       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
+  FROM taken CROSS JOIN entity AS e ORDER BY taken.sequence_number;
+
+-- name: receive_deferred
+-- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or that failed as often as allowed,
+-- is taken away instead and answered as not found (SB-036).
+WITH
+-- include: entity
+,
+owned AS MATERIALIZED (
+    SELECT found.*
+      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 1 AND m.sequence_number = t.number
+              AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+              FOR UPDATE) AS found),
+-- include: failed
+,
+-- include: buried
+,
+locked AS (
+    UPDATE vitrine_message AS m
+       SET lock_token = vitrine_lock_token(m.sequence_number), locked_by = %(holder)s,
+           locked_until = (SELECT now + lock_duration FROM entity), delivery_count = f.failures,
+           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
+      FROM failed AS f
+     WHERE m.ctid = f.tid AND f.fate = 'keep'
+       AND (SELECT count(*) FROM failed WHERE fate = 'keep') = (SELECT count(DISTINCT number) FROM unnest(%(numbers)b::bigint[]) AS t(number))
+ RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (
+        -- include: event_columns
+    )
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT %(holder)s, 4::smallint, sequence_number, delivery_count, locked_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
+                  message_id, NULL, NULL::jsonb FROM locked WHERE (SELECT history_level FROM entity) = 2
+           UNION ALL
+           SELECT 'process:broker', b.* FROM (
+                  -- include: buried_events
+           ) AS b) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s, %(subqueue)s, 11, locked_until, count(*), 0, 4 FROM locked GROUP BY locked_until
+    UNION ALL
+    -- include: buried_counts
+),
+deadline AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until),
+-- include: touched_by_receive
+SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS e ORDER BY locked.sequence_number;
+
+-- name: peek
+-- Up to max_count messages from a number on, in number order, whatever their state; nothing is changed (SB-140, SB-141). A client's peek is
+-- activity (SB-147).
+WITH
+-- include: entity
+,
+-- include: touched_by_send
+SELECT found.*, e.default_message_time_to_live
+  FROM entity AS e, (
+       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0
+           AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s))
+         ORDER BY sequence_number LIMIT %(max_count)s)
+       UNION ALL
+       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 1
+           AND m.sequence_number >= %(from_number)s ORDER BY sequence_number LIMIT %(max_count)s)
+       UNION ALL
+       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 2
+           AND m.sequence_number >= %(from_number)s ORDER BY sequence_number LIMIT %(max_count)s)) AS found
+ ORDER BY found.sequence_number LIMIT %(max_count)s;
+
+-- name: wait_begins
+-- Somebody waits for this entity's messages, at least for so long (real time): senders then wake them. Counts as a receive (SB-195).
+UPDATE vitrine_entity_activity AS a
+   SET waiting_until = greatest(a.waiting_until, clock_timestamp() + %(seconds)s * interval '1 s'),
+       last_activity_at = greatest(a.last_activity_at, e.now), last_receive_at = greatest(a.last_receive_at, e.now)
+  FROM vitrine_entity_now AS e
+ WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
+
+-- name: due
+-- Whether a tidying step would find something to do for this entity now.
+WITH
+-- include: entity
+SELECT e.expiry_mode,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+       EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now) AS expired,
+       e.default_message_time_to_live IS NOT NULL AS has_default
+  FROM entity AS e;

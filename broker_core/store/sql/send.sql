@@ -1,0 +1,65 @@
+-- name: send
+-- Store a batch with consecutive numbers, or nothing. The counter is locked from here to commit, so numbers commit in order and
+-- without gaps (SB-004, SB-924). No row: the entity is gone, takes no sends, or is full; `refusal` says which.
+WITH
+-- include: entity
+,
+numbers AS (
+    UPDATE vitrine_entity_counter AS c
+       SET next_number = c.next_number + cardinality(%(bodies)b::bytea[]), bytes_sent = c.bytes_sent + %(bytes)s
+      FROM entity AS e
+     WHERE c.entity_id = e.id AND e.status IN ('Active', 'ReceiveDisabled')
+       -- What was removed before the last roll-up gives room enough nearly always; only a nearly full entity asks the rest (SB-012).
+       AND CASE WHEN c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
+                     - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
+                THEN true
+                ELSE c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
+                     - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
+                     - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) END
+ RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, e.now, e.default_message_time_to_live, e.history_level),
+stored AS (
+    INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
+                                 scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
+    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.now THEN 2 ELSE 0 END, t.size, t.body_kind, n.now,
+           -- the life of a scheduled message begins when it is due (SB-024)
+           CASE WHEN t.scheduled_at > n.now THEN NULL ELSE n.now + least(t.time_to_live, n.default_message_time_to_live) END,
+           CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, n.default_message_time_to_live) END,
+           t.scheduled_at, t.message_id, t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.body
+      FROM numbers AS n,
+           unnest(%(bodies)b::bytea[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)s::text[], %(session_ids)s::text[],
+                  %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)s::text[],
+                  %(application_properties)s::text[]) WITH ORDINALITY
+           AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, i)
+ RETURNING sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
+           application_properties),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
+                                       message_id, session_id, properties, application_properties, details)
+    SELECT enqueued_at, %(entity_id)s, 0, %(actor)s, CASE state WHEN 2 THEN 2 ELSE 1 END, sequence_number, size, enqueued_at, time_to_live,
+           message_id, session_id, properties,
+           CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END,
+           CASE state WHEN 2 THEN jsonb_build_object('scheduled_enqueue_at', scheduled_enqueue_at) END
+      FROM stored WHERE (SELECT history_level FROM numbers) > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
+    SELECT %(entity_id)s, 0, state, count(*), CASE state WHEN 2 THEN 2 ELSE 1 END FROM stored GROUP BY state),
+-- include: touched_by_send
+SELECT n.first, n.now,
+       -- include: waiting
+  FROM numbers AS n;
+
+-- name: refusal
+-- Why an operation found nothing to work on: the entity's status, and its size against its quota, in bytes. No row: it is gone.
+WITH
+-- include: entity
+SELECT e.status, e.max_size_in_megabytes * 1048576::bigint AS quota
+  FROM entity AS e;
+
+-- name: wake
+-- Tell who waits for this entity, once: the first to clear the mark sends the notification.
+WITH claimed AS (
+    UPDATE vitrine_entity_activity SET waiting_until = NULL
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_entity_activity
+                              WHERE entity_id = %(entity_id)s AND waiting_until > clock_timestamp() FOR UPDATE SKIP LOCKED))
+ RETURNING entity_id)
+SELECT pg_notify('vitrine_wake', entity_id::text) FROM claimed;

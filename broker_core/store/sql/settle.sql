@@ -1,0 +1,165 @@
+-- name: complete
+-- Remove what these tokens still hold (SB-080). A token missing from the answer lost its lock (SB-087).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
+                                       enqueued_at, first_received_at, last_received_at, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 6, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until,
+           o.enqueued_at, o.first_received_at, o.last_received_at, o.message_id
+      FROM owned AS o, entity AS e WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s, %(subqueue)s, state, NULL, -count(*), -sum(size), 6 FROM owned GROUP BY state
+    UNION ALL
+    -- include: unlocked_counts
+)
+SELECT sequence_number, lock_token FROM owned;
+
+-- name: abandon
+-- Give up these locks: a failed delivery each (SB-081, SB-090). What has expired meanwhile or failed once too often leaves the queue
+-- (SB-027, SB-091); the others are available again at their place (SB-063).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+-- include: failed
+,
+-- include: buried
+,
+kept AS (
+    UPDATE vitrine_message AS m
+       SET lock_token = NULL, locked_until = NULL, locked_by = NULL, delivery_count = CASE WHEN m.subqueue = 0 THEN f.failures ELSE 0 END,
+           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
+      FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'keep'),
+events AS (
+    INSERT INTO vitrine_message_event (
+        -- include: event_columns
+    )
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT %(actor)s, 7::smallint, sequence_number, failures, old_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, message_id,
+                  NULL, CASE WHEN %(properties)s::jsonb IS NOT NULL THEN jsonb_build_object('properties', %(properties)s::jsonb) END
+             FROM failed WHERE (SELECT history_level FROM entity) = 2
+           UNION ALL
+           SELECT %(actor)s, b.* FROM (
+                  -- include: buried_events
+           ) AS b) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: unlocked_counts
+    UNION ALL
+    -- include: buried_counts
+)
+SELECT sequence_number, lock_token,
+       -- include: waiting
+  FROM owned;
+
+-- name: release
+-- Give locks back as if the messages had never been delivered: no failed delivery is counted (SB-090, SB-926).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+changed AS (
+    UPDATE vitrine_message AS m SET lock_token = NULL, locked_until = NULL, locked_by = NULL
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 8, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until, o.message_id
+      FROM owned AS o, entity AS e WHERE e.history_level = 2),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: unlocked_counts
+)
+SELECT sequence_number, lock_token,
+       -- include: waiting
+  FROM owned;
+
+-- name: defer
+-- Set aside: from now on received by number alone, at their place, the failed deliveries unchanged (SB-083).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+changed AS (
+    UPDATE vitrine_message AS m
+       SET state = 1, lock_token = NULL, locked_until = NULL, locked_by = NULL,
+           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 9, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until, o.message_id,
+           CASE WHEN %(properties)s::jsonb IS NOT NULL THEN jsonb_build_object('properties', %(properties)s::jsonb) END
+      FROM owned AS o, entity AS e WHERE e.history_level = 2),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s, %(subqueue)s, 0, NULL::timestamptz, -count(*), 0, 9 FROM owned WHERE state = 0 HAVING count(*) > 0
+    UNION ALL
+    SELECT %(entity_id)s, %(subqueue)s, 1, NULL, count(*), 0, NULL FROM owned WHERE state = 0 HAVING count(*) > 0
+    UNION ALL
+    -- include: unlocked_counts
+)
+SELECT sequence_number, lock_token FROM owned;
+
+-- name: dead_letter
+-- Move to the dead-letter queue with the receiver's reason (SB-082, SB-103). The number of failed deliveries is not raised.
+WITH
+-- include: entity
+,
+-- include: owned
+,
+failed AS MATERIALIZED (SELECT *, 'bury' AS fate, %(reason)s::text AS reason, %(description)s::text AS description FROM owned),
+-- include: buried
+,
+events AS (
+    INSERT INTO vitrine_message_event (
+        -- include: event_columns
+    )
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 10, o.sequence_number, o.failures - 1, o.old_until, o.enqueued_at,
+           o.first_received_at, o.last_received_at, o.message_id, %(reason)s,
+           jsonb_strip_nulls(jsonb_build_object('description', %(description)s::text, 'properties', %(properties)s::jsonb))
+      FROM owned AS o, entity AS e WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: unlocked_counts
+    UNION ALL
+    -- include: buried_counts
+)
+SELECT sequence_number, lock_token,
+       -- include: waiting
+  FROM owned;
+
+-- name: renew
+-- The locks that are still held end lock_duration from now; the tokens stay (SB-064).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+changed AS (
+    UPDATE vitrine_message AS m SET locked_until = (SELECT now + lock_duration FROM entity)
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
+ RETURNING m.sequence_number, m.state, m.locked_until),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 5, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, e.now + e.lock_duration, o.message_id
+      FROM owned AS o, entity AS e WHERE e.history_level = 2),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s, %(subqueue)s, 10 + state, locked_until, count(*), 0, NULL::smallint FROM changed GROUP BY state, locked_until
+    UNION ALL
+    -- include: unlocked_counts
+),
+deadline AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
+SELECT o.sequence_number, o.lock_token, (SELECT now + lock_duration FROM entity) AS locked_until FROM owned AS o;

@@ -1,0 +1,118 @@
+-- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
+
+-- fragment: entity
+entity AS MATERIALIZED (SELECT * FROM vitrine_entity_now WHERE id = %(entity_id)s)
+
+-- fragment: touched_by_send
+-- Activity for auto-delete (SB-190), written at most every 20 s and never waited for.
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
+     WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM vitrine_entity_activity
+            WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
+              FOR UPDATE SKIP LOCKED)))
+
+-- fragment: touched_by_receive
+-- The same for a receive, which is also what expiry on activity waits for (SB-902).
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_receive_at = (SELECT now FROM entity)
+     WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM vitrine_entity_activity
+            WHERE entity_id = %(entity_id)s
+              AND (last_receive_at IS NULL OR last_receive_at < (SELECT now FROM entity) - interval '20 s')
+              FOR UPDATE SKIP LOCKED)))
+
+-- fragment: waiting
+-- Whether somebody is known to wait for messages of this entity: then the caller wakes them after the commit (design D8).
+(SELECT coalesce(max(waiting_until) > clock_timestamp(), false)
+   FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s) AS waiting
+
+-- fragment: candidate
+-- What settling and sweeping need to know of a message. failures: its failed deliveries, should the lock it has be one (SB-090);
+-- none are counted in a dead-letter queue (SB-089). ends_at: the end of its life (SB-020, SB-921).
+m.ctid AS tid, m.state, m.sequence_number, m.lock_token, m.locked_until AS old_until, m.message_id, m.enqueued_at,
+m.first_received_at, m.last_received_at, m.size,
+m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int AS failures,
+coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) AS ends_at
+
+-- fragment: available
+-- A message that may be received now: its lock, if any, has ended; outside the main list neither its life nor the number of its
+-- deliveries counts (SB-025, SB-035, SB-089, SB-091).
+m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0
+AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
+AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+AND (%(subqueue)s <> 0
+     OR (coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) > (SELECT now FROM entity)) IS NOT FALSE
+        AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity))
+AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+
+-- fragment: owned
+-- The messages that these tokens hold now, in number order so that two settlers cannot meet crosswise. A token whose lock ended,
+-- or that was settled, finds nothing (SB-070, SB-071); nor does any while the entity takes no settlement (SB-232, SB-233).
+owned AS MATERIALIZED (
+    SELECT found.*
+      FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{0,1}')
+              AND m.sequence_number = t.number AND m.lock_token = t.token
+              AND m.locked_until > (SELECT now FROM entity)
+              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+              FOR UPDATE) AS found)
+
+-- fragment: unlocked_counts
+-- The ledger's counterpart of locks that end before their time.
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (10 + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
+  FROM owned GROUP BY state, old_until
+
+-- fragment: failed
+-- What becomes of `owned` whose delivery failed or whose life may be over: expiry first (SB-027, SB-920), then the last allowed
+-- failure (SB-091), else it stays. A deferred message expires only when it is asked for (SB-036).
+failed AS MATERIALIZED (
+    SELECT o.*,
+           CASE WHEN NOT x.expired AND NOT x.spent THEN 'keep'
+                WHEN x.expired AND NOT e.dead_lettering_on_message_expiration THEN 'drop' ELSE 'bury' END AS fate,
+           CASE WHEN x.expired THEN 'TTLExpiredException' ELSE 'MaxDeliveryCountExceeded' END AS reason,
+           CASE WHEN x.expired THEN 'The message expired and was dead lettered.'
+                ELSE 'Message could not be consumed after ' || e.max_delivery_count || ' delivery attempts.' END AS description
+      FROM owned AS o
+     CROSS JOIN entity AS e
+     CROSS JOIN LATERAL (
+           SELECT %(subqueue)s = 0 AND (o.state = 0 OR %(expires_deferred)s) AND coalesce(o.ends_at <= e.now, false) AS expired,
+                  %(subqueue)s = 0 AND o.failures >= e.max_delivery_count AS spent) AS x)
+
+-- fragment: buried
+-- Carries out `failed`. A message keeps its number, so it may arrive below the head of the dead-letter queue: that head is lowered in
+-- the same statement, always, so that it waits for whoever is raising it.
+moved AS (
+    UPDATE vitrine_message AS m
+       SET subqueue = 1, state = 0, delivery_count = 0, lock_token = NULL, locked_until = NULL, locked_by = NULL,
+           dead_lettered_at = (SELECT now FROM entity), dead_letter_source = (SELECT path FROM entity),
+           dead_letter_reason = f.reason, dead_letter_description = f.description,
+           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
+      FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'bury'
+ RETURNING m.sequence_number),
+lowered AS (
+    UPDATE vitrine_queue_head SET head = least(head, (SELECT min(sequence_number) FROM moved))
+     WHERE entity_id = %(entity_id)s AND subqueue = 1 AND EXISTS (SELECT FROM moved)),
+dropped AS (DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop')
+
+-- fragment: buried_counts
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, NULL::timestamptz, -count(*)::int,
+       CASE fate WHEN 'drop' THEN -sum(size) ELSE 0 END::bigint, CASE fate WHEN 'drop' THEN 11 END::smallint
+  FROM failed WHERE fate <> 'keep' GROUP BY state, fate
+UNION ALL
+SELECT %(entity_id)s::bigint, 1::smallint, 0::smallint, NULL, count(*)::int, 0::bigint, 10::smallint
+  FROM failed WHERE fate = 'bury' HAVING count(*) > 0
+
+-- fragment: buried_events
+SELECT CASE fate WHEN 'bury' THEN 10 ELSE 11 END::smallint AS kind, sequence_number, failures, NULL::timestamptz AS locked_until,
+       enqueued_at, first_received_at, last_received_at, message_id, reason,
+       CASE fate WHEN 'bury' THEN jsonb_build_object('description', description) END AS details
+  FROM failed WHERE fate <> 'keep'
+
+-- fragment: event_columns
+at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
+enqueued_at, first_received_at, last_received_at, message_id, reason, details

@@ -1,0 +1,282 @@
+-- fragment: expired_tail
+-- What the three ways of finding expired messages do with what they found.
+failed AS MATERIALIZED (
+    SELECT o.*, CASE WHEN e.dead_lettering_on_message_expiration THEN 'bury' ELSE 'drop' END AS fate,
+           'TTLExpiredException' AS reason, 'The message expired and was dead lettered.' AS description
+      FROM owned AS o, entity AS e),
+-- include: buried
+,
+events AS (
+    INSERT INTO vitrine_message_event (
+        -- include: event_columns
+    )
+    SELECT e.now, %(entity_id)s, 0, x.*
+      FROM entity AS e, (
+           SELECT 'process:broker', 12::smallint, sequence_number, failures, old_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
+                  message_id, NULL, NULL::jsonb FROM owned WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
+           UNION ALL
+           SELECT 'process:broker', b.* FROM (
+                  -- include: buried_events
+           ) AS b) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: buried_counts
+)
+
+-- name: expire
+-- Take away up to max_count messages whose own time-to-live has ended and that nobody holds (SB-025, SB-033, SB-034).
+WITH
+-- include: entity
+,
+owned AS MATERIALIZED (
+    SELECT
+           -- include: candidate
+      FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now FROM entity)
+       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+     ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+-- include: expired_tail
+SELECT count(*) AS done, NULL::bigint AS last_number FROM owned;
+
+-- name: expire_by_default
+-- The same for messages that live by the entity's default, which is looked at now (SB-023, SB-921). They expire in the order of their numbers,
+-- so the list is walked from a number on, max_count messages a call. last_number: how far this call looked; NULL when all that follow are younger.
+WITH
+-- include: entity
+,
+walked AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+       AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0))
+     ORDER BY m.sequence_number LIMIT %(max_count)s),
+owned AS MATERIALIZED (
+    SELECT
+           -- include: candidate
+      FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked WHERE expires_at IS NULL
+                                  AND enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)))
+       AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at IS NULL
+       AND m.enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
+       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+       FOR UPDATE SKIP LOCKED),
+-- include: expired_tail
+SELECT (SELECT count(*) FROM owned) AS done,
+       CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
+             AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
+            THEN (SELECT max(sequence_number) FROM walked) END AS last_number;
+
+-- name: expire_at_head
+-- The same for an entity that expires at its head only (design D10): messages are taken away as long as the first one present has expired.
+WITH
+-- include: entity
+,
+walked AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number,
+           (coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)) IS TRUE
+           AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity)) AS expired
+      FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
+     ORDER BY m.sequence_number LIMIT %(max_count)s),
+owned AS MATERIALIZED (
+    SELECT
+           -- include: candidate
+      FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked
+                                WHERE sequence_number < coalesce((SELECT min(sequence_number) FROM walked WHERE NOT expired), 9223372036854775807)))
+       AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+       AND coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)
+       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+       FOR UPDATE SKIP LOCKED),
+-- include: expired_tail
+SELECT count(*) AS done, NULL::bigint AS last_number FROM owned;
+
+-- name: end_locks
+-- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027, SB-091). Found through
+-- the deadlines that receives and renewals wrote, max_count of them a call.
+WITH
+-- include: entity
+,
+ended AS (
+    DELETE FROM vitrine_lock_deadline
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_lock_deadline
+                              WHERE entity_id = %(entity_id)s AND until <= (SELECT now FROM entity)
+                              ORDER BY until LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
+ RETURNING subqueue, first_number, last_number),
+found AS MATERIALIZED (
+    SELECT DISTINCT m.subqueue, m.state, m.sequence_number
+      FROM ended AS d CROSS JOIN unnest('{0,1}'::smallint[]) AS s(state)
+     CROSS JOIN LATERAL (
+           SELECT subqueue, state, sequence_number FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = s.state
+              AND m.sequence_number BETWEEN d.first_number AND d.last_number
+              AND m.locked_until <= (SELECT now FROM entity)) AS m),
+held AS MATERIALIZED (
+    SELECT m.*
+      FROM (SELECT * FROM found ORDER BY sequence_number) AS f
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+                  , m.subqueue, m.locked_by
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = f.subqueue AND m.state = f.state AND m.sequence_number = f.sequence_number
+              AND m.locked_until <= (SELECT now FROM entity) FOR UPDATE) AS m),
+owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = 0),
+-- include: failed
+,
+-- include: buried
+,
+unlocked AS (
+    UPDATE vitrine_message AS m
+       SET lock_token = NULL, locked_until = NULL, locked_by = NULL, delivery_count = h.failures
+      FROM held AS h
+     WHERE m.ctid = h.tid AND NOT EXISTS (SELECT FROM failed AS f WHERE f.tid = h.tid AND f.fate <> 'keep')),
+events AS (
+    INSERT INTO vitrine_message_event (subqueue,
+        -- include: event_columns_but_subqueue
+    )
+    SELECT x.subqueue, e.now, %(entity_id)s, x.actor, x.kind, x.sequence_number, x.failures, x.locked_until, x.enqueued_at, x.first_received_at,
+           x.last_received_at, x.message_id, x.reason, x.details
+      FROM entity AS e, (
+           SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, 12::smallint AS kind, sequence_number, failures, old_until AS locked_until,
+                  NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at,
+                  message_id, NULL AS reason, NULL::jsonb AS details
+             FROM held WHERE (SELECT history_level FROM entity) = 2
+           UNION ALL
+           SELECT 0::smallint, 'process:broker', b.* FROM (
+                  -- include: buried_events
+           ) AS b) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: buried_counts
+)
+SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
+       (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
+       -- include: waiting
+;
+
+-- fragment: event_columns_but_subqueue
+at, entity_id, actor, kind, sequence_number, delivery_count, locked_until,
+enqueued_at, first_received_at, last_received_at, message_id, reason, details
+
+-- name: take_head
+-- Statement 1 of 2 in one transaction: take the row of the head bound, or leave it to whoever has it.
+SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s FOR UPDATE SKIP LOCKED;
+
+-- name: advance_head
+-- Statement 2 of 2: a new snapshot, taken while the row is held. As one statement it would be wrong: having waited for somebody who moves a
+-- message in, it would still look with its old snapshot and set a bound above that message.
+UPDATE vitrine_queue_head AS h
+   SET head = coalesce((SELECT m.sequence_number FROM vitrine_message AS m
+                         WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = 0 AND m.sequence_number >= h.head
+                         ORDER BY m.sequence_number LIMIT 1),
+                       (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = h.entity_id), h.head)
+ WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s
+RETURNING h.head;
+
+-- name: entities_with_due
+-- Entities for which a tidying step has something to do now, by kind of work. At most one probe of an index each.
+SELECT e.id AS entity_id, e.expiry_mode,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+       EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+       may_expire.now_ AND (
+           EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
+           OR e.default_message_time_to_live IS NOT NULL) AS expired
+  FROM vitrine_entity_now AS e
+  LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+ CROSS JOIN LATERAL (SELECT e.expiry_mode <> 'on_activity' OR coalesce(a.last_receive_at > e.now - interval '60 s', false)
+                            OR coalesce(a.waiting_until > clock_timestamp(), false) AS now_) AS may_expire
+ ORDER BY e.id;
+
+-- name: heads
+-- Every head bound, for the sweep that advances them.
+SELECT h.entity_id, h.subqueue FROM vitrine_queue_head AS h JOIN vitrine_entity_now AS e ON e.id = h.entity_id ORDER BY 1, 2;
+
+-- name: roll_up
+-- Fold up to max_count differences of the ledger into its sums and into the traffic of ten seconds each. Ended locks are forgotten an hour later.
+WITH folded AS (
+    DELETE FROM vitrine_count_delta WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_count_delta LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
+ RETURNING *),
+base AS (
+    INSERT INTO vitrine_count_base AS b (entity_id, subqueue, state, until, n, bytes)
+    SELECT entity_id, subqueue, state, until, sum(n), sum(bytes) FROM folded GROUP BY entity_id, subqueue, state, until
+        ON CONFLICT (entity_id, until, subqueue, state) DO UPDATE SET n = b.n + excluded.n, bytes = b.bytes + excluded.bytes),
+traffic AS (
+    INSERT INTO vitrine_traffic AS t (entity_id, bucket, op, n)
+    SELECT entity_id, date_bin('10 s', at, 'epoch'), op, sum(abs(n)) FROM folded WHERE op IS NOT NULL GROUP BY 1, 2, 3
+        ON CONFLICT (entity_id, bucket, op) DO UPDATE SET n = t.n + excluded.n)
+SELECT count(*) AS done FROM folded;
+
+-- name: forget_ended_counts
+-- Lock instants that ended an hour ago, and traffic older than a day.
+WITH locks AS (
+    DELETE FROM vitrine_count_base AS b USING vitrine_entity_now AS e
+     WHERE b.entity_id = e.id AND b.until < e.now - interval '1 hour' RETURNING 1),
+traffic AS (DELETE FROM vitrine_traffic WHERE bucket < now() - interval '1 day' RETURNING 1)
+SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
+
+-- name: one_at_a_time
+-- Whether this transaction may do the named work: at most one at a time does, the others leave it.
+SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
+
+-- name: idle_entities
+-- Entities without activity for their auto-delete interval (SB-190, SB-194). Activity is written at most every 20 s: those are added, so that none goes
+-- early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits.
+SELECT e.id AS entity_id, e.namespace_name, e.path
+  FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+ WHERE e.auto_delete_on_idle IS NOT NULL
+   AND greatest(a.last_activity_at, e.updated_at) + e.auto_delete_on_idle + interval '20 s' <= e.now
+   AND coalesce(a.waiting_until <= clock_timestamp(), true)
+   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2);
+
+-- name: deleted_entities
+-- Deleted entities that still have rows.
+SELECT e.id AS entity_id FROM vitrine_entity AS e
+ WHERE e.deleted_at IS NOT NULL
+   AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id)
+        OR EXISTS (SELECT FROM vitrine_queue_head WHERE entity_id = e.id) OR EXISTS (SELECT FROM vitrine_entity_activity WHERE entity_id = e.id));
+
+-- name: remove_deleted
+-- Up to max_count messages of a deleted entity (SB-240).
+WITH removed AS (
+    DELETE FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(SELECT ctid FROM vitrine_message WHERE entity_id = %(entity_id)s LIMIT %(max_count)s))
+       AND EXISTS (SELECT FROM vitrine_entity WHERE id = %(entity_id)s AND deleted_at IS NOT NULL)
+ RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
+                                       last_received_at, message_id)
+    SELECT n.now, e.id, r.subqueue, 'process:broker', 16, r.sequence_number, r.delivery_count, r.enqueued_at, r.first_received_at,
+           r.last_received_at, r.message_id
+      FROM removed AS r, vitrine_entity AS e JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id
+     WHERE e.id = %(entity_id)s AND e.history_level > 0)
+SELECT count(*) AS done FROM removed;
+
+-- name: forget_deleted
+-- The small rows of a deleted entity whose messages are gone. Its name stays for history.
+WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
+activity AS (DELETE FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s),
+counters AS (DELETE FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s),
+deadlines AS (DELETE FROM vitrine_lock_deadline WHERE entity_id = %(entity_id)s),
+deltas AS (DELETE FROM vitrine_count_delta WHERE entity_id = %(entity_id)s),
+bases AS (DELETE FROM vitrine_count_base WHERE entity_id = %(entity_id)s),
+traffic AS (DELETE FROM vitrine_traffic WHERE entity_id = %(entity_id)s)
+SELECT 1 AS done;
+
+-- name: check_ledger
+-- The ledger against the messages themselves, list by list; a row for each difference. Both are read in one snapshot.
+WITH counted AS (
+    SELECT entity_id, subqueue, state, sum(n) AS n
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE state < 10
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE state < 10) AS l
+     GROUP BY 1, 2, 3),
+present AS (SELECT entity_id, subqueue, state, count(*) AS n FROM vitrine_message GROUP BY 1, 2, 3)
+SELECT e.id AS entity_id, e.namespace_name, e.path, subqueue, state, coalesce(c.n, 0)::bigint AS ledger, coalesce(p.n, 0) AS present
+  FROM counted AS c FULL JOIN present AS p USING (entity_id, subqueue, state) JOIN vitrine_entity_now AS e ON e.id = entity_id
+ WHERE coalesce(c.n, 0) <> coalesce(p.n, 0);
+
+-- name: correct_ledger
+-- Add what one list of the ledger lacks.
+INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n) VALUES (%(entity_id)s, %(subqueue)s, %(state)s, %(difference)s);
