@@ -5,7 +5,19 @@ migration (storage parameters, partitions, indexes that the ORM has no words for
 """
 
 from .entities import Entity, EntityCounter, Namespace, SharedAccessPolicy
+from .history import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from .messages import Message, MessageEvent
 from .sweeps import SweepRun
 
-__all__ = ["Entity", "EntityCounter", "Message", "MessageEvent", "Namespace", "SharedAccessPolicy", "SweepRun"]
+__all__ = [
+    "ArchiveEpoch",
+    "ArchiveFile",
+    "ArchiveSlice",
+    "Entity",
+    "EntityCounter",
+    "Message",
+    "MessageEvent",
+    "Namespace",
+    "SharedAccessPolicy",
+    "SweepRun",
+]

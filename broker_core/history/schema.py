@@ -1,0 +1,87 @@
+"""The columns of the archive, in one place, and how a life follows from the event that ended it.
+
+A file says its schema's version in its metadata. A later version may add columns; it never changes the meaning of one.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker_core.semantics.types import EventKind, SubQueue
+
+VERSION = 1
+GENERATED_ACTOR = "generated"  # demonstration history: made up, and labelled wherever it is shown
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+EVENT = pa.schema(
+    [
+        pa.field("event_id", pa.int64(), nullable=False),
+        pa.field("recorded_at", _INSTANT, nullable=False),
+        pa.field("xid", pa.int64(), nullable=False),
+        pa.field("at", _INSTANT, nullable=False),
+        pa.field("entity_id", pa.int64(), nullable=False),
+        pa.field("subqueue", pa.int16(), nullable=False),
+        pa.field("sequence_number", pa.int64(), nullable=False),
+        pa.field("kind", pa.int16(), nullable=False),
+        pa.field("message_id", pa.string()),
+        pa.field("delivery_count", pa.int32()),
+        pa.field("locked_until", _INSTANT),
+        pa.field("actor", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("enqueued_at", _INSTANT),
+        pa.field("first_received_at", _INSTANT),
+        pa.field("last_received_at", _INSTANT),
+        pa.field("session_id", pa.string()),
+        pa.field("size", pa.int32()),
+        pa.field("time_to_live_us", pa.int64()),
+        pa.field("properties", pa.string()),  # JSON
+        pa.field("application_properties", pa.string()),  # JSON
+        pa.field("details", pa.string()),  # JSON
+    ]
+)
+
+LIFE = pa.schema(
+    [
+        pa.field("entity_id", pa.int64(), nullable=False),
+        pa.field("subqueue", pa.int16(), nullable=False),
+        pa.field("sequence_number", pa.int64(), nullable=False),
+        pa.field("outcome", pa.int16(), nullable=False),  # the kind of the event that ended it; 0: not ended
+        pa.field("reason", pa.string()),
+        pa.field("enqueued_at", _INSTANT),
+        pa.field("first_received_at", _INSTANT),
+        pa.field("last_received_at", _INSTANT),
+        pa.field("ended_at", _INSTANT),
+        pa.field("delivery_count", pa.int32()),
+        pa.field("time_to_live_us", pa.int64()),
+        pa.field("size", pa.int32()),
+        pa.field("message_id", pa.string()),
+        pa.field("xid", pa.int64(), nullable=False),
+        pa.field("generated", pa.bool_(), nullable=False),
+    ]
+)
+
+# A message's life in a list ends when it leaves that list for good. An activated message goes on under a new number: no end.
+LIFE_ENDS = frozenset(kind for kind in EventKind if kind.is_terminal or kind is EventKind.DEAD_LETTERED) - {EventKind.ACTIVATED}
+
+
+def with_metadata(schema: pa.Schema, **facts) -> pa.Schema:
+    """The schema with its version and these facts in the file's metadata, under `vitrine.`."""
+    stated = {"version": VERSION, **facts}
+    return schema.with_metadata({f"vitrine.{name}": str(value) for name, value in stated.items()})
+
+
+def lives(events: pa.Table) -> pa.Table:
+    """The lives that these events ended, one row each. Needs EVENT, gives LIFE.
+
+    A life before dead-lettering was spent in the main queue, wherever its last event is filed.
+    """
+    ends = events.filter(pc.is_in(events["kind"], pa.array(sorted(LIFE_ENDS), pa.int16())))
+    dead_lettered = pc.equal(ends["kind"], int(EventKind.DEAD_LETTERED))
+    main = pa.scalar(int(SubQueue.MAIN), pa.int16())
+    columns = {
+        "subqueue": pc.if_else(dead_lettered, main, ends["subqueue"]),
+        "outcome": ends["kind"],
+        "ended_at": ends["at"],
+        "generated": pc.fill_null(pc.equal(ends["actor"], GENERATED_ACTOR), False),
+    }
+    return pa.table([columns[name] if name in columns else ends[name] for name in LIFE.names], schema=LIFE)

@@ -1,0 +1,88 @@
+"""Where the archive's files are: a folder by default, or any address pyarrow can write to (hdfs://, s3://).
+
+A file appears under its name complete or not at all. In a folder: written aside, flushed to the disk, renamed, and the folder flushed.
+Elsewhere: the store's own commit at the end of the upload.
+"""
+
+import os
+import uuid
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+PARQUET = {"compression": "zstd", "row_group_size": 1_000_000}
+
+
+def open_archive(url: str) -> "Folder | Remote":
+    """The archive at `url`: a path, file://, or a scheme of pyarrow's (s3a:// is read as s3://)."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        return Folder(Path(parts.path))
+    return Remote(url)
+
+
+class Folder:
+    """An archive in a folder of this machine or of a mounted disk."""
+
+    def __init__(self, root: Path):
+        self.root = root.absolute()
+
+    def write(self, table: pa.Table, path: str) -> int:
+        """Write a table as Parquet under `path`, durably; returns the file's bytes. A file of that name is replaced."""
+        target = self.root / path
+        self._make_folder(target.parent)
+        for left_over in target.parent.glob(f"{target.name}.*.tmp"):
+            left_over.unlink(missing_ok=True)
+        aside = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
+        with aside.open("wb") as file:
+            pq.write_table(table, file, **PARQUET)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        aside.rename(target)
+        _flush_folder(target.parent)
+        return size
+
+    def address(self, path: str) -> str:
+        """What Spark and pyarrow open."""
+        return str(self.root / path)
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder.exists():
+            return
+        if folder != self.root:
+            self._make_folder(folder.parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        _flush_folder(folder.parent)
+
+
+class Remote:
+    """An archive elsewhere. An object store shows an object when its upload is complete; hdfs renames."""
+
+    def __init__(self, url: str):
+        self.url = url.rstrip("/")
+        self._files, self._root = pafs.FileSystem.from_uri(self.url.replace("s3a://", "s3://", 1))
+
+    def write(self, table: pa.Table, path: str) -> int:
+        target = f"{self._root}/{path}"
+        self._files.create_dir(target.rpartition("/")[0], recursive=True)
+        if self._files.type_name == "hdfs":
+            pq.write_table(table, f"{target}.tmp", filesystem=self._files, **PARQUET)
+            self._files.move(f"{target}.tmp", target)
+        else:
+            pq.write_table(table, target, filesystem=self._files, **PARQUET)
+        return self._files.get_file_info(target).size
+
+    def address(self, path: str) -> str:
+        return f"{self.url}/{path}"
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

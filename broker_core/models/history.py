@@ -1,0 +1,75 @@
+"""The manifest of the archive: which events are in which files. Written by `broker_core.history.archive` alone."""
+
+from django.db import models
+
+
+class ArchiveEpoch(models.Model):
+    """Transaction ids mean something inside one cluster only. A restore or a copy into another begins a new epoch."""
+
+    system_identifier = models.BigIntegerField()
+    from_xid = models.BigIntegerField()
+    began_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "vitrine_archive_epoch"
+        verbose_name = "archive epoch"
+
+    def __str__(self):
+        return f"epoch {self.pk} of cluster {self.system_identifier}"
+
+
+class ArchiveSlice(models.Model):
+    """The events of transactions from_xid (included) to to_xid (excluded), all decided when the slice was opened.
+
+    open: its files may be missing or half written, and are written again with the same bounds and names. done: they are complete.
+    """
+
+    OPEN, DONE = "open", "done"
+
+    epoch = models.ForeignKey(ArchiveEpoch, on_delete=models.PROTECT, related_name="slices")
+    from_xid = models.BigIntegerField()
+    to_xid = models.BigIntegerField()
+    state = models.CharField(max_length=10, choices=[(OPEN, "open"), (DONE, "done")])
+    opened_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+    events = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "vitrine_archive_slice"
+        verbose_name = "archive slice"
+        constraints = [
+            models.UniqueConstraint(fields=["state"], condition=models.Q(state="open"), name="vitrine_archive_slice_one_open"),
+            models.UniqueConstraint(fields=["epoch", "from_xid"], name="vitrine_archive_slice_from"),
+            models.CheckConstraint(condition=models.Q(to_xid__gt=models.F("from_xid")), name="vitrine_archive_slice_bounds"),
+        ]
+
+    def __str__(self):
+        return f"slice {self.pk} ({self.state})"
+
+
+class ArchiveFile(models.Model):
+    """One Parquet file of a slice: the events, or the ended lives, of one day and namespace.
+
+    path: below ARCHIVE_URL. first_at, last_at: of events their `at`; of lives when they were enqueued. Readers take only files named here.
+    """
+
+    EVENTS, LIVES = "events", "lives"
+
+    slice = models.ForeignKey(ArchiveSlice, on_delete=models.PROTECT, related_name="files")
+    content = models.CharField(max_length=10, choices=[(EVENTS, "events"), (LIVES, "lives")])
+    day = models.DateField()
+    namespace_id = models.BigIntegerField()
+    path = models.CharField(max_length=250)
+    rows = models.BigIntegerField()
+    bytes = models.BigIntegerField()
+    first_at = models.DateTimeField(null=True)
+    last_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "vitrine_archive_file"
+        verbose_name = "archive file"
+        constraints = [models.UniqueConstraint(fields=["path"], name="vitrine_archive_file_path")]
+        indexes = [models.Index(fields=["content", "day"], name="vitrine_archive_file_day")]
+
+    def __str__(self):
+        return self.path

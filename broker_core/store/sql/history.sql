@@ -1,0 +1,125 @@
+-- The archive's manifest, what it reads, and the partitions of the event table.
+
+-- name: history_try_lock
+-- One archiver at a time, for as long as this connection lives.
+SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive', 0)) AS locked;
+
+-- name: history_cluster
+-- Which cluster this is, and below which transaction id everything is decided: committed for all to see, or gone.
+SELECT c.system_identifier,
+       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon
+  FROM pg_control_system() AS c;
+
+-- name: history_epoch
+-- The newest epoch, and how far its slices reach.
+SELECT e.id, e.system_identifier, coalesce(last.to_xid, e.from_xid) AS archived_to, last.opened_at
+  FROM vitrine_archive_epoch AS e
+  LEFT JOIN LATERAL (
+       SELECT s.to_xid, s.opened_at FROM vitrine_archive_slice AS s
+        WHERE s.epoch_id = e.id AND s.state = 'done' ORDER BY s.to_xid DESC LIMIT 1) AS last ON true
+ ORDER BY e.id DESC LIMIT 1;
+
+-- name: history_begin_epoch
+INSERT INTO vitrine_archive_epoch (system_identifier, from_xid, began_at)
+VALUES (%(system_identifier)s, %(from_xid)s, clock_timestamp());
+
+-- name: history_lock_events
+-- Keep writers out until the transaction ends; readers go on.
+LOCK TABLE vitrine_message_event IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: history_forget_open_slice
+DELETE FROM vitrine_archive_slice WHERE state = 'open';
+
+-- name: history_renumber_events
+-- After a move to another cluster the events' transaction ids are another cluster's. Archived ones get 0, the others this
+-- transaction's. Archived: in a transaction below the last slice's end, and recorded before that slice was opened.
+UPDATE vitrine_message_event
+   SET xid = CASE WHEN xid < %(archived_to)s::text::xid8 AND recorded_at <= %(opened_at)s::timestamptz THEN '0'::xid8
+                  ELSE pg_current_xact_id() END;
+
+-- name: history_current_xid
+SELECT pg_current_xact_id()::text::bigint AS xid;
+
+-- name: history_open_slice
+-- The slice that a killed archiver left.
+SELECT id, from_xid, to_xid FROM vitrine_archive_slice WHERE state = 'open';
+
+-- name: history_next_slice
+-- Open a slice from the end of the last one, of about max_events and never beyond the horizon. No row: no event lies there.
+-- A single transaction with more events than that is a slice of its own.
+WITH first AS (
+    SELECT e.xid FROM vitrine_message_event AS e
+     WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(horizon)s::text::xid8
+     ORDER BY e.xid LIMIT 1),
+beyond AS (
+    SELECT e.xid FROM vitrine_message_event AS e
+     WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(horizon)s::text::xid8
+     ORDER BY e.xid OFFSET %(max_events)s LIMIT 1)
+INSERT INTO vitrine_archive_slice (epoch_id, from_xid, to_xid, state, opened_at)
+SELECT %(epoch_id)s, %(from_xid)s,
+       CASE WHEN beyond.xid IS NULL THEN %(horizon)s
+            WHEN beyond.xid > first.xid THEN beyond.xid::text::bigint
+            ELSE first.xid::text::bigint + 1 END,
+       'open', clock_timestamp()
+  FROM first LEFT JOIN beyond ON true
+RETURNING id, from_xid, to_xid;
+
+-- name: history_slice_events
+-- The events of a slice with their namespace; columns and types as broker_core.history.schema.EVENT says.
+SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue, e.sequence_number, e.kind, e.message_id,
+       e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at, e.first_received_at, e.last_received_at, e.session_id,
+       e.size, (extract(epoch FROM e.time_to_live) * 1000000)::bigint AS time_to_live_us,
+       e.properties::text AS properties, e.application_properties::text AS application_properties, e.details::text AS details,
+       coalesce(n.namespace_id, 0) AS namespace_id
+  FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
+ WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(to_xid)s::text::xid8;
+
+-- name: history_finish_slice
+-- Mark a slice done together with its files. No row: somebody else has finished it.
+WITH finished AS (
+    UPDATE vitrine_archive_slice SET state = 'done', done_at = clock_timestamp(), events = %(events)s
+     WHERE id = %(slice_id)s AND state = 'open' RETURNING id)
+INSERT INTO vitrine_archive_file (slice_id, content, day, namespace_id, path, rows, bytes, first_at, last_at)
+SELECT finished.id, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, f.first_at, f.last_at
+  FROM finished, unnest(%(contents)s::text[], %(days)s::date[], %(namespace_ids)s::bigint[], %(paths)s::text[],
+                        %(rows)s::bigint[], %(bytes)s::bigint[], %(first_ats)s::timestamptz[], %(last_ats)s::timestamptz[])
+       AS f(content, day, namespace_id, path, rows, bytes, first_at, last_at)
+RETURNING id;
+
+-- name: history_still_there
+-- Lives in the main queue that have not ended, as of this statement's snapshot; columns as schema.LIFE. Scheduled messages have not
+-- entered their queue yet. Their xid is 0: no event ended them.
+SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason, m.enqueued_at, m.first_received_at,
+       m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
+       (extract(epoch FROM m.time_to_live) * 1000000)::bigint AS time_to_live_us, m.size, m.message_id, 0::bigint AS xid, false AS generated
+  FROM vitrine_message AS m
+ WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = 0 AND m.state < 2
+   AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
+
+-- name: history_snapshot
+-- Transactions below xmin are decided, those from xmax on had not begun.
+SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax FROM pg_current_snapshot() AS s;
+
+-- name: history_horizon_holder
+-- The oldest open transaction that has written: nothing after it can be archived until it ends.
+SELECT a.pid, a.application_name, a.state, a.xact_start, clock_timestamp() - a.xact_start AS age
+  FROM pg_stat_activity AS a
+ WHERE a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()
+ ORDER BY age(a.backend_xid) DESC LIMIT 1;
+
+-- name: history_partitions
+-- The day partitions of the event table (names end in the day, UTC), oldest first, without the default one.
+SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day
+  FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'vitrine_message_event'::regclass AND c.relname ~ '^vitrine_message_event_[0-9]{8}$'
+ ORDER BY c.relname;
+
+-- name: history_days_in_default
+-- Days whose events fell into the default partition because their own was missing.
+SELECT DISTINCT (d.recorded_at AT TIME ZONE 'UTC')::date AS day FROM vitrine_message_event_default AS d ORDER BY 1;
+
+-- name: history_archived_rows
+-- How many events of a day are in files of finished slices.
+SELECT coalesce(sum(f.rows), 0)::bigint AS rows
+  FROM vitrine_archive_file AS f JOIN vitrine_archive_slice AS s ON s.id = f.slice_id
+ WHERE f.content = 'events' AND f.day = %(day)s AND s.state = 'done';

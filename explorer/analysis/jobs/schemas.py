@@ -1,0 +1,47 @@
+"""The columns that jobs read, written down and never inferred, and the codes that stand for outcomes.
+
+`LIFE` equals the Arrow schema of the archive (broker_core.history.schema.LIFE); a test holds them together. Outcomes are the
+codes of the events that end a life, so every aggregation buffer stays fixed-width.
+"""
+
+from pyspark.sql.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+COMPLETED = 6
+DEAD_LETTERED = 10
+EXPIRED = 11
+CANCELLED = 13
+PURGED = 14
+RECEIVED_AND_DELETED = 18
+STILL_THERE = 0  # no event ended this life when the analysis began
+
+# What the broker itself writes as a reason: then no receiver settled the message, and no processing time is known.
+BROKER_REASONS = ("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded")
+
+LIFE = StructType(
+    [
+        StructField("entity_id", LongType(), nullable=False),
+        StructField("subqueue", ShortType(), nullable=False),
+        StructField("sequence_number", LongType(), nullable=False),
+        StructField("outcome", ShortType(), nullable=False),
+        StructField("reason", StringType()),
+        StructField("enqueued_at", TimestampType()),
+        StructField("first_received_at", TimestampType()),
+        StructField("last_received_at", TimestampType()),
+        StructField("ended_at", TimestampType()),
+        StructField("delivery_count", IntegerType()),
+        StructField("time_to_live_us", LongType()),
+        StructField("size", IntegerType()),
+        StructField("message_id", StringType()),
+        StructField("xid", LongType(), nullable=False),
+        StructField("generated", BooleanType(), nullable=False),
+    ]
+)

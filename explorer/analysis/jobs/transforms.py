@@ -1,0 +1,112 @@
+"""Questions to a frame of lives, as functions from DataFrame to DataFrame. A life: see `schemas.LIFE`. Durations are microseconds."""
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from . import schemas
+
+QUANTILES = (0.50, 0.95, 0.99)
+OUTCOME_COLUMNS = {
+    "completed": (schemas.COMPLETED,),
+    "expired": (schemas.EXPIRED,),
+    "dead_lettered": (schemas.DEAD_LETTERED,),
+    "received_and_deleted": (schemas.RECEIVED_AND_DELETED,),
+    "cancelled": (schemas.CANCELLED,),
+    "purged": (schemas.PURGED,),
+    "still_there": (schemas.STILL_THERE,),
+}
+NAMED_OUTCOMES = [code for codes in OUTCOME_COLUMNS.values() for code in codes]
+NO_REASON = "(no reason given)"
+OTHER_REASONS = "(other reasons)"
+
+
+def lives_and_still_there(lives: DataFrame, still_there: DataFrame, *, exported_xmin: int) -> DataFrame:
+    """Ended lives and those that had not ended at the export, each message once.
+
+    A message may have ended between the export and the archiving that followed it: its end wins. Such ends lie in transactions
+    from `exported_xmin` (the export's snapshot) on, so only those few are compared.
+    """
+    ended_since = lives.where(F.col("xid") >= exported_xmin).select("entity_id", "subqueue", "sequence_number")
+    waiting = still_there.join(F.broadcast(ended_since), ["entity_id", "subqueue", "sequence_number"], "left_anti")
+    return lives.unionByName(waiting)
+
+
+def entered_between(lives: DataFrame, start: datetime, end: datetime, entity_ids: list[int]) -> DataFrame:
+    """Lives in the main queue of these entities that began at or after `start` and before `end` (by `enqueued_at`)."""
+    return lives.where(
+        (F.col("subqueue") == 0)
+        & F.col("entity_id").isin(entity_ids)
+        & (F.col("enqueued_at") >= F.lit(start))
+        & (F.col("enqueued_at") < F.lit(end))
+    )
+
+
+def with_time_in_queue(lives: DataFrame) -> DataFrame:
+    """Adds `waiting_us` and `processing_us`; each is null where it did not happen.
+
+    waiting_us:    enqueued to first received. A receive-and-delete is its own first receive.
+    processing_us: last received to settled by the receiver: completed, or dead-lettered for a reason that is not the broker's own.
+    """
+    first_received = F.coalesce("first_received_at", F.when(F.col("outcome") == schemas.RECEIVED_AND_DELETED, F.col("ended_at")))
+    by_receiver = (F.col("outcome") == schemas.COMPLETED) | (
+        (F.col("outcome") == schemas.DEAD_LETTERED) & ~F.coalesce(F.col("reason"), F.lit("")).isin(list(schemas.BROKER_REASONS))
+    )
+    return lives.withColumn("waiting_us", _microseconds("enqueued_at", first_received)).withColumn(
+        "processing_us", F.when(by_receiver, _microseconds("last_received_at", F.col("ended_at")))
+    )
+
+
+def _microseconds(since: str, until: Column) -> Column:
+    """A duration, never negative: a namespace's clock may have been set back meanwhile."""
+    elapsed = F.unix_micros(until) - F.unix_micros(F.col(since))
+    return F.when(elapsed < 0, 0).otherwise(elapsed)
+
+
+def with_bucket(lives: DataFrame, unit: str) -> DataFrame:
+    """Adds `bucket_at`, the start of the minute, hour or day (UTC) in which the message was enqueued."""
+    return lives.withColumn("bucket_at", F.date_trunc(unit, "enqueued_at"))
+
+
+def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> DataFrame:
+    """By `keys`: how many lives had which outcome, and percentiles of `waiting_us` and `processing_us`.
+
+    Adds `messages`, a count for each of OUTCOME_COLUMNS and `other`, `waited`, `processed` (how many have such a time), `generated`
+    (how many are generated demonstration history), and `waiting_us`, `processing_us`: arrays in the order of QUANTILES, null
+    without values. percentile_approx: the rank of an answer is off by at most 1 / accuracy, and equal input gives equal output.
+    """
+
+    def outcome(codes) -> Column:
+        return F.count_if(F.col("outcome").isin(list(codes)))
+
+    def percentiles(name: str) -> Column:
+        return F.percentile_approx(name, list(QUANTILES), accuracy).alias(name)
+
+    return lives.groupBy(*keys).agg(
+        F.count("*").alias("messages"),
+        *[outcome(codes).alias(name) for name, codes in OUTCOME_COLUMNS.items()],
+        F.count_if(~F.col("outcome").isin(NAMED_OUTCOMES)).alias("other"),
+        F.count("waiting_us").alias("waited"),
+        F.count("processing_us").alias("processed"),
+        F.count_if("generated").alias("generated"),
+        percentiles("waiting_us"),
+        percentiles("processing_us"),
+    )
+
+
+def dead_letter_reasons(lives: DataFrame, keys: list[str], *, most: int) -> DataFrame:
+    """By `keys` and `reason`: `messages` dead-lettered. Only the `most` frequent reasons of an entity keep their name."""
+    dead = lives.where(F.col("outcome") == schemas.DEAD_LETTERED).withColumn(
+        "reason", F.coalesce(F.col("reason"), F.lit(NO_REASON))
+    )
+    named = (
+        dead.groupBy("entity_id", "reason")
+        .count()
+        .withColumn("rank", F.expr("row_number() OVER (PARTITION BY entity_id ORDER BY count DESC, reason)"))
+        .select("entity_id", "reason", (F.col("rank") <= most).alias("named"))
+    )
+    labelled = dead.join(F.broadcast(named.where("named")), ["entity_id", "reason"], "left").withColumn(
+        "reason", F.when(F.col("named"), F.col("reason")).otherwise(F.lit(OTHER_REASONS))
+    )
+    return labelled.groupBy(*keys, "reason").agg(F.count("*").alias("messages"))
