@@ -7,27 +7,42 @@ Nothing here counts as activity (SB-190): looking at a queue does not keep it fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from .semantics import standing as rules
+from .semantics.errors import EntityNotFound, InvalidArgument
 from .semantics.standing import Standing
 from .semantics.types import (
+    TERMINAL_KINDS,
+    Actor,
     BodyKind,
     EntityAddress,
     EntityStatus,
     EventKind,
+    HistoryLevel,
     MessageState,
+    Right,
     SubQueue,
 )
+from .store.driver import use_case
+from .store.statements import call
 
 PAGE_ROWS = 50
-SCAN_ROWS = 200_000
+SCAN_ROWS = 200_000  # a search looks at no more rows than this, nor longer than that; it says so where it stopped
 SCAN_SECONDS = 1.0
+SCAN_CHUNK = 5_000
+EXPIRED_CAP = 1_000  # for one entity; a line among many counts no further than the next
+EXPIRED_CAP_OF_MANY = 100
+FOUND_CAP = 100
+TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, then the newest are shown
+TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmissions
+BODY_BYTES = 256 * 1024
 
 Row = TypeVar("Row")
 
@@ -119,6 +134,7 @@ class EntityRow:
     family: str
     status: EntityStatus
     hidden: bool
+    history_level: HistoryLevel
     counts: Counts
     expired_pending: Capped
     size_bytes: int
@@ -196,7 +212,8 @@ class MessageRow:
     expires_at:   effective: from its own time-to-live, or from the entity's default (expires_by_default); None in a
                   dead-letter queue, where nothing expires (SB-035).
     delivery_count: failed deliveries, a lock that ended unnoticed included (SB-090).
-    locked_until, locked_by, locked_at, lock_token: of the last lock if it was not settled; it may have ended: see `standing`.
+    locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `standing`. It began
+                  at last_received_at, or at its last renewal.
     size:         bytes of body and properties.
     """
 
@@ -218,7 +235,6 @@ class MessageRow:
     scheduled_enqueue_at: datetime | None
     locked_until: datetime | None
     locked_by: str | None
-    locked_at: datetime | None
     lock_token: UUID | None
     first_received_at: datetime | None
     last_received_at: datetime | None
@@ -259,6 +275,7 @@ class Page(Generic[Row]):
     next_cursor, previous_cursor: pass as `cursor` to turn the page; None at either end.
     scanned: rows looked at to find these; capped: looking stopped at the cap before the page was full. `next_cursor` then
              continues the search where it stopped.
+    clock:   of the list's namespace, as read; None for lists over several namespaces.
     """
 
     rows: tuple[Row, ...]
@@ -266,7 +283,7 @@ class Page(Generic[Row]):
     previous_cursor: str | None
     scanned: int
     capped: bool
-    clock: Clock
+    clock: Clock | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +391,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What `find` found, newest first. capped: there may be more than these, or than the rows it looked at."""
+
+    found: tuple[Found, ...]
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TrafficPoint:
     """Messages in one stretch of time that begins at `at` (database's clock) and lasts `seconds`."""
 
@@ -420,3 +445,513 @@ class Health:
     event_bytes: int
     ledger_waiting: int
     connections: int
+
+
+@use_case
+def namespaces(*, actor: Actor | None = None) -> list[NamespaceRow]:
+    """Every namespace by name, with its clock as of now."""
+    _require(actor, Right.BROWSE, "namespaces")
+    rows = yield call("read_namespaces", name=None)
+    return [_namespace(row) for row in rows]
+
+
+@use_case
+def now(namespace: str, *, actor: Actor | None = None) -> Clock:
+    """The clock of one namespace. Raises EntityNotFound."""
+    _require(actor, Right.BROWSE, namespace)
+    rows = yield call("read_namespaces", name=namespace)
+    if not rows:
+        raise EntityNotFound(namespace)
+    return _clock(rows[0])
+
+
+@use_case
+def overview(
+    namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
+) -> list[EntityRow]:
+    """All entities, or those of a namespace, or those whose path begins with `prefix` (without case), by namespace and path."""
+    _require(actor, Right.BROWSE, namespace or "all namespaces")
+    return (yield from _overview(namespace=namespace, prefix=prefix, hidden=include_hidden))
+
+
+@use_case
+def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> list[EntityRow]:
+    """The overview's lines of these entities alone; those deleted meanwhile are missing."""
+    _require(actor, Right.BROWSE, "entities")
+    return (yield from _overview(ids=list(entity_ids), hidden=True))
+
+
+@use_case
+def entity(address: EntityAddress, *, actor: Actor | None = None) -> EntityRow:
+    """The overview's line of one entity. Raises EntityNotFound."""
+    _require(actor, Right.BROWSE, address)
+    entity_id = yield from _entity_id(address)
+    rows = yield from _overview(ids=[entity_id], hidden=True)
+    if not rows:
+        raise EntityNotFound(str(address))
+    return rows[0]
+
+
+@use_case
+def counts(address: EntityAddress, *, actor: Actor | None = None) -> Counts:
+    """The exact counts of one entity, at one instant. Raises EntityNotFound."""
+    _require(actor, Right.BROWSE, address)
+    rows = yield call("read_counts", entity_id=(yield from _entity_id(address)))
+    if not rows:
+        raise EntityNotFound(str(address))
+    return _counts(rows[0])
+
+
+@use_case
+def list_messages(
+    address: EntityAddress,
+    tab: Tab = Tab.ACTIVE,
+    *,
+    filter: MessageFilter = MessageFilter(),
+    cursor: str | None = None,
+    limit: int = PAGE_ROWS,
+    newest_first: bool = True,
+    max_scanned: int = SCAN_ROWS,
+    max_seconds: float = SCAN_SECONDS,
+    actor: Actor | None = None,
+) -> Page[MessageRow]:
+    """A page of one of an entity's lists, by sequence number.
+
+    The list is the tab's; the sub-queue of `address` does not matter. `cursor` is a page's next_cursor or previous_cursor.
+    A search that finds too little looks at no more than `max_scanned` rows and starts no further chunk after `max_seconds`.
+    Raises EntityNotFound, InvalidArgument for a cursor that is none, NotAuthorized for a body_text without Right.SEE_BODIES.
+    """
+    _require(actor, Right.BROWSE, address)
+    if filter.body_text is not None:
+        _require(actor, Right.SEE_BODIES, address)
+    entity_id = yield from _entity_id(address)
+    for position in (_Position.parse(cursor, newest_first), _Position.parse(None, newest_first)):
+        search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds)
+        yield from search.run()
+        if not search.met_the_start:
+            break
+    if search.last is None:
+        raise EntityNotFound(str(address))
+    return search.page()
+
+
+@use_case
+def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> list[MessageRow]:
+    """Those of these messages that are still in the entity, in whatever list, by number."""
+    _require(actor, Right.BROWSE, f"entity {entity_id}")
+    rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=list(sequence_numbers))
+    return [_message(row) for row in rows]
+
+
+@use_case
+def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> MessageDetail | None:
+    """One message, in whatever list of the entity it is now; None: it is gone, or never was (see `timeline`).
+
+    Raises EntityNotFound.
+    """
+    _require(actor, Right.BROWSE, address)
+    entity_id = yield from _entity_id(address)
+    rows = yield call("read_message", entity_id=entity_id, sequence_number=sequence_number)
+    return _detail(rows[0]) if rows else None
+
+
+@use_case
+def body(
+    address: EntityAddress, sequence_number: int, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
+) -> Body | None:
+    """At most `length` bytes of a message's body from byte `offset` on; None: the message is gone.
+
+    Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES.
+    """
+    _require(actor, Right.BROWSE | Right.SEE_BODIES, address)
+    if offset < 0 or length < 0:
+        raise InvalidArgument("range", "offset and length are numbers of bytes, not negative")
+    entity_id = yield from _entity_id(address)
+    rows = yield call("read_body", entity_id=entity_id, sequence_number=sequence_number, offset=offset, length=length)
+    if not rows:
+        return None
+    [row] = rows
+    return Body(bytes(row.content), offset, row.total, BodyKind(row.body_kind), row.content_type)
+
+
+@use_case
+def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> list[Event]:
+    """All that happened to a message, oldest first, also when it is gone; empty: nothing is known (or no longer).
+
+    Numbers that it had before or got later, by a schedule's activation or a resubmission, are followed, so an event may carry
+    another entity and number than asked for.
+    """
+    _require(actor, Right.BROWSE, f"entity {entity_id}")
+    wanted, seen, found = [(entity_id, sequence_number)], set(), []
+    while wanted and len(seen) < TIMELINE_MESSAGES:
+        place = wanted.pop()
+        seen.add(place)
+        rows = yield call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
+        found += rows
+        wanted += {link for row in rows for link in _links(row)} - seen - set(wanted)
+    names = yield from _names({row.entity_id for row in found})
+    return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
+
+
+@use_case
+def events(
+    filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
+) -> Page[Event]:
+    """The newest events that match, among the newest SCAN_ROWS (or what SCAN_SECONDS allow). Pages go back in time only."""
+    _require(actor, Right.BROWSE, "events")
+    return (yield from _events(filter, cursor, limit))
+
+
+@use_case
+def gone(address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None) -> Page[Event]:
+    """The last events of messages that left the entity, newest first: completed, expired, purged ... Raises EntityNotFound."""
+    _require(actor, Right.BROWSE, address)
+    entity_id = yield from _entity_id(address)
+    return (yield from _events(EventFilter(entity_id=entity_id, kinds=tuple(TERMINAL_KINDS)), cursor, limit))
+
+
+@use_case
+def find(text: str, *, actor: Actor | None = None) -> SearchResult:
+    """Messages with exactly this message id, in all entities, also those that are gone but within the events' retention."""
+    _require(actor, Right.BROWSE, "all namespaces")
+    text = text.strip()
+    if not text:
+        return SearchResult((), False)
+    in_events = yield call("read_find_in_events", message_id=text, max_count=FOUND_CAP)
+    rows = yield call("read_find_in_messages", message_id=text, max_scanned=SCAN_ROWS, max_count=FOUND_CAP)
+    in_table, capped = [row for row in rows if row.sequence_number is not None], rows[0].scanned >= SCAN_ROWS
+    places = [(row.entity_id, row.sequence_number) for row in in_events]
+    rows = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
+    present = {(row.entity_id, row.sequence_number): SubQueue(row.subqueue) for row in [*rows, *in_table]}
+    names = yield from _names({entity for entity, _ in [*places, *present]})
+    told = [_found(row.entity_id, row.sequence_number, row.message_id, row, present, names) for row in in_events]
+    untold = [row for row in in_table if (row.entity_id, row.sequence_number) not in set(places)]
+    told += [_found(row.entity_id, row.sequence_number, row.message_id, None, present, names) for row in untold]
+    return SearchResult(tuple(told), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
+
+
+@use_case
+def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = None) -> list[TrafficPoint]:
+    """What passed through the entity in the last minutes, at most 180 equal stretches of whole 10 s, oldest first, none missing.
+
+    Raises EntityNotFound.
+    """
+    _require(actor, Right.BROWSE, address)
+    entity_id = yield from _entity_id(address)
+    step = -(-minutes * 60 // 180 // 10) * 10 or 10
+    end = int(time.time()) // step * step
+    begin = end - minutes * 60 // step * step + step
+    rows = yield call("read_traffic", entity_id=entity_id, step=step, since=datetime.fromtimestamp(begin, UTC))
+    known = {row.at: row for row in rows}
+    starts = (datetime.fromtimestamp(at, UTC) for at in range(begin, end + step, step))
+    return [_traffic_point(at, step, known.get(at)) for at in starts]
+
+
+@use_case
+def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> list[SweepRun]:
+    """The newest runs of one sweep or of all, newest first."""
+    _require(actor, Right.BROWSE, "sweeps")
+    rows = yield call("read_sweep_runs", name=name, max_count=limit)
+    return [_sweep_run(row) for row in rows]
+
+
+@use_case
+def last_sweep_runs(*, actor: Actor | None = None) -> dict[str, SweepRun]:
+    """The newest run of each sweep that ever ran, by name."""
+    _require(actor, Right.BROWSE, "sweeps")
+    rows = yield call("read_last_sweep_runs")
+    return {row.name: _sweep_run(row) for row in rows}
+
+
+@use_case
+def health(*, actor: Actor | None = None) -> Health:
+    """How the database fares."""
+    _require(actor, Right.BROWSE, "health")
+    [row] = yield call("read_health")
+    return Health(**row._asdict())
+
+
+def why_not_deliverable(row: MessageRow) -> str | None:
+    """One sentence on why a receive at `row.read_at` would pass the message over; None where it would not."""
+    return row.why_not_deliverable
+
+
+def _require(actor: Actor | None, right: Right, what: EntityAddress | str) -> None:
+    (actor or Actor.local()).require(right, what)
+
+
+def _entity_id(address: EntityAddress):
+    rows = yield call("read_entity_id", namespace=address.namespace, path=address.path)
+    if not rows:
+        raise EntityNotFound(str(address))
+    return rows[0].id
+
+
+def _names(entity_ids: Iterable[int]):
+    """Addresses of entities by id, deleted ones included as long as their row is kept."""
+    rows = yield call("read_entity_names", ids=list(entity_ids))
+    return {row.id: EntityAddress(row.namespace_name, row.path) for row in rows}
+
+
+def _overview(*, ids: list[int] | None = None, namespace: str | None = None, prefix: str | None = None, hidden: bool):
+    cap = EXPIRED_CAP if ids is not None and len(ids) == 1 else EXPIRED_CAP_OF_MANY
+    rows = yield call("read_overview", ids=ids, namespace=namespace, prefix=prefix, hidden=hidden, expired_cap=cap)
+    return [_entity(row, cap) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Where a page begins. number: exclusive bound. downwards: towards lower numbers. backwards: against the list's order."""
+
+    number: int
+    downwards: bool
+    backwards: bool
+
+    @classmethod
+    def parse(cls, cursor: str | None, newest_first: bool) -> _Position:
+        """Cursors read "below-7" and "above-7", so that they mean the same in both orders."""
+        if cursor is None:
+            return cls(2**63 - 1 if newest_first else -1, newest_first, False)
+        side, _, number = cursor.partition("-")
+        if side not in ("below", "above") or not number.isdecimal() or len(number) > 18:
+            raise InvalidArgument("cursor", f"{cursor!r} is none that a page named")
+        return cls(int(number), side == "below", (side == "below") != newest_first)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks through a list in chunks until a page and one row more is found, or a cap is reached."""
+
+    entity_id: int
+    tab: Tab
+    filter: MessageFilter
+    position: _Position
+    limit: int
+    max_scanned: int
+    deadline: float
+    found: list = field(default_factory=list)
+    scanned: int = 0
+    capped: bool = False
+    last: Any = None  # the last answer's row; it has the clock also where nothing was found
+
+    def run(self):
+        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
+        chunk = SCAN_CHUNK if narrow else self.limit + 1
+        while True:
+            asked = min(chunk, self.max_scanned - self.scanned)
+            rows = yield call("read_messages", **self._parameters(beyond, asked))
+            if not rows:
+                return  # no such entity any more
+            self.last = rows[0]
+            self.scanned += self.last.scanned
+            self.found += [row for row in rows if row.sequence_number is not None]
+            if len(self.found) > self.limit or self.last.scanned < asked:
+                return
+            beyond = self.last.last_scanned
+            if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
+                self.capped = True
+                return
+
+    def _parameters(self, beyond: int, asked: int) -> dict[str, Any]:
+        f = self.filter
+        return {
+            "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
+            "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
+            "max_scanned": asked, "max_count": self.limit + 1 - len(self.found),
+            "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
+            "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
+            "body_text": None if f.body_text is None else f.body_text.encode(),
+        }  # fmt: skip
+
+    @property
+    def met_the_start(self) -> bool:
+        """Whether paging back found less than a page: then the first page is what is wanted."""
+        return self.position.backwards and len(self.found) <= self.limit and not self.capped
+
+    def page(self) -> Page[MessageRow]:
+        rows, more = self.found[: self.limit], len(self.found) > self.limit
+        onward = rows[-1].sequence_number if more else self.last.last_scanned if self.capped else None
+        first = rows[0].sequence_number if rows else None
+        came_from = None if self.position.number in (2**63 - 1, -1) else first
+        back, forth = ("above", "below") if self.position.downwards else ("below", "above")
+        cursors = [None if onward is None else f"{forth}-{onward}", None if came_from is None else f"{back}-{came_from}"]
+        if self.position.backwards:
+            rows, cursors = rows[::-1], cursors[::-1]
+        return Page(tuple(map(_message, rows)), *cursors, self.scanned, self.capped, _clock(self.last))
+
+
+def _events(filter: EventFilter, cursor: str | None, limit: int):
+    below, found, scanned, capped = _event_cursor(cursor), [], 0, False
+    deadline = time.monotonic() + SCAN_SECONDS
+    while len(found) <= limit:
+        rows = yield call(
+            "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(found),
+            since=filter.since, until=filter.until, entity_id=filter.entity_id, kinds=[int(k) for k in filter.kinds] or None,
+            actor=filter.actor, message_id=filter.message_id, sequence_number=filter.sequence_number,
+        )  # fmt: skip
+        scanned += rows[0].scanned
+        found += [row for row in rows if row.event_id is not None]
+        if rows[0].scanned < SCAN_CHUNK:
+            break
+        below = (rows[0].last_xid, rows[0].last_event)
+        if len(found) <= limit and (scanned >= SCAN_ROWS or time.monotonic() >= deadline):
+            capped = True
+            break
+    names = yield from _names({row.entity_id for row in found[:limit]})
+    last = found[limit - 1] if len(found) > limit else None
+    onward = f"{last.xid}-{last.event_id}" if last else "-".join(map(str, below)) if capped else None
+    return Page(tuple(_event(row, names) for row in found[:limit]), onward, None, scanned, capped, None)
+
+
+def _event_cursor(cursor: str | None) -> tuple[str, int]:
+    if cursor is None:
+        return str(2**64 - 1), 2**63 - 1
+    xid, _, event = cursor.partition("-")
+    if not (xid.isdecimal() and event.isdecimal() and len(xid) < 20 and len(event) < 19):
+        raise InvalidArgument("cursor", f"{cursor!r} is none that a page named")
+    return xid, int(event)
+
+
+def _links(row: Any) -> list[tuple[int, int]]:
+    """Other numbers of the same message that an event names."""
+    details = row.details or {}
+    origin = details.get("resubmitted_from") or {}
+    found = [(row.entity_id, details[name]) for name in ("to", "from") if isinstance(details.get(name), int)]
+    if isinstance(origin.get("sequence_number"), int):
+        found.append((origin.get("entity_id", row.entity_id), origin["sequence_number"]))
+    return found
+
+
+def _clock(row: Any) -> Clock:
+    return Clock(row.now, row.real_now, row.rate, row.is_manual)
+
+
+def _namespace(row: Any) -> NamespaceRow:
+    return NamespaceRow(row.id, row.name, row.description, row.is_system, row.created_at, row.entities, _clock(row))
+
+
+def _counts(row: Any) -> Counts:
+    return Counts(
+        *map(int, (row.active, row.locked, row.deferred, row.scheduled, row.dead_letter, row.transfer_dead_letter)),
+        int(row.deferred_locked),
+        int(row.dead_letter_locked),
+        row.now,
+    )
+
+
+def _entity(row: Any, expired_cap: int) -> EntityRow:
+    return EntityRow(
+        id=row.id,
+        address=EntityAddress(row.namespace_name, row.path),
+        kind=row.kind,
+        family=row.family,
+        status=EntityStatus(row.status),
+        hidden=row.hidden,
+        history_level=HistoryLevel(row.history_level),
+        counts=_counts(row),
+        expired_pending=Capped(min(row.expired_pending, expired_cap), row.expired_pending > expired_cap),
+        size_bytes=int(row.size_bytes),
+        sent_rate=float(row.sent_rate),
+        completed_rate=float(row.completed_rate),
+        oldest_active_at=row.oldest_active_at,
+        consumers_waiting=row.consumers_waiting,
+        last_receive_at=row.last_receive_at,
+        clock=_clock(row),
+    )
+
+
+def _message(row: Any) -> MessageRow:
+    address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
+    default = row.default_message_time_to_live
+    by_default = row.expires_at is None and default is not None and row.subqueue == SubQueue.MAIN
+    expires_at = row.enqueued_at + default if by_default else row.expires_at
+    return MessageRow(
+        entity_id=row.entity_id,
+        address=address,
+        sequence_number=row.sequence_number,
+        state=MessageState(row.state),
+        message_id=row.message_id,
+        session_id=row.session_id,
+        subject=row.subject,
+        correlation_id=row.correlation_id,
+        content_type=row.content_type,
+        size=row.size,
+        delivery_count=row.delivery_count,
+        max_delivery_count=row.max_delivery_count,
+        enqueued_at=row.enqueued_at,
+        expires_at=expires_at if row.subqueue == SubQueue.MAIN else None,
+        expires_by_default=by_default,
+        scheduled_enqueue_at=row.scheduled_enqueue_at,
+        locked_until=row.locked_until,
+        locked_by=row.locked_by,
+        lock_token=row.lock_token,
+        first_received_at=row.first_received_at,
+        last_received_at=row.last_received_at,
+        dead_letter_reason=row.dead_letter_reason,
+        dead_letter_description=row.dead_letter_description,
+        dead_lettered_at=row.dead_lettered_at,
+        read_at=row.now,
+    )
+
+
+def _detail(row: Any) -> MessageDetail:
+    return MessageDetail(
+        row=_message(row),
+        broker_properties=row.properties or {},
+        application_properties=_pairs(row.application_properties),
+        time_to_live=row.time_to_live,
+        dead_letter_source=row.dead_letter_source,
+        enqueued_sequence_number=row.enqueued_sequence_number,
+        resubmitted_from=row.resubmitted_from,
+        body_kind=BodyKind(row.body_kind),
+        body_size=row.body_size,
+        clock=_clock(row),
+    )
+
+
+def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
+    address = names.get(row.entity_id)
+    return Event(
+        event_id=row.event_id,
+        recorded_at=row.recorded_at,
+        at=row.at,
+        entity_id=row.entity_id,
+        address=address and EntityAddress(address.namespace, address.path, SubQueue(row.subqueue)),
+        sequence_number=row.sequence_number,
+        kind=EventKind(row.kind),
+        message_id=row.message_id,
+        delivery_count=row.delivery_count,
+        locked_until=row.locked_until,
+        actor=row.actor,
+        reason=row.reason,
+        enqueued_at=row.enqueued_at,
+        first_received_at=row.first_received_at,
+        last_received_at=row.last_received_at,
+        session_id=row.session_id,
+        size=row.size,
+        time_to_live=row.time_to_live,
+        properties=row.properties or {},
+        application_properties=_pairs(row.application_properties),
+        details=row.details or {},
+    )
+
+
+def _found(entity_id: int, number: int, message_id: str, event: Any, present: Mapping, names: Mapping) -> Found:
+    subqueue, address = present.get((entity_id, number)), names.get(entity_id)
+    if address is not None and subqueue is not None:
+        address = EntityAddress(address.namespace, address.path, subqueue)
+    told = (EventKind(event.last_kind), event.last_at, event.reason) if event else (None, None, None)
+    return Found(entity_id, address, number, message_id, subqueue is not None, *told)
+
+
+def _pairs(stored: Mapping[str, list] | None) -> dict[str, tuple[str, str | None]]:
+    return {name: (kind, text) for name, (kind, text) in (stored or {}).items()}
+
+
+def _traffic_point(at: datetime, step: int, row: Any) -> TrafficPoint:
+    counted = (row.sent, row.completed, row.dead_lettered) if row else (0, 0, 0)
+    return TrafficPoint(at, step, *(int(n or 0) for n in counted))
+
+
+def _sweep_run(row: Any) -> SweepRun:
+    return SweepRun(row.id, row.name, row.started_at, row.finished_at, row.outcome or {}, row.error or None)

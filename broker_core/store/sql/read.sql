@@ -1,0 +1,318 @@
+-- What the explorer and programs ask (broker_core/reads.py). Nothing here writes, so nothing here is activity (SB-190).
+
+-- fragment: clocked
+clock AS MATERIALIZED (
+    SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
+           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate
+      FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE e.id = %(entity_id)s)
+
+-- fragment: clock_columns
+c.id AS entity_id, c.namespace_name, c.path, c.now, c.real_now, c.rate, c.is_manual, c.max_delivery_count,
+c.default_message_time_to_live,
+
+-- fragment: message_columns
+-- All that lists show; no body.
+m.subqueue, m.state, m.sequence_number, m.delivery_count, m.size, m.enqueued_at, m.expires_at, m.scheduled_enqueue_at,
+m.locked_until, m.lock_token, m.locked_by, m.first_received_at, m.last_received_at, m.message_id, m.session_id,
+m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
+m.properties ->> 'content_type' AS content_type, m.dead_letter_reason, m.dead_letter_description, m.dead_lettered_at
+
+-- name: read_namespaces
+-- Every namespace with its clock at this instant. A clock without a base is the database's, whatever its rate column says.
+SELECT n.id, n.name, n.description, n.is_system, n.created_at, c.now, clock_timestamp() AS real_now,
+       CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, n.clock_base_at IS NOT NULL AS is_manual,
+       (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities
+  FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS c ON c.id = n.id
+ WHERE (%(name)s::text IS NULL OR lower(n.name) = lower(%(name)s))
+ ORDER BY n.name;
+
+-- name: read_entity_id
+-- The entity an address names, names compared without case. No row: there is none.
+SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL;
+
+-- name: read_entity_names
+-- What entities are called, those deleted but not yet forgotten included.
+SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE e.id = ANY (%(ids)s::bigint[]);
+
+-- name: read_overview
+-- The entities asked for with their exact counts (D9), rates, and what their heads look like. The ledger is summed once for all
+-- of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
+WITH entities AS MATERIALIZED (
+    SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
+           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate
+      FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE (%(ids)s::bigint[] IS NULL OR e.id = ANY (%(ids)s::bigint[]))
+       AND (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
+       AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
+       AND (%(hidden)s OR NOT e.hidden)
+), minute AS MATERIALIZED (                                               -- whole buckets of the last minute, and what follows them
+    SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began
+), waiting AS MATERIALIZED (                                              -- not rolled up yet: read once, for counts and rates
+    SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, d.op, d.at FROM vitrine_count_delta AS d
+), ledger AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.bytes) AS bytes,
+           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0) AS active,
+           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10) AS locked,
+           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1) AS deferred,
+           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 11) AS deferred_locked,
+           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2) AS scheduled,
+           sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)) AS dead_letter,
+           sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)) AS dead_letter_locked,
+           sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)) AS transfer_dead_letter
+      FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
+            UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM waiting) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.until IS NULL OR l.until > e.now
+     GROUP BY l.entity_id
+), passed AS MATERIALIZED (
+    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed
+      FROM (SELECT r.entity_id, r.op, r.n FROM entities AS e CROSS JOIN LATERAL (
+                SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
+                 WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
+            UNION ALL
+            SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
+     GROUP BY t.entity_id
+)
+SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.hidden, e.history_level, e.now, e.real_now,
+       e.rate, e.is_manual,
+       coalesce(l.active, 0) AS active, coalesce(l.locked, 0) AS locked, coalesce(l.deferred, 0) AS deferred,
+       coalesce(l.deferred_locked, 0) AS deferred_locked, coalesce(l.scheduled, 0) AS scheduled,
+       coalesce(l.dead_letter, 0) AS dead_letter, coalesce(l.dead_letter_locked, 0) AS dead_letter_locked,
+       coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
+       coalesce(k.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
+       coalesce(p.sent, 0) / s.seconds AS sent_rate, coalesce(p.completed, 0) / s.seconds AS completed_rate,
+       coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
+       oldest.enqueued_at AS oldest_active_at,
+       own.n + by_default.n AS expired_pending
+  FROM entities AS e
+ CROSS JOIN (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute) AS s
+  LEFT JOIN ledger AS l ON l.entity_id = e.id
+  LEFT JOIN passed AS p ON p.entity_id = e.id
+  LEFT JOIN vitrine_entity_counter AS k ON k.entity_id = e.id
+  LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+  LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = 0
+  LEFT JOIN LATERAL (
+       SELECT m.enqueued_at FROM vitrine_message AS m
+        WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
+        ORDER BY m.sequence_number LIMIT 1) AS oldest ON true
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS n FROM (
+           SELECT FROM vitrine_message AS m
+            WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now) LIMIT %(expired_cap)s + 1) AS x) AS own
+ CROSS JOIN LATERAL (                                                     -- the entity's default: the oldest expire first, so look there only
+       SELECT count(*) AS n FROM (
+           SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
+            WHERE l.active > 0 AND oldest.enqueued_at + e.default_message_time_to_live <= e.now
+              AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
+            ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
+        WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
+          AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
+ ORDER BY e.namespace_name, e.path;
+
+-- name: read_counts
+-- The ledger of one entity, folded as read_overview folds it for many.
+WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s)
+SELECT clock.now,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0), 0) AS active,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10), 0) AS locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1), 0) AS deferred,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 11), 0) AS deferred_locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2), 0) AS scheduled,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)), 0) AS dead_letter,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)), 0) AS dead_letter_locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)), 0) AS transfer_dead_letter
+  FROM clock LEFT JOIN (
+       SELECT subqueue, state, until, n FROM vitrine_count_base WHERE entity_id = %(entity_id)s
+       UNION ALL SELECT subqueue, state, until, n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) AS l
+    ON l.until IS NULL OR l.until > (SELECT now FROM clock)
+ GROUP BY clock.now;
+
+-- name: read_messages
+-- Up to max_count messages of one list that the filter lets through, among the next max_scanned ones in the direction asked for.
+-- Always answers: with no match there is one row without a number, so that `scanned` and `last_scanned` are known.
+-- The rows to look at are found in the key alone; the two directions are two scans, of which a constant filter stops one.
+WITH
+-- include: clocked
+, head AS MATERIALIZED (                                                    -- below it are only dead index entries
+    SELECT coalesce((SELECT head FROM vitrine_queue_head
+                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = 0), 1) AS number
+), looked_at AS MATERIALIZED (
+    (SELECT ctid AS tid, sequence_number FROM vitrine_message
+      WHERE %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
+        AND sequence_number < %(beyond)s AND sequence_number >= (SELECT number FROM head)
+      ORDER BY sequence_number DESC LIMIT %(max_scanned)s)
+    UNION ALL
+    (SELECT ctid AS tid, sequence_number FROM vitrine_message
+      WHERE NOT %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
+        AND sequence_number > %(beyond)s AND sequence_number >= (SELECT number FROM head)
+      ORDER BY sequence_number LIMIT %(max_scanned)s)
+), found AS MATERIALIZED (
+    SELECT
+-- include: message_columns
+      FROM vitrine_message AS m, clock AS c
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM looked_at))
+       AND (NOT %(locked_only)s::boolean OR m.locked_until > c.now)
+       AND (%(message_id)s::text IS NULL OR strpos(lower(m.message_id), lower(%(message_id)s)) > 0)
+       AND (%(subject)s::text IS NULL OR strpos(lower(m.properties ->> 'subject'), lower(%(subject)s)) > 0)
+       AND (%(correlation_id)s::text IS NULL OR strpos(lower(m.properties ->> 'correlation_id'), lower(%(correlation_id)s)) > 0)
+       AND (%(reason)s::text IS NULL OR strpos(lower(m.dead_letter_reason), lower(%(reason)s)) > 0)
+       AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
+       AND (%(property_name)s::text IS NULL OR m.application_properties ? %(property_name)s)
+       AND (%(property_value)s::text IS NULL OR m.application_properties -> %(property_name)s ->> 1 = %(property_value)s)
+       AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
+     ORDER BY CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
+     LIMIT %(max_count)s
+)
+SELECT
+-- include: clock_columns
+       s.scanned, s.last_scanned, f.*
+  FROM clock AS c
+ CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number) END
+                    AS last_scanned FROM looked_at) AS s
+  LEFT JOIN found AS f ON true
+ ORDER BY CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
+
+-- name: read_messages_by_number
+-- These messages of one entity, in whatever list they are now.
+WITH
+-- include: clocked
+SELECT
+-- include: clock_columns
+-- include: message_columns
+  FROM clock AS c CROSS JOIN unnest(%(numbers)s::bigint[]) AS t(number)
+ CROSS JOIN LATERAL (
+       SELECT * FROM vitrine_message
+        WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
+          AND sequence_number = t.number) AS m
+ ORDER BY m.sequence_number;
+
+-- name: read_message
+-- One message of an entity with everything but its body.
+WITH
+-- include: clocked
+SELECT
+-- include: clock_columns
+-- include: message_columns
+     , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
+       m.resubmitted_from, m.body_kind, octet_length(m.body) AS body_size
+  FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
+ WHERE m.subqueue = ANY ('{0,1,2}') AND m.state = ANY ('{0,1,2}') AND m.sequence_number = %(sequence_number)s;
+
+-- name: read_body
+-- A stretch of a body. It is stored uncompressed, so a slice of a large one reads only what it needs.
+SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(body) AS total, body_kind,
+       properties ->> 'content_type' AS content_type
+  FROM vitrine_message
+ WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}') AND sequence_number = %(sequence_number)s;
+
+-- name: read_message_events
+-- What happened to one message, newest first. The hash is what the BRIN filter knows, so both conditions are needed.
+SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until, actor, reason,
+       enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties, application_properties, details
+  FROM vitrine_message_event
+ WHERE hashint8extended(sequence_number, entity_id) = hashint8extended(%(sequence_number)s::bigint, %(entity_id)s::bigint)
+   AND sequence_number = %(sequence_number)s AND entity_id = %(entity_id)s
+ ORDER BY event_id DESC
+ LIMIT %(max_count)s;
+
+-- name: read_events
+-- The newest events below (xid, event_id) that the filter lets through, among the next max_scanned ones. Read backwards along the
+-- transactions, the one order that has an index. Always answers, as read_messages does.
+WITH looked_at AS MATERIALIZED (
+    SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until, actor,
+           reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
+           application_properties, details, xid
+      FROM vitrine_message_event
+     WHERE xid <= %(below_xid)s::xid8 AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+       AND recorded_at >= coalesce(%(since)s::timestamptz, '-infinity')  -- no OR: so that days outside are not even opened
+       AND recorded_at < coalesce(%(until)s::timestamptz, 'infinity')
+     ORDER BY xid DESC, event_id DESC LIMIT %(max_scanned)s
+), last_one AS (
+    SELECT xid::text AS last_xid, event_id AS last_event FROM looked_at ORDER BY looked_at.xid, event_id LIMIT 1
+), found AS (
+    SELECT * FROM looked_at
+     WHERE (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
+       AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
+       AND (%(actor)s::text IS NULL OR actor = %(actor)s)
+       AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
+       AND (%(sequence_number)s::bigint IS NULL OR sequence_number = %(sequence_number)s)
+     ORDER BY looked_at.xid DESC, event_id DESC LIMIT %(max_count)s
+)
+SELECT s.scanned, l.last_xid, l.last_event, f.event_id, f.recorded_at, f.at, f.entity_id, f.subqueue, f.sequence_number, f.kind,
+       f.message_id, f.delivery_count, f.locked_until, f.actor, f.reason, f.enqueued_at, f.first_received_at, f.last_received_at,
+       f.session_id, f.size, f.time_to_live, f.properties, f.application_properties, f.details, f.xid::text AS xid
+  FROM (SELECT count(*) AS scanned FROM looked_at) AS s
+  LEFT JOIN last_one AS l ON true
+  LEFT JOIN found AS f ON true
+ ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: read_find_in_events
+-- Where a message id was seen, newest first, by the events: messages that are gone included.
+SELECT e.entity_id, e.sequence_number, max(e.event_id) AS last_event,
+       (array_agg(e.kind ORDER BY e.event_id DESC))[1] AS last_kind, (array_agg(e.at ORDER BY e.event_id DESC))[1] AS last_at,
+       (array_agg(e.reason ORDER BY e.event_id DESC))[1] AS reason, min(e.message_id) AS message_id
+  FROM vitrine_message_event AS e
+ WHERE e.message_id = %(message_id)s
+ GROUP BY e.entity_id, e.sequence_number
+ ORDER BY last_event DESC
+ LIMIT %(max_count)s;
+
+-- name: read_find_in_messages
+-- Present messages with an id, among the first max_scanned rows of the table: finds what has no events (history off, or older).
+-- Always answers: with no match there is one row without a number, so that `scanned` is known.
+WITH looked_at AS MATERIALIZED (
+    SELECT entity_id, subqueue, sequence_number, message_id FROM vitrine_message LIMIT %(max_scanned)s
+), found AS (
+    SELECT * FROM looked_at WHERE message_id = %(message_id)s LIMIT %(max_count)s
+)
+SELECT s.scanned, f.* FROM (SELECT count(*) AS scanned FROM looked_at) AS s LEFT JOIN found AS f ON true;
+
+-- name: read_present
+-- Which of these messages are still there, and in which list.
+SELECT m.entity_id, m.subqueue, m.sequence_number
+  FROM unnest(%(entity_ids)s::bigint[], %(numbers)s::bigint[]) AS t(entity_id, number)
+ CROSS JOIN LATERAL (
+       SELECT entity_id, subqueue, sequence_number FROM vitrine_message
+        WHERE entity_id = t.entity_id AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
+          AND sequence_number = t.number) AS m;
+
+-- name: read_traffic
+-- Messages by stretches of `step` seconds since `since`, what is not rolled up yet included. Empty stretches have no row.
+SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
+       sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed,
+       sum(t.n) FILTER (WHERE t.op = 10) AS dead_lettered
+  FROM (SELECT bucket AS at, op, n FROM vitrine_traffic WHERE entity_id = %(entity_id)s AND bucket >= %(since)s
+        UNION ALL
+        SELECT at, op, abs(n) FROM vitrine_count_delta
+         WHERE entity_id = %(entity_id)s AND op IS NOT NULL AND at >= %(since)s) AS t
+ GROUP BY 1 ORDER BY 1;
+
+-- name: read_sweep_runs
+-- The newest runs, of one sweep or of all.
+SELECT id, name, started_at, finished_at, outcome, error FROM vitrine_sweep_run
+ WHERE (%(name)s::text IS NULL OR name = %(name)s)
+ ORDER BY started_at DESC, id DESC LIMIT %(max_count)s;
+
+-- name: read_last_sweep_runs
+-- The newest run of each sweep.
+SELECT DISTINCT ON (name) id, name, started_at, finished_at, outcome, error FROM vitrine_sweep_run
+ ORDER BY name, started_at DESC, id DESC;
+
+-- name: read_health
+-- The oldest snapshot of any other connection to the server, since vacuum and the archive wait for it, and sizes on disk.
+SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS oldest_snapshot_by,
+       (pg_snapshot_xmax(pg_current_snapshot())::text::bigint - pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon_age,
+       pg_database_size(current_database()) AS database_bytes, pg_total_relation_size('vitrine_message') AS message_bytes,
+       (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('vitrine_message_event')) AS event_bytes,
+       (SELECT count(*) FROM vitrine_count_delta) AS ledger_waiting,
+       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections
+  FROM (SELECT) AS nothing
+  LEFT JOIN LATERAL (
+       SELECT clock_timestamp() - xact_start AS age,
+              concat_ws(', ', nullif(application_name, ''), usename, state, 'process ' || pid) AS who
+         FROM pg_stat_activity
+        WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND backend_type = 'client backend'
+        ORDER BY xact_start LIMIT 1) AS o ON true;
