@@ -1,8 +1,8 @@
 """The event table into Parquet, each event exactly once (design D11).
 
-A slice is the events of a range of transaction ids below the horizon, where everything is decided. Its bounds are committed first, then
-its files are written under names that follow from its id, then it is marked done. After a crash the open slice is done again with
-the same bounds: same rows, same names. Readers take files from the manifest of finished slices, never from a folder.
+A slice is the events of a range of transaction ids below the horizon, where everything is decided. Its bounds are committed
+first, then its files are written under names that follow from its id, then it is marked done. After a crash the open slice is
+done again with the same bounds: same rows, same names. Readers take files from the manifest of finished slices, not from a folder.
 """
 
 import time
@@ -57,7 +57,7 @@ def archive_events(*, max_events: int = MAX_EVENTS, wait_seconds: float = 0) -> 
     Raises ServerBusy when another archiver is at work and has not ended after `wait_seconds`.
     """
     with _only_archiver(wait_seconds) as connection:
-        cluster = _row(connection, "history_cluster")
+        cluster = row(connection, "history_cluster")
         epoch = _epoch(connection, cluster.system_identifier)
         done = [
             _write_slice(connection, opened, cluster.system_identifier)
@@ -69,7 +69,7 @@ def archive_events(*, max_events: int = MAX_EVENTS, wait_seconds: float = 0) -> 
 def horizon_holder():
     """The oldest transaction that has written and is still open (pid, application_name, state, xact_start, age), or None."""
     with connected() as connection:
-        return _row(connection, "history_horizon_holder")
+        return row(connection, "history_horizon_holder")
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
     """The manifest is written on the connection that holds the lock: whoever lost the lock can no longer write it."""
     with connected() as connection:
         deadline = time.monotonic() + wait_seconds
-        while not _row(connection, "history_try_lock").locked:
+        while not row(connection, "history_try_lock").locked:
             if time.monotonic() >= deadline:
                 raise ServerBusy("Another process is archiving events. Nothing is lost; try again when it is done.")
             time.sleep(LOCK_POLL_SECONDS)
@@ -94,14 +94,14 @@ def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
 
 def _epoch(connection: psycopg.Connection, system_identifier: int):
     """The epoch of this cluster. Begins one for the first archive, and after a restore or copy into another cluster."""
-    epoch = _row(connection, "history_epoch")
+    epoch = row(connection, "history_epoch")
     if epoch is None:
         _run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=0)
     elif epoch.system_identifier != system_identifier:
         _move_to_cluster(connection, epoch, system_identifier)
     else:
         return epoch
-    return _row(connection, "history_epoch")
+    return row(connection, "history_epoch")
 
 
 def _move_to_cluster(connection: psycopg.Connection, old, system_identifier: int) -> None:
@@ -114,18 +114,18 @@ def _move_to_cluster(connection: psycopg.Connection, old, system_identifier: int
         _run(connection, "history_forget_open_slice")
         opened_at = old.opened_at or datetime.min
         _run(connection, "history_renumber_events", archived_to=old.archived_to, opened_at=opened_at)
-        current = _row(connection, "history_current_xid").xid
+        current = row(connection, "history_current_xid").xid
         _run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=current)
 
 
 def _slices(connection: psycopg.Connection, epoch, horizon: int, max_events: int) -> Iterator:
     """The slice a killed archiver left open, then new ones up to the horizon. Each is finished before the next is asked for."""
     archived_to = epoch.archived_to
-    left_open = _row(connection, "history_open_slice")
+    left_open = row(connection, "history_open_slice")
     if left_open is not None:
         yield left_open
         archived_to = left_open.to_xid
-    while opened := _row(
+    while opened := row(
         connection, "history_next_slice", epoch_id=epoch.id, from_xid=archived_to, horizon=horizon, max_events=max_events
     ):
         yield opened
@@ -193,7 +193,8 @@ def _write_part(archive, part: pa.Table, slice_id: int, facts: dict) -> Iterator
         yield _WrittenFile(content, day, namespace_id, path, table.num_rows, size, span["min"], span["max"])
 
 
-def _row(connection: psycopg.Connection, name: str, **params):
+def row(connection: psycopg.Connection, name: str, **params):
+    """The first row of a named statement, or None."""
     with connection.cursor(row_factory=namedtuple_row) as cursor:
         return cursor.execute(SQL[name], params or None).fetchone()
 

@@ -25,7 +25,12 @@ LOCK_TIMEOUT = "2s"  # sends wait for us so long at most; the next sweep tries a
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """dropped: days removed. unarchived: (day, events, archived events) of days that are old but not wholly in the archive. busy: try later."""
+    """What one call did.
+
+    dropped:    days removed.
+    unarchived: (day, events, archived events) of days that are old but not wholly in the archive; they stay.
+    busy:       days whose partition somebody else held; the next call tries again.
+    """
 
     dropped: tuple[date, ...]
     unarchived: tuple[tuple[date, int, int], ...]
@@ -46,7 +51,10 @@ def create_partitions(today: date | None = None, *, days_before: int = 0, days_a
 
 
 def drop_old_partitions(today: date | None = None, *, retention: timedelta = RETENTION) -> Dropped:
-    """Drop the partitions of days that ended `retention` or longer ago, each only if the archive holds as many events as it does."""
+    """Drop the partitions of days that ended `retention` or longer ago, each only if the archive holds as many events.
+
+    Returns what was dropped, and what was not and why.
+    """
     oldest_kept = (today or datetime.now(UTC).date()) - retention
     outcome: dict[str, list] = {"dropped": [], "unarchived": [], "busy": []}
     with connected() as connection:

@@ -1,7 +1,7 @@
 """Where the archive's files are: a folder by default, or any address pyarrow can write to (hdfs://, s3://).
 
-A file appears under its name complete or not at all. In a folder: written aside, flushed to the disk, renamed, and the folder flushed.
-Elsewhere: the store's own commit at the end of the upload.
+A file appears under its name complete or not at all. In a folder: written aside, flushed to the disk, renamed, and the folder
+flushed. Elsewhere: the store's own commit at the end of the upload.
 """
 
 import os

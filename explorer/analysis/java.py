@@ -18,7 +18,7 @@ class JavaNotFound(Exception):
 
 
 def find(java_home: str | None = None) -> Path:
-    """The home folder of a Java 17 or 21: `java_home` or the environment's JAVA_HOME, that of `java` on the path, or an installed one.
+    """The home folder of a Java 17 or 21: `java_home`, the environment's, that of `java` on the path, or an installed one.
 
     Raises JavaNotFound. A JAVA_HOME of another version is passed over.
     """

@@ -34,7 +34,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def lives(spark):
-    """Make a frame of lives from dicts; what a test does not state is a completed message of queue 1 that waited 1 s and took 2."""
+    """Make a frame of lives from dicts; by default a completed message of queue 1 that waited 1 s and took 2 s."""
     numbers = iter(range(1, 1_000_000))
 
     def make(*rows: dict):

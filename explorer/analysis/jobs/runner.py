@@ -1,7 +1,7 @@
 """What every job shares: the child's manners, its Spark session, and progress as JSON lines on standard output.
 
-A job is `python -m explorer.analysis.jobs.<name> SPEC.json`. Standard output carries one JSON object a line and nothing else
-(`step`, `progress`, `finished`, `failed`); everything a library prints goes to standard error, which the launcher keeps as the log.
+A job is `python -m explorer.analysis.jobs.<name> SPEC.json`. Standard output carries one JSON object a line (`step`,
+`progress`, `finished`, `failed`) and nothing else; what a library prints goes to standard error, the run's log.
 """
 
 import ctypes

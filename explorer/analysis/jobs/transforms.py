@@ -1,4 +1,4 @@
-"""Questions to a frame of lives, as functions from DataFrame to DataFrame. A life: see `schemas.LIFE`. Durations are microseconds."""
+"""Questions to a frame of lives (`schemas.LIFE`), as functions from DataFrame to DataFrame. Durations are microseconds."""
 
 from datetime import datetime
 
@@ -47,7 +47,7 @@ def with_time_in_queue(lives: DataFrame) -> DataFrame:
     """Adds `waiting_us` and `processing_us`; each is null where it did not happen.
 
     waiting_us:    enqueued to first received. A receive-and-delete is its own first receive.
-    processing_us: last received to settled by the receiver: completed, or dead-lettered for a reason that is not the broker's own.
+    processing_us: last received to settled by the receiver: completed, or dead-lettered for a reason of its own.
     """
     first_received = F.coalesce("first_received_at", F.when(F.col("outcome") == schemas.RECEIVED_AND_DELETED, F.col("ended_at")))
     by_receiver = (F.col("outcome") == schemas.COMPLETED) | (
@@ -72,9 +72,10 @@ def with_bucket(lives: DataFrame, unit: str) -> DataFrame:
 def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> DataFrame:
     """By `keys`: how many lives had which outcome, and percentiles of `waiting_us` and `processing_us`.
 
-    Adds `messages`, a count for each of OUTCOME_COLUMNS and `other`, `waited`, `processed` (how many have such a time), `generated`
-    (how many are generated demonstration history), and `waiting_us`, `processing_us`: arrays in the order of QUANTILES, null
-    without values. percentile_approx: the rank of an answer is off by at most 1 / accuracy, and equal input gives equal output.
+    Adds `messages`, a count for each of OUTCOME_COLUMNS and `other`, `waited` and `processed` (how many have such a time),
+    `generated` (how many are generated demonstration history), and `waiting_us` and `processing_us`: arrays in the order of
+    QUANTILES, null without values. percentile_approx: the rank of an answer is off by at most 1 / accuracy, and equal input gives
+    equal output.
     """
 
     def outcome(codes) -> Column:

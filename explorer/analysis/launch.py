@@ -1,0 +1,334 @@
+"""Executes a claimed run: archives the tail, starts the Spark job as a child process, follows it, loads what it wrote.
+
+The child is in a session of its own, so that a stop reaches it and its JVM as one group; it dies with its launcher (see
+`jobs.runner`). A run's files are in one folder: its specification, its log, what it read and wrote, and `scratch`, which is
+removed when the run is over or found dead.
+"""
+
+import importlib.util
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from django.conf import settings
+from django.db import close_old_connections, connection
+
+from broker_core.history import archive, manifest, schema
+from broker_core.models import Entity
+from broker_core.semantics.durations import human
+from broker_core.semantics.errors import BrokerError
+from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
+
+from . import java, runs
+
+ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
+MOST_REASONS = 12
+TICK_SECONDS = 0.5
+GRACE_SECONDS = 5.0
+HORIZON_SECONDS = 20.0
+ARCHIVER_SECONDS = 120.0
+SECRETS = ("DATABASE_URL", "SECRET_KEY", "CELERY_BROKER_URL")  # a job needs none of them
+LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.append = true
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%throwable{{20}}
+"""
+
+
+class Cancelled(Exception):
+    """Somebody asked the run to stop."""
+
+
+class CannotRun(Exception):
+    """The run cannot be done here; the message says what is missing and what to do."""
+
+
+class JobFailed(Exception):
+    """The child ended without a result; the message is its own."""
+
+
+class RunFolder:
+    """Where a run's files are."""
+
+    def __init__(self, run_id: int):
+        self.root = Path(settings.VITRINE_DATA).absolute() / "analysis" / f"run-{run_id}"
+        self.log = self.root / "log.txt"
+        self.scratch = self.root / "scratch"
+        self.result = self.root / "result"
+        self.still_there = self.root / "still_there.parquet"
+        self.specification = self.root / "specification.json"
+        self.log4j = self.root / "log4j2.properties"
+
+    def make(self) -> None:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
+        self.log4j.write_text(LOG4J.format(log=self.log))
+
+    def remove_scratch(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def log_tail(self) -> str:
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - runs.LOG_TAIL_CHARACTERS))
+            return file.read().decode(errors="replace").replace("\0", "")
+
+
+def execute(run_id: int) -> None:
+    """Do a run that is waiting, from its claim to its end. A run that is not waiting is left alone (a task delivered twice)."""
+    held = runs.claim(run_id)
+    if held is None:
+        return
+    folder = RunFolder(run_id)
+    try:
+        with _lease_kept(held):
+            _execute(held, AnalysisRun.objects.get(pk=run_id), folder)
+    except runs.ClaimLost:
+        pass
+    except Cancelled:
+        _end(held, AnalysisRun.CANCELLED, "Cancelled. What it had computed was thrown away.")
+    except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
+        _end(held, AnalysisRun.FAILED, str(problem))
+    except Exception as problem:
+        _end(held, AnalysisRun.FAILED, f"{type(problem).__name__}: {problem}")
+        raise
+    finally:
+        folder.remove_scratch()
+
+
+def end_dead_runs() -> int:
+    """Declare dead runs failed and remove what they left on this machine. Returns how many."""
+    dead = runs.end_dead_runs()
+    for run_id in dead:
+        RunFolder(run_id).remove_scratch()
+    return len(dead)
+
+
+def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder) -> None:
+    java_home = java.find()
+    if importlib.util.find_spec("pyspark") is None:
+        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (456 MB), then start again.")
+    folder.make()
+    held.write(step_text="Archiving the newest events")
+    specification, notes = _prepare(run, folder)
+    held.write(notes=notes)
+    folder.specification.write_text(json.dumps(specification, indent=1))
+    module = f"explorer.analysis.jobs.{run.kind}"
+    finished = _run_job(held, folder, [sys.executable, "-m", module, str(folder.specification)], java_home)
+    runs.succeed(held, finished["messages"], *_results(run, folder))
+
+
+def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
+    """Write what the job reads; return its specification, and notes on what it may miss.
+
+    Lives without an end come from one snapshot. Events are archived after it, to beyond it: a message is in one of the two, or
+    in both when it ended in between, which the job resolves for transactions from the snapshot's xmin on.
+    """
+    entity_ids = [queue["id"] for queue in run.queues]
+    with archive.connected() as postgres:
+        before = archive.row(postgres, "history_snapshot")
+        still_there = archive.read_arrow(
+            postgres, "history_still_there", entity_ids=entity_ids, start=run.start_at, end=run.end_at
+        )
+        after = archive.row(postgres, "history_snapshot")
+    pq.write_table(still_there.cast(schema.LIFE), folder.still_there)
+    notes = _archive_beyond(after.xmax)
+    namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
+    return {
+        "name": f"Vitrine: {run}",
+        "master": settings.SPARK_MASTER,
+        "lives": manifest.life_files(run.start_at, run.end_at, namespace_ids),
+        "still_there": str(folder.still_there),
+        "exported_xmin": before.xmin,
+        "entity_ids": entity_ids,
+        "start": run.start_at.isoformat(),
+        "end": run.end_at.isoformat(),
+        "bucket": run.bucket,
+        "accuracy": ACCURACY,
+        "most_reasons": MOST_REASONS,
+        "result": str(folder.result),
+        "scratch": str(folder.scratch),
+    }, notes
+
+
+def _archive_beyond(xid: int) -> list[str]:
+    """Archive until every transaction below `xid` is in the archive. Returns a note if one that stays open prevents it."""
+    deadline = time.monotonic() + HORIZON_SECONDS
+    while archive.archive_events(wait_seconds=ARCHIVER_SECONDS).horizon < xid:
+        if time.monotonic() > deadline:
+            holder = archive.horizon_holder()
+            held_by = f" by {holder.application_name or 'process'} {holder.pid} for {human(holder.age)}" if holder else ""
+            return [f"Messages that ended last may be missing: a transaction is held open{held_by}, and events after it wait."]
+        time.sleep(TICK_SECONDS)
+    return []
+
+
+def _run_job(held: runs.Claim, folder: RunFolder, command: list[str], java_home: Path) -> dict:
+    """Run the child to its end, writing its progress and log to the run. Returns its `finished` event.
+
+    Raises Cancelled, JobFailed, ClaimLost; the child's whole group is gone afterwards in any case.
+    """
+    with folder.log.open("ab") as log:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=settings.BASE_DIR,
+            env=_environment(folder, java_home),
+            start_new_session=True,
+        )
+    try:
+        return _follow(held, folder, child)
+    finally:
+        _end_group(child)
+        child.stdout.close()
+
+
+def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
+    """The launcher's environment without its secrets, and what makes Spark quiet and local."""
+    inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.SPARK_MASTER.startswith("local") else {}
+    return inherited | local | {
+        "JAVA_HOME": str(java_home),
+        "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile={folder.log4j.as_uri()}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(settings.BASE_DIR),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen) -> dict:
+    """Read the child's lines until it ends, looking for a wish to cancel at every tick."""
+    last, logged = {}, ""
+    for event in _events(child):
+        if event is None:
+            tail = folder.log_tail()
+            if tail != logged:
+                held.write(log_tail=tail)
+                logged = tail
+            if runs.cancel_requested(held):
+                raise Cancelled
+        else:
+            runs.report(held, event)
+            last = event
+    held.write(log_tail=folder.log_tail())
+    if last.get("event") == "finished":
+        return last
+    if last.get("event") == "failed":
+        raise JobFailed(last["message"])
+    raise JobFailed(f"The Spark process ended without a result ({_how(child.wait())}). The log says more.")
+
+
+def _events(child: subprocess.Popen) -> Iterator[dict | None]:
+    """The child's events as they come, and None at every tick, until it closes its output."""
+    os.set_blocking(child.stdout.fileno(), False)
+    pending, next_tick = b"", 0.0
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while True:
+            if time.monotonic() >= next_tick:
+                yield None
+                next_tick = time.monotonic() + TICK_SECONDS
+            if not selector.select(TICK_SECONDS):
+                continue
+            chunk = os.read(child.stdout.fileno(), 65536)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            yield from (json.loads(line) for line in lines if line)
+
+
+def _end_group(child: subprocess.Popen) -> None:
+    """SIGTERM to the child, which takes its JVM along; what is left of the group after the grace is killed."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    if child.poll() is None:
+        child.terminate()
+    while _group_lives(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if _group_lives(child):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _group_lives(child: subprocess.Popen) -> bool:
+    child.poll()
+    try:
+        os.killpg(child.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _how(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult], list[AnalysisReason]]:
+    """What the job wrote, as rows of the run."""
+    measured = [*_rows(folder.result / "whole"), *_rows(folder.result / "buckets")]
+    results = [AnalysisResult(run=run, **_columns(row)) for row in measured]
+    return results, [AnalysisReason(run=run, **row) for row in _rows(folder.result / "reasons")]
+
+
+def _rows(folder: Path) -> list[dict]:
+    return pq.read_table(folder).to_pylist()
+
+
+def _columns(row: dict) -> dict:
+    """A row of the job as columns of AnalysisResult: an array of microseconds becomes three durations."""
+    waiting, processing = row.pop("waiting_us"), row.pop("processing_us")
+    return row | _percentiles("waiting", waiting) | _percentiles("processing", processing)
+
+
+def _percentiles(name: str, microseconds: list[int] | None) -> dict[str, timedelta]:
+    percents = ("p50", "p95", "p99")
+    return {f"{name}_{p}": timedelta(microseconds=value) for p, value in zip(percents, microseconds or (), strict=False)}
+
+
+@contextmanager
+def _lease_kept(held: runs.Claim) -> Iterator[None]:
+    """Renew the lease from a thread while the block runs: preparing and loading may take longer than a lease."""
+    done = threading.Event()
+
+    def keep() -> None:
+        while not done.wait(runs.RENEW_SECONDS):
+            close_old_connections()
+            try:
+                runs.renew(held)
+            except runs.ClaimLost:
+                return
+            except Exception:  # the database is away for a moment; the next round tries again, and the lease bears a few
+                continue
+        connection.close()
+
+    keeper = threading.Thread(target=keep, name="analysis lease", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        done.set()
+        keeper.join()
+
+
+def _end(held: runs.Claim, state: str, message: str) -> None:
+    try:
+        runs.end(held, state, message)
+    except runs.ClaimLost:
+        pass

@@ -1,0 +1,16 @@
+"""Celery's side of analyses."""
+
+from celery import shared_task
+
+from . import launch
+
+
+@shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
+def run_analysis(run_id: int) -> None:
+    """Execute a run. It is acknowledged when it begins: a run whose worker dies is declared dead by its lease, not begun again."""
+    launch.execute(run_id)
+
+
+@shared_task(name="explorer.end_dead_analyses", ignore_result=True)
+def end_dead_analyses() -> int:
+    return launch.end_dead_runs()
