@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Flag, IntEnum, StrEnum, auto
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -154,14 +154,16 @@ class Actor:
     @classmethod
     def local(cls, name: str | None = None) -> Actor:
         """Code in the same process is trusted: it could open the database itself."""
-        return cls("process", name or f"{_login_name()}@{os.getpid()}", Right.ALL)
+        return _process_actor(name or "", os.getpid())
 
 
-def _login_name() -> str:
+@lru_cache(maxsize=64)
+def _process_actor(name: str, pid: int) -> Actor:
     try:
-        return getpass.getuser()
+        login = getpass.getuser()
     except (KeyError, OSError):
-        return "unknown"
+        login = "unknown"
+    return Actor("process", name or f"{login}@{pid}", Right.ALL)
 
 
 @dataclass(frozen=True, slots=True)

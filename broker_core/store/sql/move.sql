@@ -76,7 +76,7 @@ chosen AS MATERIALIZED (
     SELECT found.*, row_number() OVER (ORDER BY found.sequence_number) - 1 AS place
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
-           SELECT m.ctid AS tid, m.sequence_number FROM vitrine_message AS m
+           SELECT m.ctid AS tid, m.sequence_number, m.size FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 1 AND m.state = ANY ('{0,1}') AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
@@ -84,7 +84,7 @@ chosen AS MATERIALIZED (
 numbers AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + (SELECT count(*) FROM chosen),
-           bytes_sent = c.bytes_sent + coalesce((SELECT sum(size) FROM taken), 0)
+           bytes_sent = c.bytes_sent + coalesce((SELECT sum(size) FROM chosen), 0)
      WHERE c.entity_id = %(entity_id)s AND EXISTS (SELECT FROM chosen)
  RETURNING c.next_number - (SELECT count(*) FROM chosen) AS first),
 taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid RETURNING c.place, m.*),

@@ -153,13 +153,24 @@ UPDATE vitrine_entity_activity AS a
   FROM vitrine_entity_now AS e
  WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
 
--- name: due
--- Whether a tidying step would find something to do for this entity now.
+-- name: look
+-- Asked after an operation found nothing or little: may the entity be used, and would a tidying step find something to do now? No row: it is gone.
 WITH
 -- include: entity
-SELECT e.expiry_mode,
+SELECT e.now, e.status, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
-       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now) AS expired,
-       e.default_message_time_to_live IS NOT NULL AS has_default
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
+       OR e.default_message_time_to_live IS NOT NULL AS expired
   FROM entity AS e;
+
+-- name: ready
+-- Which of these entities have something for a receiver, or something due.
+SELECT e.id AS entity_id
+  FROM vitrine_entity_now AS e
+ WHERE e.id = ANY (%(entity_ids)b::bigint[]) AND e.status IN ('Active', 'SendDisabled')
+   AND (EXISTS (SELECT FROM vitrine_message AS m
+                 WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0
+                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+                   AND (m.locked_until IS NULL OR m.locked_until <= e.now))
+        OR EXISTS (SELECT FROM vitrine_message AS m WHERE m.entity_id = e.id AND m.state = 2 AND m.scheduled_enqueue_at <= e.now));

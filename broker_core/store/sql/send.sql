@@ -1,6 +1,6 @@
 -- name: send
 -- Store a batch with consecutive numbers, or nothing. The counter is locked from here to commit, so numbers commit in order and
--- without gaps (SB-004, SB-924). No row: the entity is gone, takes no sends, or is full; `refusal` says which.
+-- without gaps (SB-004, SB-924). No row: the entity is gone, takes no sends or none so large, or is full; `look` says which.
 WITH
 -- include: entity
 ,
@@ -9,6 +9,7 @@ numbers AS (
        SET next_number = c.next_number + cardinality(%(bodies)b::bytea[]), bytes_sent = c.bytes_sent + %(bytes)s
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status IN ('Active', 'ReceiveDisabled')
+       AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
        -- What was removed before the last roll-up gives room enough nearly always; only a nearly full entity asks the rest (SB-012).
        AND CASE WHEN c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
@@ -48,12 +49,9 @@ SELECT n.first, n.now,
        -- include: waiting
   FROM numbers AS n;
 
--- name: refusal
--- Why an operation found nothing to work on: the entity's status, and its size against its quota, in bytes. No row: it is gone.
-WITH
--- include: entity
-SELECT e.status, e.max_size_in_megabytes * 1048576::bigint AS quota
-  FROM entity AS e;
+-- name: find_entity
+-- The id behind an address; names are compared without case (1.2).
+SELECT id FROM vitrine_entity_now WHERE lower(namespace_name) = lower(%(namespace)s) AND lower(path) = lower(%(path)s);
 
 -- name: wake
 -- Tell who waits for this entity, once: the first to clear the mark sends the notification.

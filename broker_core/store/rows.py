@@ -1,0 +1,52 @@
+"""Rows as the values of `semantics.types`."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from broker_core.semantics.types import BodyKind, EntityAddress, LockedMessage, MessageState, SettleReport, StoredMessage
+
+
+def stored_message(row: Any) -> StoredMessage:
+    """A message row with its entity's default time-to-live beside it."""
+    return StoredMessage(**_fields(row))
+
+
+def locked_message(row: Any, address: EntityAddress) -> LockedMessage:
+    return LockedMessage(**_fields(row), lock_token=row.lock_token, locked_until=row.locked_until, address=address)
+
+
+def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
+    """Which tokens were settled: those the statement returned, in the order they were given."""
+    numbers = {row.lock_token: row.sequence_number for row in rows}
+    return SettleReport(
+        settled=tuple((token, numbers[token]) for token in tokens if token in numbers),
+        lost=tuple(token for token in tokens if token not in numbers),
+        locked_until=getattr(rows[0], "locked_until", None) if rows else None,
+    )
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    ends_at = row.expires_at
+    if ends_at is None and row.default_message_time_to_live is not None and row.subqueue == 0 and row.state != 2:
+        ends_at = row.enqueued_at + row.default_message_time_to_live
+    return {
+        "sequence_number": row.sequence_number,
+        "state": MessageState(row.state),
+        "delivery_count": row.delivery_count,
+        "enqueued_at": row.enqueued_at,
+        "expires_at": ends_at,
+        "time_to_live": row.time_to_live,
+        "scheduled_enqueue_at": row.scheduled_enqueue_at,
+        "message_id": row.message_id,
+        "session_id": row.session_id,
+        "body": row.body,
+        "body_kind": BodyKind(row.body_kind),
+        "broker_properties": row.properties or {},
+        "raw_application_properties": row.application_properties or {},
+        "dead_letter_reason": row.dead_letter_reason,
+        "dead_letter_description": row.dead_letter_description,
+        "dead_letter_source": row.dead_letter_source,
+        "enqueued_sequence_number": row.enqueued_sequence_number,
+    }
