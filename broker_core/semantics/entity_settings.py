@@ -30,6 +30,7 @@ IMMUTABLE = (
     "enable_partitioning",
 )
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
+DURATIONS = ("lock_duration", *MAY_BE_NEVER)
 
 # As the service's documentation spells them, for messages, the configuration file and the admin.
 SERVICE_NAMES = {name: "".join(word.capitalize() for word in name.split("_")) for name in SETTINGS}
@@ -38,7 +39,6 @@ _PATH = re.compile(r"[A-Za-z0-9._~/-]+")
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 _POLICY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ENUMS = {"status": EntityStatus, "expiry_mode": ExpiryMode}
-_DURATIONS = ("lock_duration", *MAY_BE_NEVER)
 _NUMBERS = ("max_delivery_count", "max_size_in_megabytes", "max_message_size_in_kilobytes")
 
 
@@ -98,7 +98,7 @@ def changed_settings(
 
 def check_setting(name: str, value: Any, limits: Limits = STRICT) -> Any:
     """One value as it is stored: durations from FOREVER on become None, texts become members of their enum."""
-    if name in _DURATIONS:
+    if name in DURATIONS:
         return _duration(name, value, getattr(limits, name))
     if name in _NUMBERS:
         return _number(name, value, getattr(limits, name))
@@ -122,9 +122,7 @@ def in_words(allowed: Range) -> str:
 
 
 def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | None:
-    if isinstance(value, timedelta) and value >= FOREVER:
-        value = None
-    if value is None and name in MAY_BE_NEVER:
+    if name in MAY_BE_NEVER and (value is None or isinstance(value, timedelta) and value >= FOREVER):
         return None
     if not isinstance(value, timedelta):
         raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed is {in_words(allowed)}")

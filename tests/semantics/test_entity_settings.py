@@ -1,5 +1,6 @@
 """Names and settings of entities (SB 1.2, 1.3): tables over the pure rules, no database."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -211,7 +212,5 @@ def test_every_value_is_accepted_stably_or_refused_as_a_broker_error(name, value
 
 @given(ANYTHING)
 def test_every_path_is_accepted_or_refused_as_a_broker_error(path):
-    try:
+    with suppress(InvalidArgument):
         assert check_path(path) == path
-    except InvalidArgument:
-        pass

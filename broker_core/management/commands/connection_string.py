@@ -1,0 +1,53 @@
+"""manage.py connection_string NAMESPACE: what a client needs to reach a namespace (SB 6.1)."""
+
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core import entities, policies
+from broker_core.semantics.errors import BrokerError, EntityNotFound
+from broker_core.semantics.types import EntityAddress
+
+
+class Command(BaseCommand):
+    help = "Print the connection string of a namespace, or of one queue with a policy of its own."
+
+    def add_arguments(self, parser):
+        parser.add_argument("namespace", help="a namespace, or namespace/queue for a policy of that queue")
+        parser.add_argument("--policy", default=policies.ROOT_POLICY, help="the shared-access policy (default: %(default)s)")
+
+    def handle(self, *, namespace, policy, **options):
+        try:
+            scope = EntityAddress.parse(namespace).main if "/" in namespace else namespace
+            found = policies.get_policy(scope, policy)
+            shown = entities.get_namespace(found.namespace).name
+        except BrokerError as exc:
+            raise CommandError(_explained(exc, namespace, policy)) from exc
+        entity_path = f";EntityPath={found.path}" if found.path else ""
+        self.stdout.write(
+            f"Endpoint={_endpoint(shown)};SharedAccessKeyName={found.name};SharedAccessKey={found.primary_key}{entity_path}"
+        )
+        self.stderr.write(
+            "This connection string serves the HTTP API (SharedAccessSignature tokens over http). "
+            "The official SDKs speak AMQP, which comes later."
+        )
+
+
+def _endpoint(namespace: str) -> str:
+    """Where clients reach this site: the Django setting VITRINE_PUBLIC_URL, with the front end's path under it."""
+    parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "http://localhost:8000"))
+    return f"sb://{parts.netloc}{parts.path.rstrip('/')}/servicebus/{namespace}/"
+
+
+def _explained(exc: BrokerError, scope: str, policy: str) -> str:
+    if not isinstance(exc, EntityNotFound):
+        return str(exc)
+    try:
+        there = ", ".join(p.name for p in policies.list_policies(EntityAddress.parse(scope).main if "/" in scope else scope))
+    except BrokerError:
+        there = ""
+    if there:
+        return f"'{scope}' has no policy {policy!r}; it has {there}."
+    names = ", ".join(n.name for n in entities.list_namespaces()) or "none"
+    return f"'{scope}' is no namespace with policies. Namespaces are: {names}."

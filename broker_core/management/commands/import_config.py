@@ -1,0 +1,71 @@
+"""manage.py import_config FILE: namespaces and queues from the official emulator's Config.json (SB 9.3)."""
+
+import sys
+from pathlib import Path
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core import entities
+from broker_core.config_import import Change, apply_plan
+from broker_core.semantics import emulator_config
+from broker_core.semantics.durations import human
+from broker_core.semantics.entity_settings import DURATIONS, SERVICE_NAMES
+from broker_core.semantics.errors import BrokerError
+
+
+class Command(BaseCommand):
+    help = (
+        "Create or update namespaces and queues from the official Service Bus emulator's Config.json. Comments, trailing commas "
+        "and wider ranges are accepted. A key that is not given takes the service's default. Everything is stored, or nothing."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument("file", help="the configuration file, or - for standard input")
+        parser.add_argument(
+            "--emulator-defaults",
+            action="store_true",
+            help="keys that are not given take the emulator's defaults (DefaultMessageTimeToLive PT1H, MaxDeliveryCount 3)",
+        )
+        parser.add_argument("--skip-unsupported", action="store_true", help="leave out what is not supported yet, and say so")
+
+    def handle(self, *, file, emulator_defaults, skip_unsupported, **options):
+        plan = emulator_config.read(_text(file), emulator_defaults=emulator_defaults, limits=entities.limits())
+        problems = plan.rejected if skip_unsupported else plan.problems
+        if problems:
+            raise CommandError(_refusal(problems, any(p.unsupported for p in problems)))
+        for problem in plan.unsupported:
+            self.stderr.write(f"skipped {problem}")
+        try:
+            changes = apply_plan(plan)
+        except BrokerError as exc:
+            raise CommandError(f"{exc} Nothing was stored.") from exc
+        for change in changes:
+            self.stdout.write(_line(change))
+
+
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as exc:
+        raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
+    except UnicodeDecodeError as exc:
+        raise CommandError(f"{file} is not in UTF-8: the byte at position {exc.start} cannot be read.") from exc
+
+
+def _refusal(problems: list[emulator_config.Problem], some_unsupported: bool) -> str:
+    hint = " Use --skip-unsupported to leave out what is not supported yet." if some_unsupported else ""
+    return "\n".join([*map(str, problems), f"Nothing was stored.{hint}"])
+
+
+def _line(change: Change) -> str:
+    differences = ", ".join(f"{SERVICE_NAMES[n]} {_shown(n, b)} -> {_shown(n, a)}" for n, (b, a) in change.settings.items())
+    return f"{change.did} {change.what} {change.address}" + (f": {differences}" if differences else "")
+
+
+def _shown(name: str, value) -> str:
+    if name in DURATIONS:
+        return human(value)
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

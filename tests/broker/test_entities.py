@@ -1,0 +1,332 @@
+"""Namespaces, queues and clocks against a real database (SB 1.2, 1.3, SB-190, SB-230 to SB-242, SB-907, design D6)."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from broker_core import entities, policies
+from broker_core.models import Entity, Namespace, SharedAccessPolicy
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, HistoryLevel, QueueSettings, Right
+from broker_core.store import connections
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ORDERS = EntityAddress("space", "Orders")
+VIEWER = Actor("user", "vera", Right.BROWSE)
+ADMINISTRATOR = Actor("user", "anna", Right.ALL)
+CLIENT = Actor("key", "sender", Right.SEND | Right.LISTEN)
+MIN = timedelta(minutes=1)
+
+
+@pytest.fixture
+def space():
+    return entities.create_namespace("space")
+
+
+def one(sql, *params):
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cursor.fetchone()
+
+
+# Namespaces
+
+
+def test_a_new_namespace_has_the_policy_with_all_rights(space):
+    (policy,) = policies.list_policies("space")
+    assert (policy.name, policy.rights) == ("RootManageSharedAccessKey", Right.ALL & ~Right.OPERATE)
+
+
+def test_namespace_names_are_unique_without_case(space):
+    with pytest.raises(EntityExists):
+        entities.create_namespace("SPACE")
+    assert entities.get_namespace("sPaCe").name == "space"
+
+
+def test_ensure_namespace_leaves_one_that_is_there_as_it_is(space):
+    assert entities.ensure_namespace("SPACE", "another text") == space
+
+
+def test_a_namespace_with_queues_cannot_be_deleted(space):
+    entities.create_queue(ORDERS)
+    with pytest.raises(NotAllowed, match="has 1 queues"):
+        entities.delete_namespace("space")
+    entities.delete_queue(ORDERS)
+    with pytest.raises(NotAllowed, match="history of 1 deleted"):
+        entities.delete_namespace("space")
+    Entity.objects.all().delete()
+    entities.delete_namespace("space")
+    assert not Namespace.objects.exists()
+    assert not SharedAccessPolicy.objects.exists()
+
+
+# Queues
+
+
+def test_a_new_queue_has_the_services_defaults_and_keeps_its_casing(space):
+    queue = entities.create_queue(ORDERS)
+    assert queue.settings == QueueSettings()
+    found = entities.get_queue(EntityAddress("SPACE", "orders"))
+    assert found == queue
+    assert str(found.address) == "space/Orders"
+
+
+def test_settings_come_back_as_they_were_given(space):
+    wanted = QueueSettings(
+        lock_duration=timedelta(seconds=5),
+        max_delivery_count=2**31 - 1,
+        default_message_time_to_live=timedelta(days=14, microseconds=1),
+        dead_lettering_on_message_expiration=True,
+        auto_delete_on_idle=5 * MIN,
+        max_size_in_megabytes=5120,
+        status=EntityStatus.SEND_DISABLED,
+        user_metadata="ключ\n'quoted'",
+        history_level=HistoryLevel.LIFECYCLE,
+        hidden=True,
+    )
+    assert entities.create_queue(ORDERS, wanted).settings == wanted
+    assert entities.get_queue(ORDERS).settings == wanted
+
+
+def test_single_settings_win_over_the_whole(space):
+    queue = entities.create_queue(ORDERS, QueueSettings(max_delivery_count=3, lock_duration=2 * MIN), max_delivery_count=4)
+    assert (queue.settings.max_delivery_count, queue.settings.lock_duration) == (4, 2 * MIN)
+
+
+def test_a_path_is_taken_in_whatever_casing(space):
+    entities.create_queue(ORDERS)
+    with pytest.raises(EntityExists):
+        entities.create_queue(EntityAddress("Space", "ORDERS"))
+
+
+def test_ensure_queue_creates_once_and_then_leaves_alone(space):
+    first = entities.ensure_queue(ORDERS, max_delivery_count=3)
+    assert entities.ensure_queue(ORDERS, max_delivery_count=5) == first
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "error"),
+    [
+        (EntityAddress("space", "a b"), {}, InvalidArgument),
+        (EntityAddress("space", "q").dead_letter, {}, InvalidArgument),
+        (EntityAddress("nowhere", "q"), {}, EntityNotFound),
+        (EntityAddress("space", "q"), {"lock_duration": timedelta(seconds=1)}, InvalidArgument),
+        (EntityAddress("space", "q"), {"requires_session": True}, InvalidArgument),
+    ],
+)
+def test_what_cannot_be_created_is_refused_and_nothing_is_stored(space, address, settings, error):
+    with pytest.raises(error):
+        entities.create_queue(address, **settings)
+    assert entities.list_queues() == []
+
+
+def test_relaxed_limits_allow_short_locks(space, settings):
+    settings.VITRINE_LIMITS = "relaxed"
+    assert entities.create_queue(ORDERS, lock_duration=timedelta(seconds=1)).settings.lock_duration == timedelta(seconds=1)
+
+
+def test_update_changes_what_is_named_and_keeps_the_rest(space):
+    entities.create_queue(ORDERS, max_delivery_count=3)
+    updated = entities.update_queue(ORDERS, lock_duration=2 * MIN, status="Disabled")
+    assert updated.settings == QueueSettings(max_delivery_count=3, lock_duration=2 * MIN, status=EntityStatus.DISABLED)
+    assert updated.updated_at > updated.created_at
+    assert entities.get_queue(ORDERS) == updated
+
+
+@pytest.mark.parametrize("change", [{"kind": "topic"}, {"path": "other"}, {"requires_session": True}])
+def test_what_is_fixed_at_creation_cannot_be_changed(space, change):
+    entities.create_queue(ORDERS)
+    with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
+        entities.update_queue(ORDERS, **change)
+
+
+def test_two_updates_at_once_both_hold(space):
+    entities.create_queue(ORDERS)
+    changes = [{"max_delivery_count": 7}, {"lock_duration": 3 * MIN}, {"user_metadata": "x"}, {"hidden": True}]
+    threads = [threading.Thread(target=_update, args=(c,)) for c in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert entities.get_queue(ORDERS).settings == QueueSettings(
+        max_delivery_count=7, lock_duration=3 * MIN, user_metadata="x", hidden=True
+    )
+
+
+def _update(change):
+    entities.update_queue(ORDERS, **change)
+    connections.current().close()  # this thread's own
+
+
+def test_an_update_is_activity_and_looking_is_not(space):
+    queue = entities.create_queue(ORDERS)
+    entities.pause_clock("space")
+    before = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
+    entities.step_clock("space", timedelta(hours=1))
+    entities.get_queue(ORDERS), entities.list_queues("space"), entities.effective(ORDERS)
+    assert one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id) == before
+    entities.update_queue(ORDERS, max_delivery_count=3)
+    (after,) = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
+    assert after == entities.get_clock("space").now
+
+
+def test_each_setting_says_where_it_comes_from(space):
+    entities.create_queue(ORDERS, max_delivery_count=3)
+    found = entities.effective(ORDERS)
+    assert found["max_delivery_count"] == (3, "entity")
+    assert found["lock_duration"] == (MIN, "default")
+    assert found["default_message_time_to_live"] == (None, "default")
+
+
+def test_delete_frees_the_name_at_once_and_takes_the_counter_away(space):
+    first = entities.create_queue(ORDERS)
+    policies.create_policy(ORDERS, "app", send=True)
+    entities.delete_queue(ORDERS)
+    with pytest.raises(EntityNotFound):
+        entities.get_queue(ORDERS)
+    assert one("SELECT count(*) FROM vitrine_entity_counter WHERE entity_id = %s", first.id) == (0,)
+    assert Entity.objects.get(pk=first.id).deleted_at is not None
+    second = entities.create_queue(ORDERS)
+    assert second.id != first.id
+    assert one("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", second.id) == (1,)
+    assert policies.list_policies(ORDERS) == []
+
+
+@pytest.mark.parametrize("operation", [entities.delete_queue, entities.update_queue, entities.get_queue, entities.effective])
+def test_a_queue_that_is_not_there(space, operation):
+    with pytest.raises(EntityNotFound, match="space/nothing"):
+        operation(EntityAddress("space", "nothing"))
+
+
+def test_list_is_by_address(space):
+    entities.create_namespace("Another")
+    for path in ("b", "A", "c"):
+        entities.create_queue(EntityAddress("space", path))
+    entities.create_queue(EntityAddress("Another", "z"))
+    assert [str(q.address) for q in entities.list_queues()] == ["Another/z", "space/A", "space/b", "space/c"]
+    assert [str(q.address) for q in entities.list_queues("SPACE")] == ["space/A", "space/b", "space/c"]
+
+
+# Rights
+
+
+CHANGES = [
+    lambda actor: entities.create_namespace("other", actor=actor),
+    lambda actor: entities.update_namespace("space", description="x", actor=actor),
+    lambda actor: entities.delete_namespace("space", actor=actor),
+    lambda actor: entities.create_queue(EntityAddress("space", "new"), actor=actor),
+    lambda actor: entities.ensure_queue(EntityAddress("space", "new"), actor=actor),
+    lambda actor: entities.update_queue(ORDERS, hidden=True, actor=actor),
+    lambda actor: entities.delete_queue(ORDERS, actor=actor),
+    lambda actor: entities.pause_clock("space", actor=actor),
+    lambda actor: entities.step_clock("space", MIN, actor=actor),
+    lambda actor: entities.resume_clock("space", actor=actor),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changing_needs_the_right_to_manage(space, change):
+    entities.create_queue(ORDERS)
+    with pytest.raises(NotAuthorized, match="lacks the right MANAGE"):
+        change(VIEWER)
+    assert entities.get_queue(ORDERS).settings == QueueSettings()
+    assert not entities.get_clock("space").is_manual
+
+
+def test_reading_needs_the_right_to_browse(space):
+    entities.create_queue(ORDERS)
+    assert entities.get_queue(ORDERS, actor=VIEWER).settings == QueueSettings()
+    with pytest.raises(NotAuthorized, match="BROWSE"):
+        entities.get_queue(ORDERS, actor=Actor("key", "sender", Right.SEND))
+
+
+# The system namespace
+
+
+def test_the_system_namespace_is_protected_from_people_but_open_to_processes():
+    entities.ensure_namespace("system", is_system=True)
+    queue = EntityAddress("system", "sweeps")
+    with pytest.raises(NotAllowed, match="only its processes"):
+        entities.create_queue(queue, actor=ADMINISTRATOR)
+    created = entities.create_queue(queue)
+    assert created.settings.history_level == HistoryLevel.OFF
+    assert entities.effective(queue)["history_level"] == (HistoryLevel.OFF, "default")
+    for refused in (
+        lambda: entities.delete_queue(queue, actor=ADMINISTRATOR),
+        lambda: entities.update_queue(queue, hidden=True, actor=ADMINISTRATOR),
+        lambda: entities.delete_namespace("system"),
+        lambda: entities.update_namespace("system", description="x"),
+        lambda: entities.pause_clock("system"),
+        lambda: entities.step_clock("system", MIN),
+        lambda: entities.resume_clock("system", 2),
+    ):
+        with pytest.raises(NotAllowed):
+            refused()
+
+
+# Clocks
+
+
+def test_a_clock_is_real_until_it_is_touched(space):
+    clock = entities.get_clock("space")
+    assert (clock.rate, clock.is_manual) == (1.0, False)
+
+
+def test_a_paused_clock_stands_still_and_is_stepped(space):
+    paused = entities.pause_clock("space")
+    assert entities.get_clock("space").now == paused.now
+    stepped = entities.step_clock("space", timedelta(days=2))
+    assert stepped.now - paused.now == timedelta(days=2)
+    assert entities.get_clock("space") == stepped
+
+
+def test_a_resumed_clock_goes_on_from_where_it_was(space):
+    paused = entities.pause_clock("space")
+    entities.resume_clock("space", 1000)
+    first, second = entities.get_clock("space"), entities.get_clock("space")
+    assert paused.now < first.now < second.now
+    assert (first.rate, first.is_manual) == (1000.0, True)
+
+
+def test_a_running_clock_is_stepped_without_stopping(space):
+    before = entities.get_clock("space").now
+    stepped = entities.step_clock("space", timedelta(hours=1))
+    assert stepped.now - before >= timedelta(hours=1)
+    assert entities.get_clock("space").now > stepped.now
+
+
+def test_a_clock_never_goes_back(space):
+    shown = [entities.get_clock("space").now]
+    for change in (
+        lambda: entities.step_clock("space", MIN),
+        lambda: entities.resume_clock("space", 86_400),
+        lambda: entities.pause_clock("space"),
+        lambda: entities.resume_clock("space", 0.001),
+        lambda: entities.step_clock("space", timedelta(0)),
+        lambda: entities.resume_clock("space"),
+    ):
+        shown += [change().now, entities.get_clock("space").now]
+    assert shown == sorted(shown)
+
+
+@pytest.mark.parametrize("step", [-timedelta(microseconds=1), timedelta(days=36_501), 60, None])
+def test_a_step_that_is_refused(space, step):
+    with pytest.raises(InvalidArgument, match="forward only"):
+        entities.step_clock("space", step)
+
+
+@pytest.mark.parametrize("rate", [0, -1, 86_401, float("nan"), float("inf"), True, "2", None])
+def test_a_rate_that_is_refused(space, rate):
+    with pytest.raises(InvalidArgument, match="more than 0"):
+        entities.resume_clock("space", rate)
+
+
+def test_a_clock_does_not_leave_the_years_that_a_program_can_hold(space):
+    entities.pause_clock("space")
+    with pytest.raises(InvalidArgument, match="year 3000"):
+        for _ in range(11):
+            entities.step_clock("space", timedelta(days=36_500))
+    assert entities.get_clock("space").now.year < 3000

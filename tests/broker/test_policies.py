@@ -1,0 +1,123 @@
+"""Shared-access policies (SB 7.7) against a real database."""
+
+import base64
+
+import pytest
+
+from broker_core import entities, policies
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.semantics.types import Actor, EntityAddress, Right
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ORDERS, OTHER = EntityAddress("space", "orders"), EntityAddress("space", "other")
+
+
+@pytest.fixture(autouse=True)
+def space():
+    entities.create_namespace("space")
+    entities.create_queue(ORDERS)
+    entities.create_queue(OTHER)
+
+
+@pytest.mark.parametrize(
+    ("given", "rights"),
+    [
+        ({"send": True}, Right.SEND),
+        ({"listen": True}, Right.LISTEN | Right.BROWSE | Right.SEE_BODIES),
+        ({"send": True, "listen": True}, Right.SEND | Right.LISTEN | Right.BROWSE | Right.SEE_BODIES),
+        ({"manage": True}, Right.SEND | Right.LISTEN | Right.BROWSE | Right.SEE_BODIES | Right.MANAGE),
+    ],
+)
+def test_manage_implies_send_and_listen(given, rights):
+    assert policies.create_policy("space", "p", **given).rights == rights
+
+
+def test_keys_are_32_random_bytes_in_base64_and_do_not_show_in_logs():
+    one, two = policies.create_policy("space", "one", send=True), policies.create_policy(ORDERS, "two", send=True)
+    keys = {*one.keys, *two.keys}
+    assert len(keys) == 4
+    assert all(len(base64.b64decode(key, validate=True)) == 32 for key in keys)
+    assert not any(key in repr((one, two)) for key in keys)
+
+
+def test_a_scope_lists_its_own_policies_only():
+    policies.create_policy(ORDERS, "mine", send=True)
+    assert [p.name for p in policies.list_policies(ORDERS)] == ["mine"]
+    assert [p.name for p in policies.list_policies("SPACE")] == ["RootManageSharedAccessKey"]
+    assert policies.list_policies(OTHER) == []
+
+
+def test_names_are_unique_in_a_scope_without_case_and_free_in_another():
+    policies.create_policy("space", "app", send=True)
+    policies.create_policy(ORDERS, "app", listen=True)
+    for scope in ("space", ORDERS):
+        with pytest.raises(EntityExists):
+            policies.create_policy(scope, "APP", send=True)
+
+
+def test_a_policy_of_the_entity_is_found_before_that_of_the_namespace():
+    policies.create_policy("space", "app", send=True)
+    policies.create_policy(ORDERS, "App", listen=True)
+    assert [p.path for p in policies.find_policies("space", "ORDERS", "aPP")] == ["orders", None]
+    assert [p.path for p in policies.find_policies("space", "other", "app")] == [None]
+    assert [p.path for p in policies.find_policies("space", None, "app")] == [None]
+    assert policies.find_policies("nowhere", "orders", "app") == []
+
+
+def test_at_most_twelve_in_a_scope():
+    for i in range(12):
+        policies.create_policy(ORDERS, f"p{i}", send=True)
+    with pytest.raises(NotAllowed, match="has 12"):
+        policies.create_policy(ORDERS, "p12", send=True)
+    policies.delete_policy(ORDERS, "P3")
+    policies.create_policy(ORDERS, "p12", send=True)
+
+
+@pytest.mark.parametrize("which", ["primary", "secondary"])
+def test_regenerating_one_key_keeps_the_other(which):
+    before = policies.create_policy("space", "app", send=True)
+    after = policies.regenerate_key("space", "app", which=which)
+    changed, kept = (0, 1) if which == "primary" else (1, 0)
+    assert after.keys[changed] != before.keys[changed]
+    assert after.keys[kept] == before.keys[kept]
+    assert policies.get_policy("space", "APP") == after
+
+
+def test_rights_change_and_keys_stay():
+    before = policies.create_policy(ORDERS, "app", send=True)
+    after = policies.update_policy(ORDERS, "app", send=False, listen=True, manage=False)
+    assert (after.send, after.listen, after.keys) == (False, True, before.keys)
+
+
+def test_a_policy_without_a_right_is_refused():
+    with pytest.raises(InvalidArgument, match="at least one"):
+        policies.create_policy("space", "app")
+    policies.create_policy("space", "app", send=True)
+    with pytest.raises(InvalidArgument, match="at least one"):
+        policies.update_policy("space", "app", send=False, listen=False, manage=False)
+
+
+def test_what_is_not_there():
+    for call in (
+        lambda: policies.get_policy("space", "none"),
+        lambda: policies.delete_policy(ORDERS, "none"),
+        lambda: policies.regenerate_key(ORDERS, "none"),
+        lambda: policies.create_policy("nowhere", "p", send=True),
+        lambda: policies.create_policy(EntityAddress("space", "nothing"), "p", send=True),
+    ):
+        with pytest.raises(EntityNotFound):
+            call()
+
+
+@pytest.mark.parametrize("scope", ["space", ORDERS])
+def test_even_looking_needs_the_right_to_manage_since_it_shows_keys(scope):
+    operator = Actor("user", "otto", Right.ALL & ~Right.MANAGE)
+    for call in (
+        lambda: policies.list_policies(scope, actor=operator),
+        lambda: policies.create_policy(scope, "p", send=True, actor=operator),
+        lambda: policies.regenerate_key(scope, policies.ROOT_POLICY, actor=operator),
+        lambda: policies.delete_policy(scope, policies.ROOT_POLICY, actor=operator),
+    ):
+        with pytest.raises(NotAuthorized):
+            call()
