@@ -81,8 +81,8 @@ def verify(token: Token, keys: Iterable[str], *, host: str, path: str, now: floa
     if not signed_by(token, keys):
         raise TokenRefused(
             TokenRefused.SIGNATURE,
-            f"The token's signature was made by no key of a policy {token.policy!r} that holds here. Check the policy's name, its key "
-            "(was it regenerated?), and that the encoded resource URI, a line feed and the expiry were signed.",
+            f"The token's signature was made by no key of a policy {token.policy!r} that holds here. Check the policy's name, "
+            "its key (was it regenerated?), and that the encoded resource URI, a line feed and the expiry were signed.",
         )
     if int(token.expires) <= now:
         raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Make a new one with a later se.")

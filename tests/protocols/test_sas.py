@@ -17,7 +17,8 @@ EXPIRES = 1_800_000_000
 BEFORE = EXPIRES - 1
 URI = "http://localhost:8000/servicebus/demo/orders"
 
-# openssl: printf 'http%%3A%%2F%%2Flocalhost%%3A8000%%2Fservicebus%%2Fdemo%%2Forders\n1800000000' | openssl dgst -sha256 -hmac "$KEY" -binary | base64
+# printf 'http%%3A%%2F%%2Flocalhost%%3A8000%%2Fservicebus%%2Fdemo%%2Forders\n1800000000' |
+#     openssl dgst -sha256 -hmac "$KEY" -binary | base64
 OPENSSL_SIGNATURE = "UqbG9ur1IdktWNVOMJuZIyeMDByPwOn+lRl8DgYl85k="
 
 

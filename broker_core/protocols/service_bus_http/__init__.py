@@ -1,0 +1,5 @@
+"""The Service Bus runtime REST API (reference section 8) as a plain ASGI application."""
+
+from .asgi import application
+
+__all__ = ["application"]

@@ -10,13 +10,13 @@ from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import Message
 
 from . import broker_properties, custom_headers
-from .wire import describe, read_json, require_object, require_text
+from .wire import describe, read_json, require_object
 
 CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Whether a send carries a batch. Raises InvalidArgument for the type with parameters, which the service takes for one message."""
+    """Whether a send carries a batch. Raises InvalidArgument for the type with parameters: the service takes it for one message."""
     kind, _, parameters = (content_type or "").partition(";")
     if kind.strip().lower() != CONTENT_TYPE:
         return False

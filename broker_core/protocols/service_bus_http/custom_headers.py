@@ -1,7 +1,7 @@
 """Application properties as custom headers, in both directions (reference 8.2). Pure.
 
-A value is a JSON scalar: a text in double quotes, a bare number, true or false; a quoted RFC 1123 date is a timestamp. A bare value
-that is none of these is taken as text, as the service's own examples write it (`Priority: High`).
+A value is a JSON scalar: a text in double quotes, a bare number, true or false; a quoted RFC 1123 date is a timestamp. A bare
+value that is none of these is taken as text, as the service's own examples write it (`Priority: High`).
 
 HTTP servers lower-case names, and a name may be no header name at all ("größe", "with space", "Date"). The header
 `Vitrine-Properties` holds those as one JSON object, name and case kept; it is understood in requests, too.

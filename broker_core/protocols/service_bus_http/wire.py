@@ -89,7 +89,7 @@ def read_scalar(value: Any, where: str) -> str | bool | int | float | None:
 
 
 def write_scalar(value: Any) -> str | bool | int | float | None:
-    """An application property's value as JSON has it: what JSON has no type for becomes text (dates as RFC 1123, bytes as base64)."""
+    """An application property's value as JSON has it; what JSON has no type for becomes text (RFC 1123 dates, base64 ...)."""
     value = plain(value)
     match value:
         case None | bool() | int() | str():

@@ -1,0 +1,32 @@
+"""DELETE, PUT and POST on a lock's Location: complete, unlock (abandon), renew. 404 where the lock is gone (SB-087)."""
+
+from __future__ import annotations
+
+from broker_core import broker, grouping
+from broker_core.semantics.types import Actor
+
+from . import broker_properties
+from .answers import Answer
+from .request import Request
+from .wire import write_json, write_rfc1123
+
+
+async def complete(request: Request, actor: Actor) -> Answer:
+    report = await grouping.complete(request.target.address, [request.target.lock_token], actor=actor)
+    report.require_all()
+    return Answer(200)
+
+
+async def unlock(request: Request, actor: Actor) -> Answer:
+    """Counts as a failed delivery, as an abandon does (8.1)."""
+    report = await broker.abandon.aio(request.target.address, [request.target.lock_token], actor=actor)
+    report.require_all()
+    return Answer(200)
+
+
+async def renew(request: Request, actor: Actor) -> Answer:
+    """The new end of the lock is in BrokerProperties."""
+    report = await broker.renew.aio(request.target.address, [request.target.lock_token], actor=actor)
+    report.require_all()
+    until = {"LockToken": str(request.target.lock_token), "LockedUntilUtc": write_rfc1123(report.locked_until)}
+    return Answer(200, [(broker_properties.HEADER, write_json(until))])
