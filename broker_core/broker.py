@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from .renewal import renewer
 from .semantics import service_bus
 from .semantics.errors import (
     EntityDisabled,
@@ -94,15 +95,25 @@ def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *,
 
 @use_case
 def receive(
-    address: EntityAddress, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
+    address: EntityAddress,
+    max_count: int = 1,
+    *,
+    max_wait_seconds: float = 0,
+    auto_renew: timedelta | None = None,
+    actor: Actor | None = None,
 ) -> Steps:
     """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
 
-    With max_wait_seconds it waits so long for the first one. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is right
+    With max_wait_seconds it waits so long for the first one. With auto_renew this process renews the locks for that time, or until the messages are
+    settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is right
     with no sweep running (SB-032).
     """
     take = _taker("receive", address, max_count, actor, locked_message)
-    return (yield from _patiently(take, address, max_wait_seconds))
+    messages = yield from _patiently(take, address, max_wait_seconds)
+    if auto_renew is not None:
+        for message in messages:
+            renewer.hold(message, for_=auto_renew, actor=actor)
+    return messages
 
 
 @use_case
@@ -468,6 +479,8 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
     tokens = unique_tokens(tokens)
     if not tokens:
         return SettleReport((), ())
+    if name != "renew":
+        renewer.drop(tokens)
     numbers = [sequence_number_of(token) for token in tokens]
     entity_id, rows, look = yield from _on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
     if look:

@@ -304,11 +304,12 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class LockedMessage(StoredMessage):
-    """A message received in peek-lock mode. The token proves the lock until `locked_until` (SB-061)."""
+    """A message received in peek-lock mode. The token proves the lock until `locked_until` (SB-061), lock_duration after the receive."""
 
     lock_token: UUID
     locked_until: datetime
-    address: EntityAddress | None = None
+    lock_duration: timedelta
+    address: EntityAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +318,13 @@ class SettleReport:
 
     settled: (token, sequence number) of those whose lock was held.
     lost:    tokens that hold nothing any more (SB-070, SB-071): nothing was changed for them.
-    locked_until: after a renew, the end of the locks named in `settled`.
+    locked_until, lock_duration: after a renew, when the locks in `settled` end, and how long they were made.
     """
 
     settled: tuple[tuple[UUID, int], ...]
     lost: tuple[UUID, ...]
     locked_until: datetime | None = None
+    lock_duration: timedelta | None = None
 
     def require_all(self) -> SettleReport:
         """Raise LockLost if any lock was lost; else return self."""

@@ -14,7 +14,13 @@ def stored_message(row: Any) -> StoredMessage:
 
 
 def locked_message(row: Any, address: EntityAddress) -> LockedMessage:
-    return LockedMessage(**_fields(row), lock_token=row.lock_token, locked_until=row.locked_until, address=address)
+    return LockedMessage(
+        **_fields(row),
+        lock_token=row.lock_token,
+        locked_until=row.locked_until,
+        lock_duration=row.locked_until - row.last_received_at,
+        address=address,
+    )
 
 
 def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
@@ -24,6 +30,7 @@ def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
         settled=tuple((token, numbers[token]) for token in tokens if token in numbers),
         lost=tuple(token for token in tokens if token not in numbers),
         locked_until=getattr(rows[0], "locked_until", None) if rows else None,
+        lock_duration=getattr(rows[0], "lock_duration", None) if rows else None,
     )
 
 

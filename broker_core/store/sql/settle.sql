@@ -162,4 +162,4 @@ counted AS (
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
-SELECT o.sequence_number, o.lock_token, (SELECT now + lock_duration FROM entity) AS locked_until FROM owned AS o;
+SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until, e.lock_duration FROM owned AS o, entity AS e;

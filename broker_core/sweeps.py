@@ -1,0 +1,161 @@
+"""What tidies up without being asked. Receiving is right without any of it (design D5): sweeps free space, move what is due and forget.
+
+Each sweep works in bounded batches, each batch its own short transaction, and is safe to run several times at once: rows another one holds
+are skipped. A sweep returns what it did, counted by name; an empty answer means there was nothing to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import broker
+from .semantics.errors import BrokerError
+from .semantics.types import Actor, EntityAddress, SubQueue
+from .store.driver import Atomically, Steps, use_case
+from .store.statements import call
+
+BATCH = 500  # larger ones slow receivers on other queues (core 10)
+ROLL_UP_BATCH = 20_000
+SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run
+PAUSE_SHARE = 1.0  # a pause as long as the batch took, so that receivers keep most of their rate
+
+
+@use_case
+def expire_messages(*, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep) -> Steps:
+    """Expired messages to the dead-letter queue or away, on every entity whose mode lets a sweep do it now (SB-902)."""
+    deadline, total = time.monotonic() + seconds_at_most, 0
+    for entity in (yield call("entities_with_due")):
+        if entity.expired:
+            total += yield from _expire_entity(entity, deadline, pause)
+    return {"expired": total}
+
+
+@use_case
+def end_locks(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Messages whose lock has ended: counted as a failed delivery, dead-lettered at the last one, expired where their life is over (SB-070, SB-090, SB-091)."""
+    deadline, total = time.monotonic() + seconds_at_most, 0
+    for entity in (yield call("entities_with_due")):
+        while entity.locks and time.monotonic() < deadline:
+            (row,) = yield call(
+                "end_locks", entity_id=entity.entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, expires_deferred=False, properties=None
+            )
+            total += row.done
+            if row.done and row.waiting:
+                yield call("wake", entity_id=entity.entity_id)
+            if row.deadlines < BATCH:
+                break
+    return {"locks_ended": total}
+
+
+@use_case
+def activate_scheduled(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Scheduled messages that are due to the end of their queue (SB-047)."""
+    deadline, total = time.monotonic() + seconds_at_most, 0
+    for entity in (yield call("entities_with_due")):
+        done = BATCH
+        while entity.scheduled and done == BATCH and time.monotonic() < deadline:
+            done = yield from broker.activate(entity.entity_id, BATCH)
+            total += done
+    return {"activated": total}
+
+
+@use_case
+def advance_heads() -> Steps:
+    """Raise the bounds below which nothing is present, so that receives skip what is gone."""
+    heads = yield call("heads")
+    for head in heads:
+        yield from broker.advance_head(head.entity_id, SubQueue(head.subqueue))
+    return {"heads": len(heads)}
+
+
+@use_case
+def delete_idle_entities() -> Steps:
+    """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194)."""
+    from . import entities
+
+    deleted = []
+    for row in (yield call("idle_entities")):
+        address = EntityAddress(row.namespace_name, row.path)
+        try:
+            yield from entities.delete_queue.steps(address, actor=Actor.local("broker"))
+            deleted.append(str(address))
+        except BrokerError:  # used or deleted meanwhile
+            continue
+    return {"deleted": deleted} if deleted else {}
+
+
+@use_case
+def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """The messages and small rows of entities that were deleted (SB-240); each message's last event says so."""
+    deadline, total, entities_done = time.monotonic() + seconds_at_most, 0, 0
+    for entity in (yield call("deleted_entities")):
+        done = BATCH
+        while done == BATCH and time.monotonic() < deadline:
+            (row,) = yield call("remove_deleted", entity_id=entity.entity_id, max_count=BATCH)
+            done = row.done
+            total += done
+        if done < BATCH:
+            yield call("forget_deleted", entity_id=entity.entity_id)
+            entities_done += 1
+    return {"messages": total, "entities": entities_done}
+
+
+@use_case
+def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Fold the ledger's differences into its sums and into the traffic of ten seconds each (design D9)."""
+    deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
+    while done == ROLL_UP_BATCH and time.monotonic() < deadline:
+        done = yield Atomically(_one_roll_up())
+        total += done
+    (forgotten,) = yield call("forget_ended_counts")
+    return {"folded": total, "forgotten": forgotten.done}
+
+
+@use_case
+def check_ledger() -> Steps:
+    """Compare the ledger with the messages themselves and correct it. Whatever it finds is a mistake of ours, so it is told."""
+    differences = yield call("check_ledger")
+    for row in differences:
+        yield call(
+            "correct_ledger", entity_id=row.entity_id, subqueue=row.subqueue, state=row.state, difference=row.present - row.ledger
+        )
+    return {
+        "differences": [
+            {"entity": f"{row.namespace_name}/{row.path}", "list": [row.subqueue, row.state], "ledger": row.ledger, "present": row.present}
+            for row in differences
+        ]
+    }
+
+
+def _one_roll_up() -> Steps:
+    (row,) = yield call("one_at_a_time", work="roll-up")
+    if not row.mine:
+        return 0
+    (row,) = yield call("roll_up", max_count=ROLL_UP_BATCH)
+    return row.done
+
+
+def _expire_entity(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+    """All batches of one entity: first those with a life of their own, then the walk over those that live by the default."""
+    total, statement = 0, "expire_at_head" if entity.expiry_mode == "at_head" else "expire"
+    from_number = 0
+    while time.monotonic() < deadline:
+        began = time.monotonic()
+        params = {"from_number": from_number} if statement == "expire_by_default" else {}
+        (row,) = yield call(
+            statement, entity_id=entity.entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params
+        )
+        total += row.done
+        if row.done:
+            pause((time.monotonic() - began) * PAUSE_SHARE)
+        if statement == "expire" and row.done < BATCH:
+            statement = "expire_by_default"
+        elif statement == "expire_by_default":
+            if row.last_number is None:
+                break
+            from_number = row.last_number + 1
+        elif statement == "expire_at_head" and row.done < BATCH:
+            break
+    return total
