@@ -1,0 +1,66 @@
+"""Follows the event table: what happened to some entities since one last asked.
+
+By difference of snapshots, not by number or time: a number is given before its transaction commits, so whoever follows numbers misses
+late commits; and the horizon that the archive waits for stalls behind any open writer (design D8, core.md 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from broker_core.semantics.types import EventKind
+from broker_core.store.driver import use_case
+from broker_core.store.statements import call
+
+MAX_EVENTS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What became visible since the previous look.
+
+    latest:   by entity, by sequence number: the last thing that happened to that message.
+    overflow: there was more than the cap: `latest` is not all, so any watched entity may have changed.
+    """
+
+    latest: dict[int, dict[int, EventKind]] = field(default_factory=dict)
+    overflow: bool = False
+
+
+class Follower:
+    """One reader's place in the event table. Not for use by two threads at once."""
+
+    def __init__(self) -> None:
+        self._snapshot: str | None = None
+
+    def look(self, entity_ids: Iterable[int], max_events: int = MAX_EVENTS) -> News:
+        """What happened to these entities since the last look; the first look only takes its place and finds nothing.
+
+        Raises BrokerUnavailable when the database does not answer; the place is kept, so the next look misses nothing.
+        """
+        if self._snapshot is None:
+            self._snapshot = _start()
+            return News()
+        rows = _news(self._snapshot, list(entity_ids), max_events)
+        self._snapshot = rows[0].snapshot
+        latest: dict[int, dict[int, EventKind]] = {}
+        for row in rows:
+            if row.entity_id is not None:
+                latest.setdefault(row.entity_id, {})[row.sequence_number] = EventKind(row.kind)
+        return News(latest, rows[0].events >= max_events)
+
+    def forget(self) -> None:
+        """Begin anew at the next look."""
+        self._snapshot = None
+
+
+@use_case
+def _start():
+    rows = yield call("feed_start")
+    return rows[0].snapshot
+
+
+@use_case
+def _news(previous: str, watched: list[int], max_events: int):
+    return (yield call("feed", previous=previous, watched=watched, max_events=max_events))

@@ -1,0 +1,25 @@
+-- What followers of the live feed ask (broker_core/history/feed.py).
+
+-- name: feed
+-- What became visible to this snapshot and was not to the caller's previous one: nothing twice, nothing skipped, nothing late, and no
+-- stall behind a transaction that stays open (design D8). One row for each message, with the last thing that happened to it, of the
+-- first max_events events. Always answers: without news there is one row without an entity, for the snapshot.
+WITH here AS MATERIALIZED (
+    SELECT pg_current_snapshot() AS snapshot
+), news AS MATERIALIZED (
+    SELECT e.event_id, e.entity_id, e.sequence_number, e.kind
+      FROM vitrine_message_event AS e
+     WHERE e.xid >= pg_snapshot_xmin(%(previous)s::pg_snapshot)
+       AND NOT pg_visible_in_snapshot(e.xid, %(previous)s::pg_snapshot)
+       AND e.entity_id = ANY (%(watched)s::bigint[])
+     LIMIT %(max_events)s
+), latest AS (
+    SELECT DISTINCT ON (entity_id, sequence_number) entity_id, sequence_number, kind FROM news
+     ORDER BY entity_id, sequence_number, event_id DESC
+)
+SELECT here.snapshot::text AS snapshot, (SELECT count(*) FROM news) AS events, l.entity_id, l.sequence_number, l.kind
+  FROM here LEFT JOIN latest AS l ON true;
+
+-- name: feed_start
+-- Where a follower begins who wants only what comes from now on.
+SELECT pg_current_snapshot()::text AS snapshot;
