@@ -4,6 +4,7 @@ Messages, events and the counts ledger are written by hand-made statements alone
 migration (storage parameters, partitions, indexes that the ORM has no words for) and mapped here unmanaged, for reading.
 """
 
+from .celery import CeleryBinding
 from .entities import Entity, EntityCounter, Namespace, SharedAccessPolicy
 from .history import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from .messages import Message, MessageEvent
@@ -13,6 +14,7 @@ __all__ = [
     "ArchiveEpoch",
     "ArchiveFile",
     "ArchiveSlice",
+    "CeleryBinding",
     "Entity",
     "EntityCounter",
     "Message",

@@ -1,0 +1,97 @@
+"""A kombu payload as a broker message, and back without loss.
+
+The task's body is stored as its serializer wrote it, so that a JSON task can be read in the explorer; what else kombu wants back
+lies as JSON in one application property. Pure: no Celery, no database, no clock.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from kombu.utils.encoding import str_to_bytes
+from kombu.utils.json import dumps, loads
+
+from broker_core.semantics.limits import STRICT
+from broker_core.semantics.types import LockedMessage, Message
+
+ENVELOPE = "kombu"  # the application property: headers and properties as JSON
+ENVELOPE_TYPE = "application/vnd.kombu+json"  # content type of a message whose body holds the whole payload
+LARGEST_ENVELOPE = STRICT.one_property - 1024  # characters of ASCII; a larger one goes into the body
+_OWN_PROPERTIES = ("body_encoding", "delivery_tag")  # made anew at each delivery
+
+
+def to_broker(payload: Mapping[str, Any], decode_body: Callable[[Any, str | None], Any]) -> Message:
+    """The broker message for a payload as kombu's virtual transports make it.
+
+    decode_body: undoes kombu's body encoding (base64 by default): (body, encoding) -> text or bytes.
+    The id is the task's, so that a send tried again keeps it; an ETA becomes the schedule.
+    """
+    headers, properties = payload.get("headers") or {}, payload["properties"]
+    body = str_to_bytes(decode_body(payload.get("body") or b"", properties.get("body_encoding")))
+    envelope = {
+        "headers": headers,
+        "properties": {name: value for name, value in properties.items() if name not in _OWN_PROPERTIES},
+    }
+    content_type, content_encoding = payload.get("content-type"), payload.get("content-encoding")
+    if content_encoding is not None:
+        envelope["content-encoding"] = content_encoding
+    text = dumps(envelope)
+    if len(text) > LARGEST_ENVELOPE:
+        whole = {**envelope, "content-type": content_type, "body": base64.b64encode(body).decode()}
+        body, content_type, carried = dumps(whole).encode(), ENVELOPE_TYPE, {}
+    else:
+        carried = {ENVELOPE: text}
+    return Message(
+        body=body,
+        message_id=_short(headers.get("id") or properties.get("message_id") or properties.get("delivery_tag")),
+        correlation_id=_short(properties.get("correlation_id")),
+        reply_to=_short(properties.get("reply_to")),
+        subject=_short(headers.get("task")),
+        content_type=content_type,
+        scheduled_enqueue_at=_instant(headers.get("eta")),
+        properties=carried,
+    )
+
+
+def from_broker(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:
+    """The kombu payload of a received message. A message that no Celery sent comes with its body and content type alone.
+
+    Raises ValueError if the envelope cannot be read.
+    """
+    body, content_type = message.body, message.content_type
+    if content_type == ENVELOPE_TYPE:
+        envelope = loads(body)
+        body, content_type = base64.b64decode(envelope["body"]), envelope["content-type"]
+    else:
+        envelope = loads(message.properties.get(ENVELOPE) or "{}")
+    try:
+        properties = {**envelope.get("properties", {}), "body_encoding": None, "delivery_tag": delivery_tag}
+        properties["delivery_info"] = {"exchange": "", "routing_key": "", **(properties.get("delivery_info") or {})}
+        headers = dict(envelope.get("headers", {}))
+    except (TypeError, AttributeError) as exc:
+        raise ValueError(f"the application property {ENVELOPE!r} does not hold headers and properties") from exc
+    properties["delivery_info"]["redelivered"] = message.delivery_count > 0
+    return {
+        "body": body,
+        "content-type": content_type,
+        "content-encoding": envelope.get("content-encoding"),
+        "headers": headers,
+        "properties": properties,
+    }
+
+
+def _short(text: Any) -> str | None:
+    """For showing and searching only: what is too long for a broker property is left out, the envelope has it."""
+    return text if isinstance(text, str) and 0 < len(text) <= STRICT.message_id and "\x00" not in text else None
+
+
+def _instant(eta: Any) -> datetime | None:
+    """When a task is due. One without a time zone stays with Celery, which knows the zone meant."""
+    try:
+        due = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
+    except ValueError:
+        return None
+    return due if isinstance(due, datetime) and due.tzinfo is not None else None

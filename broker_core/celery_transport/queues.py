@@ -1,0 +1,67 @@
+"""What a Celery queue is called and how it is set up on the broker. Pure.
+
+Celery allows any text as a queue's name (`celery@host.celery.pidbox`), an entity's path only some characters; the others are written
+as ~ and two hex digits a byte. Paths are compared without case, so two Celery queues must differ in more than that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from broker_core.semantics.limits import STRICT
+from broker_core.semantics.types import QueueSettings
+
+_ESCAPED = re.compile(r"[^A-Za-z0-9._/-]")
+_ESCAPES = re.compile(r"(?:~[0-9a-f]{2})+")
+
+# Celery's own mailboxes: `celery inspect` and `celery control`, their replies, events.
+_OWN_MAILBOX = re.compile(r"(\.pidbox|^celeryev\..*)$")
+MAILBOX_LIFE = timedelta(minutes=1)
+_DURATIONS = ("lock_duration", "default_message_time_to_live", "auto_delete_on_idle")
+SHORTEST_IDLE = STRICT.auto_delete_on_idle.minimum
+
+
+def path_of(queue: str) -> str:
+    """The path of a Celery queue's entity."""
+    return _ESCAPED.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), queue)
+
+
+def name_of(path: str) -> str:
+    """The Celery queue of an entity's path."""
+    return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode(errors="replace"), path)
+
+
+def is_node_mailbox(queue: str) -> bool:
+    """Whether the queue belongs to one worker, for its remote control, and has no use after it."""
+    return queue.endswith(".pidbox")
+
+
+def settings(queue: str, declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings a queue is created with, by their names in QueueSettings; what is not named takes the broker's default.
+
+    declared: kombu's arguments of the declaration (`auto_delete`, `arguments` with x-expires and x-message-ttl in ms).
+    options:  the transport options; any name of QueueSettings, durations in seconds or as timedelta.
+    A queue that lives as long as its user is hidden and goes when it is idle; Celery's own mailboxes forget messages, too.
+    """
+    chosen: dict[str, Any] = {
+        "max_message_size_in_kilobytes": STRICT.max_message_size_in_kilobytes.maximum,
+        "max_size_in_megabytes": STRICT.max_size_in_megabytes.maximum,
+    }
+    chosen |= {name: _value(name, options[name]) for name in QueueSettings.__dataclass_fields__ if name in options}
+    arguments = declared.get("arguments") or {}
+    is_own_mailbox = bool(_OWN_MAILBOX.search(queue))
+    if is_own_mailbox or declared.get("auto_delete") or declared.get("exclusive") or "x-expires" in arguments:
+        idle = timedelta(milliseconds=arguments.get("x-expires") or 0)
+        chosen |= {"hidden": True, "auto_delete_on_idle": max(idle, SHORTEST_IDLE)}
+    if arguments.get("x-message-ttl"):
+        chosen["default_message_time_to_live"] = max(timedelta(milliseconds=arguments["x-message-ttl"]), timedelta(seconds=1))
+    elif is_own_mailbox:
+        chosen["default_message_time_to_live"] = MAILBOX_LIFE
+    return chosen
+
+
+def _value(name: str, option: Any) -> Any:
+    return timedelta(seconds=option) if name in _DURATIONS and isinstance(option, (int, float)) else option
