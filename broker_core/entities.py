@@ -9,11 +9,13 @@ The system namespace carries Vitrine's own work: only processes change its queue
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 
 from . import policies
@@ -62,8 +64,12 @@ class Clock:
 
 
 def limits() -> Limits:
-    """The ranges in force: those of the service, or wider ones where the Django setting VITRINE_LIMITS is "relaxed"."""
-    return RELAXED if getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
+    """The ranges in force: those of the service, or wider ones where the Django setting VITRINE_LIMITS is "relaxed".
+
+    Outside Django (a Celery project that names its database by a DSN) there are no settings: those of the service.
+    """
+    in_django = django_settings.configured or bool(os.environ.get(ENVIRONMENT_VARIABLE))
+    return RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
 
 
 # Namespaces
