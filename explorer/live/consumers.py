@@ -1,0 +1,117 @@
+"""The browsers' end of the live feed: one socket a page, which says what it shows and gets frames.
+
+A consumer runs no query of its own and knows no rule. Whom it serves is decided here, not by middleware alone: signed-in people, from
+pages of this very site (`AllowedHostsOriginValidator` lets every origin in where ALLOWED_HOSTS is `*`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from urllib.parse import parse_qs, urlsplit
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.types import Actor
+from explorer.roles import actor_for
+
+from .feed import Feed
+from .watches import Watch, watch_for
+
+log = logging.getLogger(__name__)
+RIGHTS_BEATS = 30  # between two looks at whether the viewer is still allowed
+CLOSE_AND_RETURN = 1012  # the browser connects again, with the rights it has then
+MAX_PAGE_LENGTH = 4000
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """Serves the page named in the address's `page`, or later in a message {"page": ...}; {} asks for its whole state again."""
+
+    watch: Watch | None = None
+    actor: Actor | None = None
+    version = 0
+    beats = 0
+
+    async def connect(self) -> None:
+        user = self.scope.get("user")
+        if user is None or not user.is_authenticated or not is_same_origin(self.scope):
+            await self.close()
+            return
+        self.actor = await database_sync_to_async(actor_for)(user)
+        [page] = parse_qs(self.scope["query_string"].decode()).get("page", ["/"])[:1]
+        try:
+            watch = watch_for(page, self.actor)
+        except BrokerError as exc:
+            log.info("A live connection was refused: %s", exc)
+            await self.close()
+            return
+        await self.accept()
+        await self._show(watch)
+
+    async def disconnect(self, code: int) -> None:
+        await self._leave()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        page = _page_asked_for(text_data)
+        if page is None:
+            return
+        try:
+            watch = watch_for(page, self.actor) if page else self.watch
+        except BrokerError as exc:
+            await self.send(json.dumps({"refused": str(exc)}))
+            return
+        await self._show(watch)
+
+    async def live_frame(self, event: dict) -> None:
+        if event["version"] > self.version:  # those made before this viewer joined are in what it was told then
+            self.version = event["version"]
+            await self.send(event["frame"])
+
+    async def live_beat(self, event: dict) -> None:
+        self.beats += 1
+        if self.beats % RIGHTS_BEATS == 0 and not await database_sync_to_async(self._is_still_allowed)():
+            await self.close(CLOSE_AND_RETURN)
+            return
+        await self.send(json.dumps({"beat": event["age"]}))
+
+    async def _show(self, watch: Watch) -> None:
+        if self.watch is not None and self.watch.group != watch.group:
+            await self._leave()
+        self.watch, self.version = watch, 0
+        try:
+            state = await Feed.here().join(watch, self.channel_name)
+        except BrokerError as exc:  # no such queue, no right to it
+            await self.send(json.dumps({"refused": str(exc)}))
+            await self._leave()
+            return
+        if state:
+            self.version, frame = state
+            await self.send(frame)
+
+    async def _leave(self) -> None:
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            await Feed.here().leave(watch, self.channel_name)
+
+    def _is_still_allowed(self) -> bool:
+        user = type(self.scope["user"])._default_manager.filter(pk=self.scope["user"].pk, is_active=True).first()
+        return user is not None and actor_for(user).rights == self.actor.rights
+
+
+def is_same_origin(scope: dict) -> bool:
+    """Whether the page that opens the socket came from the host that is asked."""
+    headers = dict(scope["headers"])
+    origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+    return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _page_asked_for(text: str | None) -> str | None:
+    """The page of a message, empty for the same again; None for what is no message of ours."""
+    try:
+        asked = json.loads(text or "")
+    except ValueError:
+        return None
+    page = asked.get("page", "") if isinstance(asked, dict) else None
+    return page if isinstance(page, str) and len(page) <= MAX_PAGE_LENGTH else None

@@ -1,0 +1,84 @@
+"""What a page shows at an instant, and the frame that tells a browser what changed since. Pure but for rendering.
+
+A frame is JSON, and live.js applies it:
+  version  grows with each frame of a page
+  clock    {"now": ms, "rate": seconds a second}: what the page's deadlines are read by
+  order    ids of the list's rows from top to bottom; absent: no row comes, goes or moves
+  rows     {id: html} of rows that are new or look different
+  left     {id: word} of rows that are no longer in the list, and what became of them
+  parts    {id: html} of other elements that look different
+  texts    {id: text} of elements whose text is another
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.reads import Clock
+
+DRIFT_MS = 250  # a browser's idea of the clock may be off by this before it is told
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A piece of a page. looks: equal for two that look the same but for ages and countdowns, which the browser counts itself."""
+
+    looks: Hashable
+    render: Callable[[], str] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that a page shows live. ordered: whether `rows` is a whole list, whose order and members the page follows."""
+
+    clock: Clock | None = None
+    rows: Mapping[str, Element] = field(default_factory=dict)
+    parts: Mapping[str, Element] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    ordered: bool = False
+
+
+def whole(picture: Picture, version: int) -> str:
+    """The frame that brings any older page to this picture."""
+    return _encoded(picture, version, picture.rows, picture.parts, picture.texts, order=picture.ordered, left={})
+
+
+def difference(old: Picture, new: Picture, version: int, fates: Mapping[str, str]) -> str | None:
+    """The frame from one picture to the next; None: they look the same. fates: what became of a row that left, by id."""
+    rows = _changed(old.rows, new.rows)
+    parts = _changed(old.parts, new.parts)
+    texts = {key: text for key, text in new.texts.items() if old.texts.get(key) != text}
+    left = {key: fates.get(key, "gone") for key in old.rows if key not in new.rows}
+    moved = new.ordered and list(old.rows) != list(new.rows)
+    if not (rows or parts or texts or left or moved or _clock_changed(old.clock, new.clock)):
+        return None
+    return _encoded(new, version, rows, parts, texts, order=moved, left=left)
+
+
+def _changed(old: Mapping[str, Element], new: Mapping[str, Element]) -> dict[str, Element]:
+    return {key: element for key, element in new.items() if old.get(key) != element}
+
+
+def _clock_changed(old: Clock | None, new: Clock | None) -> bool:
+    if old is None or new is None:
+        return old is not new
+    expected = old.now + (new.real_now - old.real_now) * old.rate
+    return old.rate != new.rate or abs((new.now - expected).total_seconds()) * 1000 > DRIFT_MS
+
+
+def _encoded(picture: Picture, version: int, rows: Mapping, parts: Mapping, texts: Mapping, *, order: bool, left: Mapping) -> str:
+    frame: dict[str, Any] = {"version": version}
+    if picture.clock:
+        frame["clock"] = {"now": round(picture.clock.now.timestamp() * 1000), "rate": picture.clock.rate}
+    if order:
+        frame["order"] = list(picture.rows)
+    contents = {
+        "rows": {key: element.render() for key, element in rows.items()},
+        "parts": {key: element.render() for key, element in parts.items()},
+        "texts": dict(texts),
+        "left": dict(left),
+    }
+    return json.dumps(frame | {name: content for name, content in contents.items() if content})

@@ -1,0 +1,222 @@
+"""What each kind of page shows live, read through broker_core.reads and drawn with the page's own templates.
+
+A watch is named by the page's address and the rights of who looks: viewers with both equal share it. It runs in the feed's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from django.http import QueryDict
+from django.template.loader import render_to_string
+from django.urls import Resolver404, ResolverMatch, resolve
+
+from broker_core import reads
+from broker_core.reads import EntityRow, MessageRow, Tab
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.types import Actor, EventKind, HistoryLevel
+from explorer.forms.queries import HISTORY, OverviewQuery, QueueQuery
+from explorer.pages import overview, presenters
+from explorer.pages import queue as queue_page
+from explorer.pages.shell import May, address_of
+
+from .frames import Element, Picture
+
+Touched = Mapping[int, Mapping[int, EventKind]]
+BLIND_SECONDS = 1.0  # between looks where history is not full, so that events do not tell of all changes
+
+
+class Watch(ABC):
+    """A page as one audience sees it. entity_ids: those whose events concern it, known after the first look."""
+
+    def __init__(self, page: str, actor: Actor):
+        self.actor = actor
+        self.group = "live." + hashlib.sha256(f"{actor.rights.value} {page}".encode()).hexdigest()[:40]
+        self.entity_ids: set[int] = set()
+        self._blind = False
+
+    @abstractmethod
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        """The page as it is now. touched: what happened since `old`, so that the rest need not be read again; None: read all."""
+
+    def concerns(self, touched: Touched) -> bool:
+        """Whether these events can change the page."""
+        return bool(touched)
+
+    def fates(self, touched: Touched) -> dict[str, str]:
+        """What became of messages, in a word, by the ids of their rows."""
+        return {}
+
+    def refresh_seconds(self, usual: float) -> float:
+        """How long without news the page may go unread."""
+        return BLIND_SECONDS if self._blind else usual
+
+    def _see(self, entities: Iterable[EntityRow]) -> None:
+        entities = list(entities)
+        self.entity_ids = {entity.id for entity in entities}
+        self._blind = any(entity.history_level < HistoryLevel.FULL or entity.clock.is_manual for entity in entities)
+
+
+class OverviewWatch(Watch):
+    """The table of queues: changed rows in place, totals. Rows are not sorted anew under the reader's eyes."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, namespace: str | None = None):
+        super().__init__(page, actor)
+        self._namespace, self._query = namespace, _cleaned(OverviewQuery(query))
+        self._rows: dict[int, EntityRow] = {}
+        self._shown: set[int] = set()
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        if touched is None:
+            self._read_all()
+        else:
+            self._rows |= {row.id: row for row in reads.overview_of(touched, actor=self.actor)}
+        matching = [*self._rows.values()]
+        shown = (row for row in matching if row.id in self._shown)
+        rows = {f"e-{row.id}": Element(_entity_looks(row), partial(_entity_html, row)) for row in shown}
+        return Picture(self._clock(), rows, texts=_totals(matching))
+
+    def _read_all(self) -> None:
+        namespaces = reads.namespaces(actor=self.actor)
+        found = reads.overview(self._namespace, include_hidden=self._query["all"], actor=self.actor)
+        if not self._query["all"]:
+            found = overview.without_system(found, namespaces, self._namespace)
+        self._see(found)
+        matching = overview.arrange(found, self._query["q"], self._query["sort"])
+        first = ((self._query["page"] or 1) - 1) * overview.ROWS
+        self._rows = {row.id: row for row in matching}
+        self._shown |= {row.id for row in matching[first : first + overview.ROWS]}
+
+    def _clock(self) -> reads.Clock | None:
+        return next((row.clock for row in self._rows.values()), None) if self._namespace else None
+
+    def concerns(self, touched: Touched) -> bool:
+        return not self._rows.keys().isdisjoint(touched)
+
+    def refresh_seconds(self, usual: float) -> float:
+        return usual
+
+
+class QueueWatch(Watch):
+    """A queue's counts, and one page of one of its lists. A filtered list is searched once: what it found is kept up to date."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, namespace: str, path: str):
+        super().__init__(page, actor)
+        form = QueueQuery(query)
+        self._values = _cleaned(form)
+        self._filter = form.message_filter()
+        self._tab = self._values["tab"] or "active"
+        self._address = address_of(namespace, path)
+        self._entity_id = 0
+        self._found: list[int] | None = None
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        entity = reads.entity(self._address, actor=self.actor)
+        self._see([entity])
+        self._entity_id = entity.id
+        rows = () if self._tab == HISTORY else self._messages()
+        elements = {row.dom_id: Element(_message_looks(row), partial(self._message_html, row)) for row in rows}
+        texts = _queue_texts(entity)
+        if self._tab == HISTORY:
+            texts["history"] = str(entity.counts.total) + texts[f"c-{entity.id}-completed"]
+        return Picture(entity.clock, elements, texts=texts, ordered=self._tab != HISTORY and not self._filter)
+
+    def _messages(self) -> Iterable[MessageRow]:
+        if self._filter and self._found is not None:
+            tab = Tab(self._tab)
+            rows = reads.messages_by_number(self._entity_id, self._found, actor=self.actor)
+            return [row for row in rows if (row.subqueue, row.state) == (tab.subqueue, tab.state)]
+        page = reads.list_messages(
+            self._address,
+            Tab(self._tab),
+            filter=self._filter,
+            cursor=self._values["cursor"] or None,
+            newest_first=self._values["order"] != "oldest",
+            actor=self.actor,
+        )
+        self._found = [row.sequence_number for row in page.rows]
+        return page.rows
+
+    def _message_html(self, row: MessageRow) -> str:
+        return render_to_string("explorer/_message_row.html", {"row": row, "bulk_action": queue_page.BULK.get(self._tab)})
+
+    def fates(self, touched: Touched) -> dict[str, str]:
+        if self._tab == HISTORY:
+            return {}
+        subqueue = int(Tab(self._tab).subqueue)
+        happened = touched.get(self._entity_id, {})
+        return {f"m-{self._entity_id}-{subqueue}-{number}": word_for(kind) for number, kind in happened.items()}
+
+
+def watch_for(page: str, actor: Actor) -> Watch:
+    """The watch of a page. page: its address within the site, with its query.
+
+    Raises InvalidArgument where there is nothing to watch, NotAuthorized at the first look.
+    """
+    path, _, query = page.partition("?")
+    kind, match = _live_kind(path)
+    return kind(page, actor, QueryDict(query), **match.kwargs)
+
+
+def word_for(kind: EventKind) -> str:
+    """What happened, in a word for a row that leaves its list."""
+    return kind.name.lower().replace("_", " ")
+
+
+def _live_kind(path: str) -> tuple[type[Watch], ResolverMatch]:
+    try:
+        match = resolve(path)
+    except Resolver404 as exc:
+        raise InvalidArgument("page", f"{path!r} is no page of this site") from exc
+    if match.view_name not in _KINDS:
+        raise InvalidArgument("page", f"{path!r} has nothing live")
+    return _KINDS[match.view_name], match
+
+
+def _cleaned(form) -> dict:
+    if not form.is_valid():
+        raise InvalidArgument("page", "; ".join(f"{name}: {' '.join(errors)}" for name, errors in form.errors.items()))
+    return form.cleaned_data
+
+
+def _entity_looks(row: EntityRow) -> tuple:
+    rates = (presenters.rate(row.sent_rate), presenters.rate(row.completed_rate))
+    bare = replace(row, clock=None, counts=replace(row.counts, read_at=None), sent_rate=0, completed_rate=0, last_receive_at=None)
+    return bare, rates, presenters.is_neglected(row), presenters.consuming(row)
+
+
+def _entity_html(row: EntityRow) -> str:
+    return render_to_string("explorer/_entity_row.html", {"entity": row})
+
+
+def _message_looks(row: MessageRow) -> tuple:
+    return replace(row, read_at=None), row.standing
+
+
+def _totals(rows: list[EntityRow]) -> dict[str, str]:
+    sums = overview.totals(rows)
+    numbers = ("queues", "active", "locked", "scheduled", "dead")
+    rates = {"t-sent": presenters.rate(sums.sent_rate), "t-completed": presenters.rate(sums.completed_rate)}
+    return {f"t-{name}": f"{getattr(sums, name):,}" for name in numbers} | rates
+
+
+def _queue_texts(entity: EntityRow) -> dict[str, str]:
+    tabs = {view.slug: f"{view.count:,}" for view in queue_page.tab_views(entity, "") if view.count is not None}
+    others = {
+        "sent": presenters.rate(entity.sent_rate),
+        "completed": presenters.rate(entity.completed_rate),
+        "receivers": presenters.consuming(entity),
+    }
+    return {f"c-{entity.id}-{name}": text for name, text in (tabs | others).items()}
+
+
+_KINDS: dict[str, type[Watch]] = {
+    "explorer:overview": OverviewWatch,
+    "explorer:namespace": OverviewWatch,
+    "explorer:queue": QueueWatch,
+}
+__all__ = ["May", "OverviewWatch", "QueueWatch", "Watch", "watch_for", "word_for"]

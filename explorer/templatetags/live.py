@@ -1,0 +1,22 @@
+"""The address of a page's live connection."""
+
+from django import template
+from django.urls import reverse
+from django.utils.http import urlencode
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def live_address(context) -> str:
+    """Where the page that is being drawn gets its live frames from. It names the page within the site, without the prefix."""
+    request = context["request"]
+    query = request.META.get("QUERY_STRING", "")
+    page = f"{request.path_info}?{query}" if query else request.path_info
+    return f"{reverse('live', urlconf='explorer.live.routing')}?{urlencode({'page': page})}"
+
+
+@register.simple_tag
+def site_prefix() -> str:
+    """What addresses of the site begin with, without the final slash."""
+    return reverse("live", urlconf="explorer.live.routing").removesuffix("/live/")
