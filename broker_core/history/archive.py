@@ -2,7 +2,7 @@
 
 A slice is the events of a range of transaction ids below the horizon, where everything is decided. Its bounds are committed
 first, then its files are written under names that follow from its id, then it is marked done. After a crash the open slice is
-done again with the same bounds: same rows, same names. Readers take files from the manifest of finished slices, not from a folder.
+done again with the same bounds: same rows, same names. Readers take files from the manifest alone, not from a folder.
 """
 
 import time
@@ -112,8 +112,7 @@ def _move_to_cluster(connection: psycopg.Connection, old, system_identifier: int
     with connection.transaction():
         connection.execute(SQL["history_lock_events"])
         _run(connection, "history_forget_open_slice")
-        opened_at = old.opened_at or datetime.min
-        _run(connection, "history_renumber_events", archived_to=old.archived_to, opened_at=opened_at)
+        _run(connection, "history_renumber_events", archived_to=old.archived_to, opened_at=old.opened_at)
         current = row(connection, "history_current_xid").xid
         _run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=current)
 

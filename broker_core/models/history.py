@@ -50,7 +50,8 @@ class ArchiveSlice(models.Model):
 class ArchiveFile(models.Model):
     """One Parquet file of a slice: the events, or the ended lives, of one day and namespace.
 
-    path: below ARCHIVE_URL. first_at, last_at: of events their `at`; of lives when they were enqueued. Readers take only files named here.
+    path: below ARCHIVE_URL. first_at, last_at: of events their `at`; of lives when they were enqueued. Readers take only files
+    named here.
     """
 
     EVENTS, LIVES = "events", "lives"

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class RunFolder:
     """Where a run's files are."""
 
     def __init__(self, run_id: int):
-        self.root = Path(settings.VITRINE_DATA).absolute() / "analysis" / f"run-{run_id}"
+        self.root = Path(settings.RUNS_FOLDER) / f"run-{run_id}"
         self.log = self.root / "log.txt"
         self.scratch = self.root / "scratch"
         self.result = self.root / "result"
@@ -205,13 +205,17 @@ def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
     """The launcher's environment without its secrets, and what makes Spark quiet and local."""
     inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.SPARK_MASTER.startswith("local") else {}
-    return inherited | local | {
-        "JAVA_HOME": str(java_home),
-        "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile={folder.log4j.as_uri()}",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(settings.BASE_DIR),
-        "PYTHONUNBUFFERED": "1",
-    }
+    return (
+        inherited
+        | local
+        | {
+            "JAVA_HOME": str(java_home),
+            "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile={folder.log4j.as_uri()}",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(settings.BASE_DIR),
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
 
 
 def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen) -> dict:
@@ -328,7 +332,5 @@ def _lease_kept(held: runs.Claim) -> Iterator[None]:
 
 
 def _end(held: runs.Claim, state: str, message: str) -> None:
-    try:
+    with suppress(runs.ClaimLost):
         runs.end(held, state, message)
-    except runs.ClaimLost:
-        pass

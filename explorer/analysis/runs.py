@@ -21,7 +21,7 @@ from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5
 LOG_TAIL_CHARACTERS = 12_000
-MOST_BUCKETS = 2_000
+MOST_BUCKETS = 400
 BUCKET_LENGTH = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 WORKER_ENDED = "The worker that ran this analysis ended before it was done. Nothing was changed; start the analysis again."
 
@@ -134,9 +134,7 @@ def end_dead_runs() -> list[int]:
     dead = AnalysisRun.objects.filter(state=AnalysisRun.RUNNING, lease_until__lt=Now())
     ids = []
     for run_id, token in dead.values_list("pk", "claimed_by"):
-        still_dead = AnalysisRun.objects.filter(
-            pk=run_id, claimed_by=token, state=AnalysisRun.RUNNING, lease_until__lt=Now()
-        )
+        still_dead = AnalysisRun.objects.filter(pk=run_id, claimed_by=token, state=AnalysisRun.RUNNING, lease_until__lt=Now())
         if still_dead.update(state=AnalysisRun.FAILED, finished_at=Now(), message=WORKER_ENDED):
             ids.append(run_id)
     return ids

@@ -7,7 +7,7 @@ from . import launch
 
 @shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
 def run_analysis(run_id: int) -> None:
-    """Execute a run. It is acknowledged when it begins: a run whose worker dies is declared dead by its lease, not begun again."""
+    """Execute a run. Acknowledged when it begins: a run whose worker dies is declared dead by its lease, not begun again."""
     launch.execute(run_id)
 
 

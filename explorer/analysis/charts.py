@@ -1,0 +1,190 @@
+"""Numbers to the geometry of charts: pure, no markup. Templates draw it as SVG with classes, so that the style sheet decides on
+colour in light and dark. Lengths are in the units of a view box; each chart comes in two widths, for wide screens and for phones.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+WIDTHS = {"wide": 760, "narrow": 340}
+HEIGHT = 210
+LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 26
+CHARACTER = 7.0  # about the width of a digit at the labels' size
+
+DURATION_TICKS = tuple(
+    timedelta(milliseconds=ms)
+    for ms in (0.1, 1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000)
+)
+FLOOR = timedelta(milliseconds=0.1)  # shorter durations are drawn here: a logarithmic axis has no zero
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A label at a position along its axis. anchor: of the text, so that the first and last stay inside."""
+
+    at: float
+    text: str
+    anchor: str = "middle"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One series as an SVG path, with the class that gives it its look."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """An invisible column over one bucket, with what a pointer over it is told."""
+
+    x: float
+    width: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    variant: str
+    width: int
+    height: int
+    left: float
+    right: float
+    top: float
+    bottom: float
+    shapes: tuple[Shape, ...]
+    spots: tuple[Spot, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+
+
+def stacked_bars(starts: Sequence[datetime], series: dict[str, Sequence[int]], tips: Sequence[str], variant: str) -> Chart:
+    """Counts as bars, one a bucket, the series on top of each other in their order."""
+    plot = _Plot(starts, variant)
+    top = nice_ceiling(max((sum(values) for values in zip(*series.values(), strict=True)), default=0))
+    stacked = [0] * len(starts)
+    shapes = []
+    for name, values in series.items():
+        path = "".join(plot.bar(i, stacked[i] / top, (stacked[i] + value) / top) for i, value in enumerate(values) if value)
+        stacked = [below + value for below, value in zip(stacked, values, strict=True)]
+        shapes.append(Shape(name, path))
+    steps = count_ticks(top)
+    return plot.chart(shapes, tips, [Tick(plot.y(step / top), f"{step:,}", "end") for step in steps])
+
+
+def duration_lines(
+    starts: Sequence[datetime], series: dict[str, Sequence[timedelta | None]], tips: Sequence[str], variant: str
+) -> Chart:
+    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line."""
+    plot = _Plot(starts, variant)
+    present = [value for values in series.values() for value in values if value is not None]
+    ticks = duration_ticks(min(present, default=FLOOR), max(present, default=FLOOR))
+    low, high = math.log10(ticks[0].total_seconds()), math.log10(ticks[-1].total_seconds())
+
+    def share(value: timedelta) -> float:
+        return (math.log10(max(value, FLOOR).total_seconds()) - low) / (high - low)
+
+    shapes = [
+        Shape(name, plot.line([None if value is None else share(value) for value in values])) for name, values in series.items()
+    ]
+    return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), brief(tick), "end") for tick in ticks])
+
+
+def brief(duration: timedelta | None) -> str:
+    """A duration in one unit and about two figures: "0.4 ms", "12 s", "3.5 min", "2.0 h", "9 days". None: a dash."""
+    if duration is None:
+        return "–"
+    seconds = duration.total_seconds()
+    for unit, size, below in (
+        ("ms", 0.001, 1),
+        ("s", 1, 60),
+        ("min", 60, 3600),
+        ("h", 3600, 172_800),
+        ("days", 86_400, math.inf),
+    ):
+        if seconds < below:
+            amount = seconds / size
+            whole = amount >= 9.95 or abs(amount - round(amount)) < 0.05
+            return f"{amount:,.0f} {unit}" if whole else f"{amount:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def nice_ceiling(value: int) -> int:
+    """The axis' end: the next of 1, 2, 4, 5, 6, 8 times a power of ten, at least 4, so that ticks are whole numbers."""
+    if value <= 4:
+        return 4
+    power = 10 ** int(math.log10(value))
+    return next(int(step * power) for step in (1, 2, 4, 5, 6, 8, 10) if step * power >= value)
+
+
+def count_ticks(top: int) -> list[int]:
+    """Zero, the end, and whole steps between."""
+    parts = next(parts for parts in (4, 5, 3, 2) if top % parts == 0)
+    return [top * i // parts for i in range(parts + 1)]
+
+
+def duration_ticks(least: timedelta, most: timedelta) -> list[timedelta]:
+    """The ticks from the last at or below `least` to the first at or above `most`; at least two."""
+    first = max((i for i, tick in enumerate(DURATION_TICKS) if tick <= max(least, FLOOR)), default=0)
+    last = next((i for i, tick in enumerate(DURATION_TICKS) if tick >= most), len(DURATION_TICKS) - 1)
+    first = min(first, len(DURATION_TICKS) - 2)
+    return list(DURATION_TICKS[first : max(last, first + 1) + 1])
+
+
+class _Plot:
+    """Positions inside one chart: buckets share the width evenly, values rise from the bottom."""
+
+    def __init__(self, starts: Sequence[datetime], variant: str):
+        self.starts, self.variant, self.width = starts, variant, WIDTHS[variant]
+        self.slot = (self.width - LEFT - RIGHT) / max(1, len(starts))
+
+    def y(self, share: float) -> float:
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 2)
+
+    def x(self, index: float) -> float:
+        return round(LEFT + index * self.slot, 2)
+
+    def bar(self, index: int, low: float, high: float) -> str:
+        gap = min(2.0, self.slot * 0.15)
+        left, right = self.x(index) + gap / 2, self.x(index + 1) - gap / 2
+        return f"M{left:.2f} {self.y(low)}V{self.y(high)}H{right:.2f}V{self.y(low)}z"
+
+    def line(self, shares: Sequence[float | None]) -> str:
+        """Through the middles of the buckets; a lone value is a short dash."""
+        path, pen_down = [], False
+        for i, share in enumerate(shares):
+            if share is None:
+                pen_down = False
+                continue
+            alone = not pen_down and (i + 1 == len(shares) or shares[i + 1] is None)
+            start = f"M{self.x(i + 0.2)} {self.y(share)}H{self.x(i + 0.8)}" if alone else f"M{self.x(i + 0.5)} {self.y(share)}"
+            path.append(f"L{self.x(i + 0.5)} {self.y(share)}" if pen_down else start)
+            pen_down = not alone
+        return "".join(path)
+
+    def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick]) -> Chart:
+        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(tips))
+        right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
+        x_ticks = tuple(time_ticks(self.starts, self.slot))
+        return Chart(self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom, tuple(shapes), spots, x_ticks, tuple(y_ticks))
+
+
+def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:
+    """As many labels as fit, at even steps, each at the start of its bucket. The day is told where it changes."""
+    if not starts:
+        return []
+    days_only = all((at.hour, at.minute) == (0, 0) for at in starts)
+    room = CHARACTER * 8
+    step = next(n for n in (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 168, 240, 480) if n * slot >= room or n >= len(starts))
+    ticks, told = [], None
+    for i in range(0, len(starts), step):
+        at = starts[i]
+        position = LEFT + i * slot
+        if position + room / 2 > LEFT + len(starts) * slot and i:
+            break
+        text = f"{at:%d %b}" if days_only or at.date() != told and told is not None else f"{at:%H:%M}"
+        told = at.date()
+        ticks.append(Tick(round(position, 2), text, "start" if i == 0 else "middle"))
+    return ticks

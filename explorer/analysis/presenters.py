@@ -1,0 +1,176 @@
+"""What a run and its results say to a reader: sentences, chart series, rows. Pure: no request, no query."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
+
+from .charts import WIDTHS, Chart, brief, duration_lines, stacked_bars
+from .runs import BUCKET_LENGTH
+
+# The order of the stack, of the table and of the file: what went well first, what waits last.
+OUTCOMES = {
+    "completed": "completed",
+    "received_and_deleted": "received and deleted",
+    "dead_lettered": "dead-lettered",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "purged": "purged",
+    "other": "other",
+    "still_there": "still there",
+}
+PERCENTILES = ("p50", "p95", "p99")
+TIMES = {"waiting": "waited", "processing": "processed"}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One queue's part of a result page. rows: by bucket; whole: the whole range; outcomes: those that occur, with their words."""
+
+    queue: dict
+    whole: AnalysisResult
+    rows: list[AnalysisResult]
+    outcomes: dict[str, str]
+    reasons: list[tuple[str, int]]
+    outcome_charts: list[Chart]
+    waiting_charts: list[Chart]
+    processing_charts: list[Chart]
+    sentence: str
+    waiting_sentence: str
+    processing_sentence: str
+
+
+def queue_view(
+    run: AnalysisRun, queue: dict, results: Sequence[AnalysisResult], reasons: Iterable[AnalysisReason]
+) -> QueueView | None:
+    """A queue's results made ready to draw, or None where no message entered it in the range."""
+    whole = next((result for result in results if result.bucket_at is None), None)
+    if whole is None:
+        return None
+    by_start = {result.bucket_at: result for result in results if result.bucket_at}
+    starts = buckets(run)
+    outcomes = {name: word for name, word in OUTCOMES.items() if getattr(whole, name)}
+    ranked = rank_reasons(reasons)
+
+    def column(name: str, missing=None) -> list:
+        return [getattr(by_start[at], name) if at in by_start else missing for at in starts]
+
+    def lines(kind: str) -> list[Chart]:
+        series = {p: column(f"{kind}_{p}") for p in PERCENTILES}
+        tips = [
+            f"{moment(at, run.bucket)}: " + ", ".join(f"{p} {brief(values[i])}" for p, values in series.items())
+            for i, at in enumerate(starts)
+        ]
+        return [duration_lines(starts, series, tips, variant) for variant in WIDTHS]
+
+    counts = {name: column(name, 0) for name in outcomes}
+    tips = [
+        f"{moment(at, run.bucket)}: "
+        + (", ".join(f"{values[i]:,} {OUTCOMES[name]}" for name, values in counts.items() if values[i]) or "none")
+        for i, at in enumerate(starts)
+    ]
+    return QueueView(
+        queue=queue,
+        whole=whole,
+        rows=[by_start[at] for at in starts if at in by_start],
+        outcomes=outcomes,
+        reasons=ranked,
+        outcome_charts=[stacked_bars(starts, counts, tips, variant) for variant in WIDTHS],
+        waiting_charts=lines("waiting"),
+        processing_charts=lines("processing"),
+        sentence=outcome_sentence(whole, ranked),
+        waiting_sentence=time_sentence(whole, "waiting", "were received after", "No message was received."),
+        processing_sentence=time_sentence(whole, "processing", "were settled after", "No message was settled by its receiver."),
+    )
+
+
+def buckets(run: AnalysisRun) -> list[datetime]:
+    """The starts of all buckets of the range, empty ones included."""
+    length = BUCKET_LENGTH[run.bucket]
+    midnight = run.start_at.replace(hour=0, minute=0, second=0, microsecond=0)
+    at, starts = midnight + (run.start_at - midnight) // length * length, []
+    while at < run.end_at:
+        starts.append(at)
+        at += length
+    return starts
+
+
+def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> str:
+    """What became of the messages, most frequent first."""
+    counts = sorted(((getattr(whole, name), word) for name, word in OUTCOMES.items()), reverse=True)
+    parts = [
+        f"{share(count, whole.messages)} {'is' if word == 'still there' else 'was'} {word}" for count, word in counts if count
+    ]
+    mostly = f" Most frequent reason of dead-lettering: {reasons[0][0]}." if reasons else ""
+    return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'} that entered, {_joined(parts)}.{mostly}"
+
+
+def time_sentence(whole: AnalysisResult, kind: str, verb: str, none: str) -> str:
+    """Three percentiles in words."""
+    count = getattr(whole, TIMES[kind])
+    if not count:
+        return none
+    p50, p95, p99 = (brief(getattr(whole, f"{kind}_{p}")) for p in PERCENTILES)
+    return f"Half of {count:,} {verb} at most {p50}, 95 % after at most {p95}, 99 % after at most {p99}."
+
+
+def share(count: int, of: int) -> str:
+    """A part in per cent; never 0 % or 100 % where that would hide something."""
+    percent = 100 * count / of
+    if count != of and percent > 99.9:
+        return "over 99.9 %"
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    return f"{percent:.1f} %".replace(".0 %", " %")
+
+
+def rank_reasons(reasons: Iterable[AnalysisReason]) -> list[tuple[str, int]]:
+    """Reasons with their counts over all buckets, most frequent first."""
+    totals: dict[str, int] = {}
+    for reason in reasons:
+        totals[reason.reason] = totals.get(reason.reason, 0) + reason.messages
+    return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+
+
+def moment(at: datetime, bucket: str) -> str:
+    """A bucket's start as its row and tip name it, UTC."""
+    return f"{at:%Y-%m-%d}" if bucket == "day" else f"{at:%Y-%m-%d %H:%M}"
+
+
+def progress_percent(run: AnalysisRun) -> int:
+    """How far a run is: whole steps, and the tasks of the one at work. Never 100 before the end."""
+    if run.state == AnalysisRun.SUCCEEDED:
+        return 100
+    if not run.steps:
+        return 0
+    within = run.tasks_done / run.tasks_total if run.tasks_total else 0
+    return min(99, int(100 * (run.step - 1 + within) / run.steps))
+
+
+def csv_rows(run: AnalysisRun, results: Iterable[AnalysisResult]) -> Iterable[list]:
+    """The result as lines of a file: durations in seconds, instants in ISO 8601; an empty bucket is the whole range."""
+    times = [f"{kind}_{p}" for kind in TIMES for p in PERCENTILES]
+    yield [
+        "queue", "bucket", "messages", *OUTCOMES, "generated", "waited", "processed", *(f"{name}_seconds" for name in times)
+    ]  # fmt: skip
+    names = {queue["id"]: f"{queue['namespace']}/{queue['path']}" for queue in run.queues}
+    for result in results:
+        yield [
+            names[result.entity_id],
+            result.bucket_at.isoformat() if result.bucket_at else "",
+            result.messages,
+            *(getattr(result, name) for name in OUTCOMES),
+            result.generated,
+            result.waited,
+            result.processed,
+            *(_seconds(getattr(result, name)) for name in times),
+        ]
+
+
+def _seconds(duration: timedelta | None) -> str:
+    return "" if duration is None else f"{duration.total_seconds():.6f}"
+
+
+def _joined(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

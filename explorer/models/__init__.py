@@ -1,0 +1,6 @@
+"""What the explorer keeps for itself; the broker's tables are broker_core's."""
+
+from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
+from .audit import AuditRecord
+
+__all__ = ["AnalysisReason", "AnalysisResult", "AnalysisRun", "AuditRecord"]
