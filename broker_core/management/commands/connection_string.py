@@ -35,8 +35,9 @@ class Command(BaseCommand):
 
 
 def _endpoint(namespace: str) -> str:
-    """Where clients reach this site: the Django setting VITRINE_PUBLIC_URL, with the front end's path under it."""
-    parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "http://localhost:8000"))
+    """Where clients reach this site: the Django setting VITRINE_PUBLIC_URL, else this machine; under it the front end's path."""
+    local = f"http://localhost:{getattr(settings, 'PORT', 8000)}{getattr(settings, 'PATH_PREFIX', '')}"
+    parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "") or local)
     return f"sb://{parts.netloc}{parts.path.rstrip('/')}/servicebus/{namespace}/"
 
 
