@@ -2,7 +2,7 @@
 
 What gathered while the last statement ran goes into the next one, so a lone caller keeps its latency and a crowd gets batches.
 For asyncio front ends. Calls go together only where address and actor are the same. One caller's refusal never reaches another:
-a refused group is taken apart and each call made by itself. A caller that is cancelled before it was given its message gives it back.
+a refused group is taken apart and each call made by itself. A caller cancelled before it was given its message gives it back.
 """
 
 from __future__ import annotations
@@ -17,24 +17,28 @@ from typing import Any
 from uuid import UUID
 
 from . import broker
+from .semantics import service_bus
 from .semantics.errors import BrokerError, BrokerUnavailable
 from .semantics.types import Actor, EntityAddress, LockedMessage, Message, SettleReport, StoredMessage
 from .store import aio
 from .store.driver import Listening, Steps, WaitForMessages
 
 MOST_IN_A_GROUP = 500
+_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
 _SHORTEST_WAIT_SECONDS = 0.05  # callers whose time is just ending must not make a busy loop
 _log = logging.getLogger(__name__)
 
 
 async def send(address: EntityAddress, messages: Sequence[Message], *, actor: Actor) -> list[int]:
     """Like broker.send: all of `messages` or none; the sequence numbers."""
+    for message in messages:
+        service_bus.prepare(message)  # what is wrong by itself never comes into a group
     return await _here().sends.call((address, replace(actor, holder="")), messages)
 
 
 async def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor) -> SettleReport:
     """Like broker.complete."""
-    return await _here().completes.call((address, actor), tokens)
+    return await _here().completes.call((address, replace(actor, holder="")), tokens)
 
 
 async def receive(address: EntityAddress, *, max_wait_seconds: float = 0, actor: Actor) -> LockedMessage | None:
@@ -210,6 +214,10 @@ def _while_wanted(steps: Steps, wanted: Callable[[], bool]) -> Steps:
         return end.value
 
 
+def _weight(messages: Sequence[Message]) -> int:
+    return sum(1 + len(message.body) // _BODY_BYTES_LIKE_A_MESSAGE for message in messages)
+
+
 async def _send_together(key: tuple[EntityAddress, Actor], batches: list[Sequence[Message]]) -> list[Any]:
     address, actor = key
     try:
@@ -270,7 +278,7 @@ class _Gatherings:
     """One event loop's."""
 
     def __init__(self):
-        self.sends = Gathering(_send_together)
+        self.sends = Gathering(_send_together, size_of=_weight)
         self.completes = Gathering(_complete_together)
         self.receives = Gathering(_receive_together, size_of=lambda one: one, unclaimed=_release)
         self.waits = Waiting(_release)

@@ -9,15 +9,15 @@ import pytest
 
 from broker_core import grouping
 from broker_core.semantics.errors import BrokerUnavailable, EntityNotFound, MessageTooLarge
-from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Message, SettleReport
+from broker_core.semantics.types import Actor, EntityAddress, Message, SettleReport
 from broker_core.store.driver import Listening, WaitForMessages
-from tests.protocols.test_http_codecs import NOON, stored
+from tests.protocols.test_http_codecs import locked, stored
 
 pytestmark = pytest.mark.asyncio
 
 QUEUE = EntityAddress("demo", "orders")
 ACTOR = Actor("key", "Root", holder="key:Root@10.0.0.1")
-TOO_LARGE = Message(b"x" * 100)
+TOO_LARGE = Message(b"too large")
 
 
 def token(number: int) -> UUID:
@@ -107,7 +107,7 @@ class RecordingBroker:
         return found
 
     def _take(self, count):
-        return [stored(LockedMessage, sequence_number=n, lock_token=token(n), locked_until=NOON) for n in self._numbers(count)]
+        return [locked(sequence_number=n, lock_token=token(n)) for n in self._numbers(count)]
 
     def arrive(self, *numbers):
         self.available += numbers

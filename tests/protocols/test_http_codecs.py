@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from broker_core.protocols.service_bus_http import batch, broker_properties, custom_headers, wire
 from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.types import BodyKind, LockedMessage, Message, MessageState, StoredMessage
+from broker_core.semantics.types import BodyKind, EntityAddress, LockedMessage, Message, MessageState, StoredMessage
 from broker_core.semantics.values import Typed, decode_properties, encode_properties
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 NOON_TEXT = "Sat, 21 Nov 2026 12:00:00 GMT"
+MINUTE = timedelta(minutes=1)
 TOKEN = UUID("7da9cfd5-40d5-4bb1-8d64-000000000007")
 
 
@@ -43,6 +44,16 @@ def stored(cls=StoredMessage, **changes):
         "enqueued_sequence_number": None,
     }
     return cls(**fields | changes)
+
+
+def locked(**changes):
+    lock = {
+        "lock_token": TOKEN,
+        "locked_until": NOON + MINUTE,
+        "lock_duration": MINUTE,
+        "address": EntityAddress("demo", "orders"),
+    }
+    return stored(LockedMessage, **lock | changes)
 
 
 # Dates
@@ -142,15 +153,12 @@ def test_bad_broker_properties_are_named(text, name):
 
 
 def test_answer_of_a_peek_lock():
-    message = stored(
-        LockedMessage,
+    message = locked(
         delivery_count=2,
         time_to_live=timedelta(seconds=90),
         expires_at=NOON + timedelta(seconds=90),
         session_id="s",
         broker_properties={"subject": "hello", "to": "you", "content_type": "text/plain", "user_id": "kept, not shown"},
-        lock_token=TOKEN,
-        locked_until=NOON + timedelta(minutes=1),
     )
     assert broker_properties.write(message) == {
         "DeliveryCount": 3,

@@ -16,7 +16,7 @@ CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Whether a send carries a batch. Raises InvalidArgument for the type with parameters: the service takes it for one message."""
+    """Whether a send carries a batch. Raises InvalidArgument if parameters follow: the service takes that for one message."""
     kind, _, parameters = (content_type or "").partition(";")
     if kind.strip().lower() != CONTENT_TYPE:
         return False

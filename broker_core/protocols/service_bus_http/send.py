@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 from broker_core import grouping
 from broker_core.semantics.types import Actor, Message, Right
 
@@ -13,7 +11,7 @@ from .request import Request
 
 
 async def send(request: Request, actor: Actor) -> Answer:
-    """201 once all is stored. A message without an id gets one, as the service does for HTTP clients."""
+    """201 once all is stored."""
     actor.require(Right.SEND, request.target.address)  # before its body is read
     content_type = request.header("content-type")
     if batch.is_batch(content_type):
@@ -25,6 +23,5 @@ async def send(request: Request, actor: Actor) -> Answer:
 
 
 def _message(request: Request, content_type: str | None, body: bytes) -> Message:
-    fields = {"message_id": uuid4().hex, "content_type": content_type}
-    fields |= broker_properties.read_header(request.header(broker_properties.HEADER) or "{}")
+    fields = {"content_type": content_type} | broker_properties.read_header(request.header(broker_properties.HEADER) or "{}")
     return Message(body=body, properties=custom_headers.read(request.headers), **fields)

@@ -1,0 +1,73 @@
+"""A queue on the living site, seen by an HTTP client that holds the namespace's key."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from broker_core import broker, entities, policies
+from broker_core.protocols import sas
+from broker_core.semantics.types import EntityAddress
+
+
+@dataclass(frozen=True)
+class HttpQueue:
+    """site: the site's root URL. Requests carry a token for the whole namespace unless one is given."""
+
+    site: str
+    address: EntityAddress
+    key: str
+    policy: str = policies.ROOT_POLICY
+
+    @property
+    def url(self) -> str:
+        return f"{self.site}/servicebus/{self.address}"
+
+    def token(self, uri: str | None = None, *, key: str | None = None, policy: str | None = None, seconds: int = 600) -> str:
+        uri = uri or f"{self.site}/servicebus/{self.address.namespace}"
+        return sas.sign(uri, policy or self.policy, key or self.key, int(time.time()) + seconds)
+
+    def headers(self, **headers: str) -> dict[str, str]:
+        return {"authorization": self.token()} | headers
+
+    def request(self, method: str, url: str = "", *, headers: dict | None = None, **more) -> httpx.Response:
+        url = url if url.startswith("http") else self.url + url
+        return httpx.request(method, url, headers=self.headers(**headers or {}), timeout=30, **more)
+
+    def send(self, body: bytes = b"x", **headers: str) -> httpx.Response:
+        return self.request("POST", "/messages", headers=headers, content=body)
+
+    def lock(self, timeout: float = 0) -> httpx.Response:
+        return self.request("POST", f"/messages/head?timeout={timeout}")
+
+    def take(self, timeout: float = 0) -> httpx.Response:
+        return self.request("DELETE", f"/messages/head?timeout={timeout}")
+
+    def stored(self) -> list:
+        return broker.peek(self.address)
+
+    @property
+    def dead_letters(self) -> HttpQueue:
+        return replace(self, address=self.address.dead_letter)
+
+
+@pytest.fixture
+def make_queue(live_site):
+    """Make queues, each in a namespace of its own unless one is named."""
+
+    def make(path: str = "orders", *, namespace: str | None = None, **settings) -> HttpQueue:
+        namespace = entities.ensure_namespace(namespace or f"http-{uuid4().hex[:8]}").name
+        address = EntityAddress(namespace, path)
+        entities.create_queue(address, **settings)
+        return HttpQueue(live_site, address, policies.get_policy(namespace, policies.ROOT_POLICY).primary_key)
+
+    return make
+
+
+@pytest.fixture
+def queue(make_queue) -> HttpQueue:
+    return make_queue()
