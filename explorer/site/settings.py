@@ -1,0 +1,148 @@
+"""Settings of the ready-made site: the one place that reads the environment. Importing it starts nothing.
+
+Every variable is optional; the README lists them.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+from explorer.site.configuration import database_from_url, flag, secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+environment = os.environ
+
+# --- where things are -------------------------------------------------------------------------------------------------
+VITRINE_DATA = Path(environment.get("VITRINE_DATA") or BASE_DIR / ".vitrine").expanduser().resolve()
+try:
+    PORT = int(environment.get("PORT") or 8000)
+except ValueError:
+    raise ImproperlyConfigured(f"PORT must be a number, not {environment['PORT']!r}.") from None
+PATH_PREFIX = environment.get("PATH_PREFIX", "").strip("/")
+PATH_PREFIX = f"/{PATH_PREFIX}" if PATH_PREFIX else ""
+FORCE_SCRIPT_NAME = PATH_PREFIX or None
+ARCHIVE_URL = environment.get("ARCHIVE_URL") or str(VITRINE_DATA / "archive")
+RUNS_FOLDER = VITRINE_DATA / "runs"
+SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
+VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
+
+# --- security ---------------------------------------------------------------------------------------------------------
+DEBUG = False
+SECRET_KEY = environment.get("SECRET_KEY") or secret_key(VITRINE_DATA)
+ALLOWED_HOSTS = [
+    host.strip() for host in (environment.get("ALLOWED_HOSTS") or "localhost,127.0.0.1,[::1]").split(",") if host.strip()
+]
+CSRF_TRUSTED_ORIGINS = [f"https://{host if host[0] != '.' else '*' + host}" for host in ALLOWED_HOSTS if host != "*"]
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'none'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "connect-src": ["'self'"],
+        "form-action": ["'self'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_NAME = "vitrine_session"
+CSRF_COOKIE_NAME = "vitrine_csrf"
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PATH_PREFIX}/"
+SIGN_IN_LINK_SECONDS = 3600
+LOGIN_URL = "sign_in"
+LOGIN_REDIRECT_URL = "/" if not PATH_PREFIX else f"{PATH_PREFIX}/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+# --- the application --------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "django_celery_beat",
+    "csp",
+    "broker_core",
+    "explorer",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "explorer.site.urls"
+ASGI_APPLICATION = "explorer.site.asgi.application"
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],  # before the apps': overrides of other packages' templates
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+STATIC_URL = f"{PATH_PREFIX}/static/"  # absolute: a relative one is resolved at its first use, without the prefix
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+SERVESTATIC_USE_FINDERS = True  # spares collectstatic
+SERVESTATIC_ROOT = None
+LANGUAGE_CODE = "en-gb"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- the database -----------------------------------------------------------------------------------------------------
+DATABASE_URL = environment.get("DATABASE_URL", "")
+EMBEDDED_POSTGRES = VITRINE_DATA / "postgres"
+_COMMON = {"prepare_threshold": 5, "options": "-c TimeZone=UTC"}
+DATABASES = {
+    "default": database_from_url(DATABASE_URL, _COMMON)
+    if DATABASE_URL
+    else {
+        "ENGINE": "explorer.site.embedded_postgres",
+        "NAME": "vitrine",
+        "USER": "postgres",
+        "HOST": "",  # found at the first connection
+        "OPTIONS": {"data": str(EMBEDDED_POSTGRES), **_COMMON},
+        "CONN_HEALTH_CHECKS": True,
+    }
+}
+
+# --- Celery: see explorer/site/celery.py ------------------------------------------------------------------------------
+CELERY_BROKER_URL = environment.get("CELERY_BROKER_URL") or "vitrine://default/system"
+
+# --- logging ----------------------------------------------------------------------------------------------------------
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain", "stream": sys.stderr}},
+    "root": {"handlers": ["console"], "level": environment.get("LOG_LEVEL") or "INFO"},
+    "loggers": {"django.server": {"level": "WARNING"}, "django.utils.autoreload": {"level": "WARNING"}},
+}
