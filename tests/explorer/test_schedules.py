@@ -1,0 +1,46 @@
+"""The sweeps' schedules, as first set up."""
+
+import pytest
+from django.apps import apps
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
+
+from broker_core import tasks as sweeps
+from explorer.analysis import tasks as analyses
+from explorer.schedules import QUEUE, SCHEDULES, create_missing
+
+pytestmark = pytest.mark.django_db
+
+TASKS = {task.name for module in (sweeps, analyses) for task in vars(module).values() if hasattr(task, "apply_async")}
+
+
+@pytest.fixture(autouse=True)
+def created():
+    create_missing(apps)
+
+
+def test_every_sweep_has_a_schedule_and_every_schedule_a_task():
+    scheduled = {schedule.task for schedule in SCHEDULES}
+    assert scheduled <= TASKS
+    assert scheduled >= {name for name in TASKS if name.startswith("broker_core.")}
+
+
+def test_no_run_outlives_the_time_to_its_next():
+    for task in PeriodicTask.objects.filter(task__in=TASKS):
+        assert task.queue == QUEUE
+        assert 0 < task.expire_seconds <= 3600
+        if task.interval:
+            assert task.interval.period == "seconds"
+            assert task.expire_seconds == max(task.interval.every, 5)
+        else:
+            assert task.crontab.timezone.key == "UTC"
+
+
+def test_what_an_administrator_changed_stays():
+    task = PeriodicTask.objects.get(task="broker_core.expire_messages")
+    task.interval = IntervalSchedule.objects.create(every=7, period="minutes")
+    task.enabled = False
+    task.save()
+    create_missing(apps)
+    task.refresh_from_db()
+    assert (task.interval.every, task.enabled) == (7, False)
+    assert PeriodicTask.objects.filter(task__in=TASKS).count() == len(SCHEDULES)
