@@ -44,13 +44,20 @@ def _load() -> dict[str, str]:
             if name in found:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
             found[name] = text.strip().removesuffix(";")
-    return {name: _with_fragments(text, fragments) for name, text in statements.items()}
+    return {name: _bare(_with_fragments(text, fragments)) for name, text in statements.items()}
 
 
 def _with_fragments(text: str, fragments: dict[str, str]) -> str:
     while _INCLUDE.search(text):
         text = _INCLUDE.sub(lambda found: fragments[found[1]], text)
     return text
+
+
+def _bare(text: str) -> str:
+    """Without comments and indentation (no literal of ours holds two dashes): psycopg remembers how to read a statement of at most
+    4,096 characters, and the server reads less."""
+    lines = (line.partition("--")[0].strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 SQL: dict[str, str] = _load()

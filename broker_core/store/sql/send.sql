@@ -27,9 +27,9 @@ stored AS (
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, n.default_message_time_to_live) END,
            t.scheduled_at, t.message_id, t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.body
       FROM numbers AS n,
-           unnest(%(bodies)b::bytea[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)s::text[], %(session_ids)s::text[],
-                  %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)s::text[],
-                  %(application_properties)s::text[]) WITH ORDINALITY
+           unnest(%(bodies)b::bytea[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)b::text[], %(session_ids)b::text[],
+                  %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[],
+                  %(application_properties)b::text[]) WITH ORDINALITY
            AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, i)
  RETURNING sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
            application_properties),
