@@ -183,7 +183,7 @@ class Feed:
         picture = page.watch.look(page.picture, touched)
         page.picture, page.version, page.touched = picture, page.version + 1, {}
         ended = time.monotonic()
-        page.not_before = ended + (ended - began) * (1 / SHARE - 1)
+        page.not_before = ended + max((ended - began) * (1 / SHARE - 1), page.watch.least_seconds)
         if touched is None:
             page.due = ended + page.watch.refresh_seconds(REFRESH_SECONDS)
 

@@ -5,9 +5,9 @@ A frame is JSON, and live.js applies it:
   clock    {"now": ms, "rate": seconds a second}: what the page's deadlines are read by
   order    ids of the list's rows from top to bottom; absent: no row comes, goes or moves
   rows     {id: html} of rows that are new or look different
-  left     {id: word} of rows that are no longer in the list, and what became of them
-  parts    {id: html} of other elements that look different
+  left     {id: word} of rows that are no longer in the list, and what became of them; empty: they may just have moved off the page
   texts    {id: text} of elements whose text is another
+  stamp    where it differs from the last one, the page fetches its content again: it is drawn for one person alone
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ class Picture:
 
     clock: Clock | None = None
     rows: Mapping[str, Element] = field(default_factory=dict)
-    parts: Mapping[str, Element] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
+    stamp: str | None = None
     ordered: bool = False
 
 
 def whole(picture: Picture, version: int) -> str:
     """The frame that brings any older page to this picture."""
-    return _encoded(picture, version, picture.rows, picture.parts, picture.texts, order=picture.ordered, left={})
+    return _encoded(picture, version, picture.rows, picture.texts, order=picture.ordered, left={})
 
 
 def difference(old: Picture, new: Picture, version: int, fates: Mapping[str, str]) -> str | None:
     """The frame from one picture to the next; None: they look the same. fates: what became of a row that left, by id."""
     rows = _changed(old.rows, new.rows)
-    parts = _changed(old.parts, new.parts)
     texts = {key: text for key, text in new.texts.items() if old.texts.get(key) != text}
-    left = {key: fates.get(key, "gone") for key in old.rows if key not in new.rows}
+    left = {key: fates.get(key, "" if new.ordered else "gone") for key in old.rows if key not in new.rows}
+    stamped = old.stamp != new.stamp
     moved = new.ordered and list(old.rows) != list(new.rows)
-    if not (rows or parts or texts or left or moved or _clock_changed(old.clock, new.clock)):
+    if not (rows or texts or left or moved or stamped or _clock_changed(old.clock, new.clock)):
         return None
-    return _encoded(new, version, rows, parts, texts, order=moved, left=left)
+    return _encoded(new, version, rows, texts, order=moved, left=left)
 
 
 def _changed(old: Mapping[str, Element], new: Mapping[str, Element]) -> dict[str, Element]:
@@ -69,15 +69,16 @@ def _clock_changed(old: Clock | None, new: Clock | None) -> bool:
     return old.rate != new.rate or abs((new.now - expected).total_seconds()) * 1000 > DRIFT_MS
 
 
-def _encoded(picture: Picture, version: int, rows: Mapping, parts: Mapping, texts: Mapping, *, order: bool, left: Mapping) -> str:
+def _encoded(picture: Picture, version: int, rows: Mapping, texts: Mapping, *, order: bool, left: Mapping) -> str:
     frame: dict[str, Any] = {"version": version}
     if picture.clock:
         frame["clock"] = {"now": round(picture.clock.now.timestamp() * 1000), "rate": picture.clock.rate}
+    if picture.stamp is not None:
+        frame["stamp"] = picture.stamp
     if order:
         frame["order"] = list(picture.rows)
     contents = {
         "rows": {key: element.render() for key, element in rows.items()},
-        "parts": {key: element.render() for key, element in parts.items()},
         "texts": dict(texts),
         "left": dict(left),
     }

@@ -6,6 +6,7 @@ A watch is named by the page's address and the rights of who looks: viewers with
 from __future__ import annotations
 
 import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,24 +21,32 @@ from broker_core.reads import EntityRow, MessageRow, Tab
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import Actor, EventKind, HistoryLevel
 from explorer.forms.queries import HISTORY, OverviewQuery, QueueQuery
-from explorer.pages import overview, presenters
+from explorer.pages import overview, presenters, receiver, timeline
 from explorer.pages import queue as queue_page
-from explorer.pages.shell import May, address_of
+from explorer.pages.shell import address_of
 
 from .frames import Element, Picture
 
 Touched = Mapping[int, Mapping[int, EventKind]]
+HISTORY_SECONDS = 2.0  # between two looks at what left a queue
+_STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
 BLIND_SECONDS = 1.0  # between looks where history is not full, so that events do not tell of all changes
 
 
 class Watch(ABC):
-    """A page as one audience sees it. entity_ids: those whose events concern it, known after the first look."""
+    """A page as one audience sees it.
 
-    def __init__(self, page: str, actor: Actor):
+    entity_ids:    those whose events concern it, known after the first look.
+    least_seconds: it is not looked at more often than that.
+    """
+
+    def __init__(self, page: str, actor: Actor, audience: str = ""):
         self.actor = actor
-        self.group = "live." + hashlib.sha256(f"{actor.rights.value} {page}".encode()).hexdigest()[:40]
+        self.group = "live." + hashlib.sha256(f"{actor.rights.value} {audience} {page}".encode()).hexdigest()[:40]
         self.entity_ids: set[int] = set()
+        self.least_seconds = 0.0
         self._blind = False
+        self._born = time.time_ns()  # so that stamps of another process's life differ
 
     @abstractmethod
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
@@ -78,7 +87,7 @@ class OverviewWatch(Watch):
         matching = [*self._rows.values()]
         shown = (row for row in matching if row.id in self._shown)
         rows = {f"e-{row.id}": Element(_entity_looks(row), partial(_entity_html, row)) for row in shown}
-        return Picture(self._clock(), rows, texts=_totals(matching))
+        return Picture(self._clock(), rows, _totals(matching))
 
     def _read_all(self) -> None:
         namespaces = reads.namespaces(actor=self.actor)
@@ -113,6 +122,8 @@ class QueueWatch(Watch):
         self._address = address_of(namespace, path)
         self._entity_id = 0
         self._found: list[int] | None = None
+        self._left = 0
+        self.least_seconds = HISTORY_SECONDS if self._tab == HISTORY else 0.0
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         entity = reads.entity(self._address, actor=self.actor)
@@ -120,10 +131,13 @@ class QueueWatch(Watch):
         self._entity_id = entity.id
         rows = () if self._tab == HISTORY else self._messages()
         elements = {row.dom_id: Element(_message_looks(row), partial(self._message_html, row)) for row in rows}
-        texts = _queue_texts(entity)
-        if self._tab == HISTORY:
-            texts["history"] = str(entity.counts.total) + texts[f"c-{entity.id}-completed"]
-        return Picture(entity.clock, elements, texts=texts, ordered=self._tab != HISTORY and not self._filter)
+        stamp = self._history_stamp(touched) if self._tab == HISTORY else None
+        return Picture(entity.clock, elements, _queue_texts(entity), stamp, ordered=self._tab != HISTORY and not self._filter)
+
+    def _history_stamp(self, touched: Touched | None) -> str:
+        if touched and any(kind.is_terminal for kind in touched.get(self._entity_id, {}).values()):
+            self._left += 1
+        return f"{self._born}-{self._left}"
 
     def _messages(self) -> Iterable[MessageRow]:
         if self._filter and self._found is not None:
@@ -152,6 +166,42 @@ class QueueWatch(Watch):
         return {f"m-{self._entity_id}-{subqueue}-{number}": word_for(kind) for number, kind in happened.items()}
 
 
+class MessageWatch(Watch):
+    """A message's page. It is drawn for one person (forms, body), so it is fetched again when the message has changed."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, namespace: str, path: str, sequence_number: int):
+        super().__init__(page, actor)
+        self._address, self._number = address_of(namespace, path), sequence_number
+        self._looks = 0
+        self._standing: object = None
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        entity = reads.entity(self._address, actor=self.actor)
+        self._see([entity])
+        found = reads.messages_by_number(entity.id, [self._number], actor=self.actor)
+        standing = [_message_looks(row) for row in found]
+        if touched is not None or standing != self._standing:
+            self._standing, self._looks = standing, self._looks + 1
+        return Picture(entity.clock, stamp=f"{self._born}-{self._looks}")
+
+    def concerns(self, touched: Touched) -> bool:
+        return any(self._number in numbers for numbers in touched.values())
+
+
+class ReceiverWatch(Watch):
+    """The hand-operated receiver: fetched again when a lock of this person began, was renewed or ended."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, subqueue: str, namespace: str, path: str):
+        super().__init__(page, actor, actor.holder_label)
+        self._address = address_of(namespace, path, subqueue)
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        entity = reads.entity(self._address, actor=self.actor)
+        self._see([entity])
+        held = [(row.sequence_number, row.locked_until) for row in receiver.held_rows(self._address, self.actor)]
+        return Picture(entity.clock, texts=_queue_texts(entity), stamp=f"{self._born}-{held}")
+
+
 def watch_for(page: str, actor: Actor) -> Watch:
     """The watch of a page. page: its address within the site, with its query.
 
@@ -163,8 +213,8 @@ def watch_for(page: str, actor: Actor) -> Watch:
 
 
 def word_for(kind: EventKind) -> str:
-    """What happened, in a word for a row that leaves its list."""
-    return kind.name.lower().replace("_", " ")
+    """What happened, in a word for a row that leaves its list; empty where that is no reason to leave."""
+    return "" if kind in _STAYING else timeline.words(kind).word
 
 
 def _live_kind(path: str) -> tuple[type[Watch], ResolverMatch]:
@@ -218,5 +268,6 @@ _KINDS: dict[str, type[Watch]] = {
     "explorer:overview": OverviewWatch,
     "explorer:namespace": OverviewWatch,
     "explorer:queue": QueueWatch,
+    "explorer:message": MessageWatch,
+    "explorer:receiver": ReceiverWatch,
 }
-__all__ = ["May", "OverviewWatch", "QueueWatch", "Watch", "watch_for", "word_for"]

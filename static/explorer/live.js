@@ -1,0 +1,318 @@
+// The live page: countdowns by the namespace's clock, frames from the feed, and the one indicator that says how live it all is.
+// A frame is described in explorer/live/frames.py. hx-ws keeps the connection; applying a frame is done here, with htmx's morph, so
+// that focus, selection and typed text stay. Nothing here evaluates code or writes styles.
+(() => {
+  "use strict";
+
+  const LATE_MS = 2500; // without a beat, which comes each second
+  const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
+  const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
+  const RELOADED = "#messages, #message, #receiver"; // what is fetched again where rows alone do not tell it
+
+  const connection = document.getElementById("live-connection");
+  const button = document.getElementById("live");
+  const newRowsButton = document.getElementById("new-rows");
+  const word = document.getElementById("live-word");
+  const said = document.getElementById("live-said");
+
+  // --- The clock: what deadlines are read by. `at` is performance.now() when it showed `now`. ---
+
+  const clock = { now: Date.now(), rate: 1, at: performance.now() };
+
+  function setClock(now, rate, at) {
+    Object.assign(clock, { now, rate, at });
+  }
+
+  function readPageClock() {
+    const meta = document.querySelector('meta[name="vitrine-clock"]');
+    const navigation = performance.getEntriesByType("navigation")[0];
+    if (meta) setClock(Number(meta.content), Number(meta.dataset.rate), navigation?.responseStart ?? performance.now());
+  }
+
+  function clockNow() {
+    return clock.now + (performance.now() - clock.at) * clock.rate;
+  }
+
+  function countdownText(ms) {
+    const whole = Math.floor(ms / 1000);
+    if (ms <= 0) return "deciding";
+    if (whole >= 2 * 86400) return `${Math.floor(whole / 86400)} days`;
+    const two = (n) => String(n).padStart(2, "0");
+    const [hours, minutes, seconds] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60), whole % 60];
+    return hours ? `${hours}:${two(minutes)}:${two(seconds)}` : `${minutes}:${two(seconds)}`;
+  }
+
+  function ageText(ms) {
+    const seconds = Math.floor(ms / 1000);
+    if (seconds < 1) return "now";
+    for (const [name, size] of [["day", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+      const count = Math.floor(seconds / size);
+      if (count) return `${count} ${name}${name === "day" && count > 1 ? "s" : ""}`;
+    }
+  }
+
+  function setText(element, text) {
+    if (element.textContent !== text) element.textContent = text;
+  }
+
+  function showTime() {
+    const now = clockNow();
+    for (const element of document.querySelectorAll("[data-deadline]")) {
+      const left = Number(element.dataset.deadline) - now;
+      setText(element, clock.rate === 0 && left > 0 ? `${countdownText(left)}, clock paused` : countdownText(left));
+    }
+    for (const element of document.querySelectorAll("[data-since]")) {
+      const real = "real" in element.dataset ? Date.now() : now;
+      setText(element, ageText(Math.max(0, real - Number(element.dataset.since))));
+    }
+  }
+
+  // --- The indicator: live, paused, delayed (with its age), disconnected. ---
+
+  let socket = null;
+  let paused = false;
+  let heardAt = performance.now();
+  let serverAge = 0;
+  let refusal = "";
+  let shown = "";
+
+  function liveState() {
+    if (paused) return ["paused", "paused"];
+    if (!socket || refusal) return ["disconnected", "disconnected"];
+    const silent = performance.now() - heardAt;
+    const age = (silent > LATE_MS ? silent / 1000 : 0) + (serverAge > OLD_SECONDS ? serverAge : 0);
+    return age ? ["delayed", `delayed ${ageText(age * 1000)}`] : ["live", "live"];
+  }
+
+  function showState() {
+    const [state, text] = liveState();
+    setText(word, text);
+    if (state === shown) return;
+    shown = state;
+    button.dataset.live = state;
+    button.setAttribute("aria-pressed", String(paused));
+    button.title = refusal || (paused ? "Resume the live updates" : "Pause the live updates");
+    said.textContent = `Live updates: ${state}`;
+  }
+
+  function tick() {
+    if (!paused) showTime();
+    if (button) showState();
+  }
+
+  // --- The connection. It serves one page; where htmx moved on to another address, that is asked for. ---
+
+  function page() {
+    return location.pathname.slice(connection.dataset.prefix.length) + location.search;
+  }
+
+  function ask() {
+    if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ page: page() }));
+  }
+
+  function onConnected(event) {
+    const first = socket === null && new URL(event.detail.connection.url).searchParams.get("page") === page();
+    socket = event.detail.connection.socket;
+    heardAt = performance.now();
+    refusal = "";
+    if (!first) ask();
+    tick();
+  }
+
+  function onClosed() {
+    socket = null;
+    tick();
+  }
+
+  function onFrame(event) {
+    event.detail.cancelled = true; // htmx has nothing to swap: what a frame holds goes where its ids say
+    const frame = JSON.parse(event.detail.message.data);
+    heardAt = performance.now();
+    if (frame.beat !== undefined) serverAge = frame.beat;
+    else if (frame.refused) refusal = frame.refused;
+    else if (!paused) apply(frame);
+    tick();
+  }
+
+  function pause(on) {
+    paused = on;
+    if (!on) ask();
+    tick();
+  }
+
+  // --- Frames. ---
+
+  let stamp; // of what the page was fetched for, where it is fetched again rather than told
+  let order = []; // the list as it should be, from top to bottom
+  const coming = new Map(); // id -> row that is not in the page yet
+  const ghosts = new Map(); // id -> timer of a row that left
+
+  function apply(frame) {
+    if (frame.clock) setClock(frame.clock.now, frame.clock.rate, performance.now());
+    for (const [id, text] of Object.entries(frame.texts ?? {})) {
+      const element = document.getElementById(id);
+      if (element) setText(element, text);
+    }
+    for (const [id, fate] of Object.entries(frame.left ?? {})) leave(id, fate);
+    morph(Object.entries(frame.rows ?? {}));
+    if (frame.order) order = frame.order;
+    if (frame.order || coming.size) arrange();
+    if (frame.stamp !== undefined && frame.stamp !== stamp) {
+      stamp = frame.stamp;
+      fetchAgain();
+    }
+  }
+
+  function parsed(html) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content.firstElementChild;
+  }
+
+  function morph(contents) {
+    let fragments = "";
+    for (const [id, html] of contents) {
+      const element = parsed(html);
+      if (!element) continue;
+      if (document.getElementById(id)) {
+        stay(id);
+        element.setAttribute("hx-swap-oob", "outerMorph");
+        fragments += element.outerHTML;
+      } else {
+        coming.set(id, element);
+      }
+    }
+    if (fragments) htmx.swap({ sourceElement: connection, target: connection, swap: "none", text: fragments, transition: false });
+  }
+
+  function leave(id, fate) {
+    coming.delete(id);
+    const row = document.getElementById(id);
+    if (!row || ghosts.has(id)) return;
+    const badge = row.querySelector(".state");
+    if (!fate || !badge) {
+      remove(id);
+      return;
+    }
+    badge.className = "state state-gone";
+    badge.textContent = fate;
+    ghosts.set(id, setTimeout(remove, GHOST_MS, id));
+  }
+
+  function stay(id) {
+    clearTimeout(ghosts.get(id));
+    ghosts.delete(id);
+  }
+
+  function remove(id) {
+    const row = document.getElementById(id);
+    if (row && inUse(row)) {
+      ghosts.set(id, setTimeout(remove, GHOST_MS, id));
+      return;
+    }
+    ghosts.delete(id);
+    row?.remove();
+  }
+
+  function inUse(row) {
+    return row.contains(document.activeElement) || row.querySelector("input:checked") !== null;
+  }
+
+  // New rows wait while somebody has scrolled into the list, selected rows or text in it, or stands in it with the keyboard.
+  function isHeld(list) {
+    const bar = document.querySelector(".bar")?.getBoundingClientRect().bottom ?? 0;
+    const selection = document.getSelection();
+    return (
+      list.getBoundingClientRect().top < bar ||
+      list.contains(document.activeElement) ||
+      list.querySelector("input:checked") !== null ||
+      (selection && !selection.isCollapsed && list.contains(selection.anchorNode))
+    );
+  }
+
+  function arrange(evenIfHeld = false) {
+    const list = document.getElementById("rows");
+    const wanted = new Set(order);
+    for (const id of coming.keys()) if (!wanted.has(id)) coming.delete(id);
+    if (!list) {
+      if (order.length && connection) fetchAgain();
+      return;
+    }
+    if (!order.length && !list.querySelector("tr")) fetchAgain();
+    for (const row of [...list.rows]) if (!wanted.has(row.id) && !ghosts.has(row.id)) remove(row.id);
+    if (evenIfHeld || !isHeld(list)) insert(list);
+    showWaiting();
+  }
+
+  function insert(list) {
+    let before = null;
+    for (const id of [...order].reverse()) {
+      let row = document.getElementById(id);
+      if (!row && coming.has(id)) {
+        row = coming.get(id);
+        coming.delete(id);
+        list.insertBefore(row, before);
+        htmx.process(row);
+      }
+      before = row ?? before;
+    }
+  }
+
+  function showWaiting() {
+    newRowsButton.hidden = coming.size === 0;
+    if (coming.size) setText(newRowsButton, `${coming.size} new`);
+  }
+
+  let fetching = null;
+
+  function fetchAgain() {
+    const target = document.querySelector(RELOADED);
+    if (!target || fetching || target.querySelector("[role=alert]")) return; // a refusal stays until it was read
+    coming.clear();
+    fetching = htmx.ajax("GET", location.pathname + location.search, { source: connection, target, swap: "outerMorph" });
+    fetching.catch(() => {}).finally(() => { fetching = null; });
+  }
+
+  // --- Wiring. ---
+
+  function onSwapped(event) {
+    const source = event.detail.ctx?.sourceElement;
+    if (source === connection) return;
+    coming.clear();
+    showWaiting();
+    ask(); // what was swapped in may be older than frames that came while it was under way
+  }
+
+  function onKey(event) {
+    const typing = event.target.closest("input, textarea, select, [contenteditable], dialog");
+    const shortcuts = document.documentElement.dataset.shortcuts !== "off";
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing || !shortcuts) return;
+    const space = event.key === " " && event.target === document.body;
+    if (!space && event.key !== "p") return;
+    event.preventDefault();
+    pause(!paused);
+  }
+
+  // A morph must not close what the reader has opened.
+  htmx.registerExtension("vitrine-live", {
+    htmx_before_morph_attr: (element, detail) => !(detail.attrName === "open" && element.matches("details, dialog")),
+  });
+
+  readPageClock();
+  if (connection) {
+    button.hidden = false;
+    button.addEventListener("click", () => pause(!paused));
+    newRowsButton.addEventListener("click", () => {
+      arrange(true);
+      document.getElementById("rows")?.closest("section")?.scrollIntoView();
+    });
+    connection.addEventListener("htmx:ws:after:connection", onConnected);
+    connection.addEventListener("htmx:ws:close", onClosed);
+    connection.addEventListener("htmx:ws:before:message:incoming", onFrame);
+    document.addEventListener("htmx:after:swap", onSwapped);
+    document.addEventListener("keydown", onKey);
+  }
+  addEventListener("pageshow", (event) => event.persisted && location.reload()); // out of the browser's cache, its socket closed
+  setInterval(tick, 250);
+  tick();
+})();
