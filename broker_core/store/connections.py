@@ -111,6 +111,13 @@ def close_all() -> None:
     _local.__dict__.pop("connections", None)
 
 
+def close_all_of_this_thread() -> None:
+    """Close this thread's connections, before it ends."""
+    for connection, pid in _local.__dict__.pop("connections", {}).values():
+        if pid == os.getpid():
+            _forget(connection)
+
+
 def _forget(connection: psycopg.Connection) -> None:
     _open.discard(connection)
     connection.close()

@@ -123,3 +123,64 @@ SELECT DISTINCT (d.recorded_at AT TIME ZONE 'UTC')::date AS day FROM vitrine_mes
 SELECT coalesce(sum(f.rows), 0)::bigint AS rows
   FROM vitrine_archive_file AS f JOIN vitrine_archive_slice AS s ON s.id = f.slice_id
  WHERE f.content = 'events' AND f.day = %(day)s AND s.state = 'done';
+
+-- name: history_reserve_numbers
+-- Take numbers from an entity's counter, as a send would.
+UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
+ WHERE entity_id = %(entity_id)s
+RETURNING next_number - %(count)s AS first_number;
+
+-- name: history_generate
+-- Made-up events of messages that never were, for demonstrations: each says so by its actor and in its details. A slot is a stretch of
+-- ten minutes with its own rate, typical waiting and processing (seconds, medians of log-normal draws) and shares of outcomes.
+-- Every life ends before `until`, so that no message is missed where messages are.
+WITH slot AS (
+    SELECT * FROM unnest(%(starts)s::timestamptz[], %(counts)s::int[], %(waits)s::float8[], %(works)s::float8[],
+                         %(dead_shares)s::float8[], %(expired_shares)s::float8[])
+                  AS s(start_at, n, wait, work, dead_share, expired_share)),
+drawn AS MATERIALIZED (
+    SELECT s.start_at + random() * interval '10 min' AS enqueued_at,
+           s.wait * exp(random_normal(0, 0.9)) * interval '1 s' AS waiting,
+           s.work * exp(random_normal(0, 0.6)) * interval '1 s' AS working,
+           random() AS fate, random() AS chance, (200 + 1800 * random())::int AS size, s.dead_share, s.expired_share
+      FROM slot AS s CROSS JOIN LATERAL generate_series(1, s.n)),
+life AS MATERIALIZED (
+    SELECT %(first_number)s::bigint + row_number() OVER (ORDER BY d.enqueued_at) - 1 AS sequence_number, d.enqueued_at, d.waiting,
+           d.working, d.size, k.kind, k.reason,
+           CASE WHEN k.kind = 11 THEN 0 WHEN k.reason = 'MaxDeliveryCountExceeded' THEN 10 WHEN d.chance < 0.06 THEN 2 ELSE 1 END AS attempts
+      FROM drawn AS d CROSS JOIN LATERAL (
+           SELECT CASE WHEN d.fate < d.expired_share THEN 11 WHEN d.fate < d.expired_share + d.dead_share THEN 10 ELSE 6 END AS kind,
+                  CASE WHEN d.fate < d.expired_share OR d.fate >= d.expired_share + d.dead_share THEN NULL
+                       WHEN d.chance < 0.55 THEN 'MaxDeliveryCountExceeded'
+                       WHEN d.chance < 0.85 THEN 'PaymentRejected' ELSE 'UnknownCustomer' END AS reason) AS k),
+timed AS MATERIALIZED (
+    SELECT l.*, CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting, %(until)s) END AS first_received_at,
+           CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting + (l.attempts - 1) * l.working, %(until)s) END AS last_received_at,
+           least(CASE WHEN l.attempts > 0 THEN l.enqueued_at + l.waiting + l.attempts * l.working
+                      ELSE l.enqueued_at + %(time_to_live)s::interval END, %(until)s) AS ended_at
+      FROM life AS l),
+happened AS (
+    SELECT t.enqueued_at AS at, 0 AS subqueue, t.sequence_number, 1 AS kind, 0 AS delivery_count, NULL AS reason, t.size,
+           t.kind AS fate, NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
+      FROM timed AS t
+     UNION ALL
+    SELECT least(t.first_received_at + (a.attempt - 1) * t.working, %(until)s), 0, t.sequence_number, 4, a.attempt - 1, NULL, NULL, NULL,
+           NULL, NULL, NULL
+      FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts) AS a(attempt)
+     UNION ALL                                       -- each failed attempt ends when the next begins
+    SELECT least(t.first_received_at + a.attempt * t.working, %(until)s), 0, t.sequence_number, 7, a.attempt, NULL, NULL, NULL,
+           NULL, NULL, NULL
+      FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts - 1) AS a(attempt)
+     UNION ALL
+    SELECT t.ended_at, 0, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
+           t.enqueued_at, t.first_received_at, t.last_received_at
+      FROM timed AS t
+     UNION ALL                                       -- no dead letter is left behind that nobody could find
+    SELECT least(t.ended_at + interval '1 hour', %(until)s), 1, t.sequence_number, 14, 0, NULL, t.size, NULL, t.enqueued_at, NULL, NULL
+      FROM timed AS t WHERE t.kind = 10)
+INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count, message_id, actor, reason,
+                                   size, time_to_live, enqueued_at, first_received_at, last_received_at, details)
+SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, 'generated-' || h.sequence_number, 'generated', h.reason,
+       h.size, CASE WHEN h.fate = 11 THEN %(time_to_live)s::interval END, h.enqueued_at, h.first_received_at, h.last_received_at,
+       '{"generated": true}'::jsonb
+  FROM happened AS h ORDER BY h.at, h.kind;

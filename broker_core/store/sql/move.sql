@@ -91,7 +91,8 @@ taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.ti
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at, time_to_live, message_id, session_id,
                                  properties, application_properties, enqueued_sequence_number, resubmitted_from, body)
-    SELECT %(entity_id)s, n.first + t.place, t.size, t.body_kind, e.now, e.now + least(t.time_to_live, e.default_message_time_to_live),
+    SELECT %(entity_id)s, n.first + t.place, t.size, t.body_kind, e.now,
+           CASE WHEN t.time_to_live IS NOT NULL THEN e.now + least(t.time_to_live, e.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END, t.message_id, t.session_id,
            t.properties, coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
            t.enqueued_sequence_number,
