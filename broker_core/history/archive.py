@@ -96,7 +96,7 @@ def _epoch(connection: psycopg.Connection, system_identifier: int):
     """The epoch of this cluster. Begins one for the first archive, and after a restore or copy into another cluster."""
     epoch = row(connection, "history_epoch")
     if epoch is None:
-        _run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=0)
+        run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=0)
     elif epoch.system_identifier != system_identifier:
         _move_to_cluster(connection, epoch, system_identifier)
     else:
@@ -111,10 +111,10 @@ def _move_to_cluster(connection: psycopg.Connection, old, system_identifier: int
     """
     with connection.transaction():
         connection.execute(SQL["history_lock_events"])
-        _run(connection, "history_forget_open_slice")
-        _run(connection, "history_renumber_events", archived_to=old.archived_to, opened_at=old.opened_at)
+        run(connection, "history_forget_open_slice")
+        run(connection, "history_renumber_events", archived_to=old.archived_to, opened_at=old.opened_at)
         current = row(connection, "history_current_xid").xid
-        _run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=current)
+        run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=current)
 
 
 def _slices(connection: psycopg.Connection, epoch, horizon: int, max_events: int) -> Iterator:
@@ -139,7 +139,7 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
     facts = {"slice": opened.id, "system_identifier": system_identifier}
     files = [file for part in _by_day_and_namespace(events) for file in _write_part(archive, part, opened.id, facts)]
     columns = {name: [getattr(file, name) for file in files] for name in _WrittenFile.__slots__}
-    _run(
+    run(
         connection,
         "history_finish_slice",
         slice_id=opened.id,
@@ -198,5 +198,6 @@ def row(connection: psycopg.Connection, name: str, **params):
         return cursor.execute(SQL[name], params or None).fetchone()
 
 
-def _run(connection: psycopg.Connection, name: str, **params) -> None:
-    connection.execute(SQL[name], params or None)
+def run(connection: psycopg.Connection, name: str, **params) -> int:
+    """Run a named statement; returns how many rows it changed."""
+    return connection.execute(SQL[name], params or None).rowcount

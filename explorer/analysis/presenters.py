@@ -26,7 +26,7 @@ TIMES = {"waiting": "waited", "processing": "processed"}
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue's part of a result page. rows: by bucket; whole: the whole range; outcomes: those that occur, with their words."""
+    """One queue's part of a result page. rows: by bucket; whole: all of it; outcomes: those that occur, with their words."""
 
     queue: dict
     whole: AnalysisResult
