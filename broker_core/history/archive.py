@@ -57,13 +57,11 @@ def archive_events(*, max_events: int = MAX_EVENTS, wait_seconds: float = 0) -> 
     Raises ServerBusy when another archiver is at work and has not ended after `wait_seconds`.
     """
     with _only_archiver(wait_seconds) as connection:
-        cluster = row(connection, "history_cluster")
-        epoch = _epoch(connection, cluster.system_identifier)
-        done = [
-            _write_slice(connection, opened, cluster.system_identifier)
-            for opened in _slices(connection, epoch, cluster.horizon, max_events)
-        ]
-    return Archived(events=sum(done), slices=len(done), horizon=cluster.horizon)
+        system_identifier = row(connection, "history_cluster").system_identifier
+        epoch = _epoch(connection, system_identifier)
+        horizon = row(connection, "history_cluster").horizon
+        done = [_write_slice(connection, opened, system_identifier) for opened in _slices(connection, epoch, horizon, max_events)]
+    return Archived(events=sum(done), slices=len(done), horizon=horizon)
 
 
 def horizon_holder():

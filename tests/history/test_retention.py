@@ -1,0 +1,100 @@
+"""Day partitions: made ahead, adopted from the default one, dropped only when the archive has all of them."""
+
+from datetime import date, timedelta
+
+import psycopg
+import pytest
+
+from broker_core.history import archive, retention
+from broker_core.semantics.types import EventKind
+from broker_core.store import connections
+
+FIRST_OF_MARCH = date(2026, 3, 1)  # long past: no partition of the migration is near
+
+
+def partitions(postgres) -> set[str]:
+    found = postgres.execute(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'vitrine_message_event'::regclass"
+    )
+    return {name for (name,) in found.fetchall()}
+
+
+def rows_in(postgres, day: date) -> int:
+    return postgres.execute(f"SELECT count(*) FROM {retention.partition_name(day)}").fetchone()[0]
+
+
+@pytest.fixture(autouse=True)
+def no_old_partitions(postgres):
+    yield
+    for name in partitions(postgres):
+        if name.startswith("vitrine_message_event_202603"):
+            postgres.execute(f"DROP TABLE {name}")
+
+
+def test_partitions_are_made_ahead_once(postgres):
+    made = retention.create_partitions(FIRST_OF_MARCH, days_ahead=2)
+    assert made == [FIRST_OF_MARCH, date(2026, 3, 2), date(2026, 3, 3)]
+    assert {retention.partition_name(day) for day in made} < partitions(postgres)
+    assert retention.create_partitions(FIRST_OF_MARCH, days_ahead=2) == []
+
+
+def test_events_of_a_day_without_partition_are_moved_into_it(postgres, happened):
+    happened(EventKind.SENT, 1, recorded_at="2026-03-05T10:00Z")
+    happened(EventKind.SENT, 2, recorded_at="2026-03-06T00:00Z")
+    before = postgres.execute("SELECT event_id, xid::text, recorded_at FROM vitrine_message_event ORDER BY 1").fetchall()
+    assert set(retention.create_partitions()) >= {date(2026, 3, 5), date(2026, 3, 6)}
+    assert (rows_in(postgres, date(2026, 3, 5)), rows_in(postgres, date(2026, 3, 6))) == (1, 1)
+    assert postgres.execute("SELECT event_id, xid::text, recorded_at FROM vitrine_message_event ORDER BY 1").fetchall() == before
+
+
+def test_sending_goes_on_in_a_new_partition(postgres, happened):
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
+    assert rows_in(postgres, FIRST_OF_MARCH) == 1
+
+
+def test_an_old_day_is_dropped_once_it_is_archived(archive_folder, postgres, happened):
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
+    happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
+    today = FIRST_OF_MARCH + timedelta(days=8)
+    kept = retention.drop_old_partitions(today)
+    assert kept.dropped == ()
+    assert kept.unarchived == ((FIRST_OF_MARCH, 1, 0),)
+    archive.archive_events()
+    assert retention.drop_old_partitions(today).dropped == (FIRST_OF_MARCH,)
+    assert retention.partition_name(FIRST_OF_MARCH) not in partitions(postgres)
+    assert retention.partition_name(FIRST_OF_MARCH + timedelta(days=1)) in partitions(postgres)
+
+
+def test_an_event_that_came_after_the_archive_keeps_its_day(archive_folder, postgres, happened):
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
+    archive.archive_events()
+    happened(EventKind.COMPLETED, recorded_at="2026-03-01T10:00Z")
+    assert retention.drop_old_partitions(date(2026, 4, 1)).unarchived == ((FIRST_OF_MARCH, 2, 1),)
+
+
+@pytest.mark.parametrize(("today", "dropped"), [(date(2026, 3, 8), 0), (date(2026, 3, 9), 1)])
+def test_seven_whole_days_are_kept(postgres, today, dropped):
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    assert len(retention.drop_old_partitions(today).dropped) == dropped
+
+
+def test_a_partition_in_use_is_left_for_the_next_time(archive_folder, postgres, queue, monkeypatch):
+    monkeypatch.setattr(retention, "LOCK_TIMEOUT", "100ms")
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    with psycopg.connect(**connections.Database().parameters() | {"autocommit": False}) as reader:
+        reader.execute("SELECT count(*) FROM vitrine_message_event")
+        assert retention.drop_old_partitions(date(2026, 4, 1)).busy == (FIRST_OF_MARCH,)
+    assert retention.drop_old_partitions(date(2026, 4, 1)).dropped == (FIRST_OF_MARCH,)
+
+
+def test_making_a_partition_gives_way_to_writers(postgres, queue, monkeypatch):
+    monkeypatch.setattr(retention, "LOCK_TIMEOUT", "100ms")
+    with psycopg.connect(**connections.Database().parameters() | {"autocommit": False}) as writer:
+        writer.execute(
+            "INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, kind) VALUES (now(), %s, 0, 1, 1)",
+            (queue.pk,),
+        )
+        assert retention.create_partitions(FIRST_OF_MARCH, days_ahead=0) == []
+    assert retention.create_partitions(FIRST_OF_MARCH, days_ahead=0) == [FIRST_OF_MARCH]
