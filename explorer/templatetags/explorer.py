@@ -12,8 +12,8 @@ from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
 from broker_core.semantics.durations import format_iso, human
-from broker_core.semantics.types import EntityAddress
-from explorer.pages import presenters
+from broker_core.semantics.types import EntityAddress, HistoryLevel
+from explorer.pages import presenters, timeline
 from explorer.pages.preferences import Preferences
 
 register = template.Library()
@@ -87,8 +87,8 @@ def address_url(page: str, address: EntityAddress, *rest) -> str:
 
 @register.simple_tag
 def message_url(address: EntityAddress, sequence_number: int, page: str = "message") -> str:
-    slug = presenters.SUBQUEUE_SLUGS[address.subqueue]
-    return reverse(f"explorer:{page}", args=(address.namespace, address.path, slug, sequence_number))
+    """A message keeps its address when it moves to the dead-letter queue, for its number is the entity's."""
+    return reverse(f"explorer:{page}", args=(address.namespace, address.path, sequence_number))
 
 
 @register.filter
@@ -130,6 +130,30 @@ def plural(count, words: str) -> str:
 @register.filter
 def thousands(count) -> str:
     return f"{count:,}"
+
+
+@register.simple_tag
+def setting_value(value) -> str:
+    """A setting for a reader: durations in words with the ISO form beside, yes and no, texts as they are."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, timedelta):
+        return format_html('{} <span class="quiet mono">{}</span>', human(value), format_iso(value))
+    if isinstance(value, HistoryLevel):
+        return value.name.lower()
+    if value is None:
+        return "never"
+    return f"{value:,}" if isinstance(value, int) else str(value) or "–"
+
+
+@register.simple_tag
+def event_words(event) -> timeline.Words:
+    return timeline.words(event.kind)
+
+
+@register.simple_tag
+def lived(begin: datetime, end: datetime) -> str:
+    return human(max(end - begin, timedelta(0)))
 
 
 @register.filter

@@ -1,0 +1,33 @@
+"""Writing down what people do (design D13). An act and its record are two transactions: the broker's and ours."""
+
+from __future__ import annotations
+
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.types import Actor, EntityAddress
+from explorer.models import AuditRecord
+
+MAX_TARGET = 300
+
+
+def done(actor: Actor, action: str, address: EntityAddress | None = None, *, target: str = "", detail: str = "") -> None:
+    """Record an act that was carried out. target: what of the entity, in words; detail: what became of it."""
+    _write(actor, action, address, AuditRecord.Outcome.DONE, target=target, detail=detail)
+
+
+def refused(actor: Actor, action: str, address: EntityAddress | None, error: BrokerError, *, target: str = "") -> None:
+    """Record an act that the broker refused."""
+    _write(
+        actor, action, address, AuditRecord.Outcome.REFUSED, target=target, detail=str(error), tracking_id=error.tracking_id
+    )  # fmt: skip
+
+
+def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> None:
+    AuditRecord.objects.create(
+        actor=str(actor)[:200],
+        action=action,
+        namespace=address.namespace if address else "",
+        path=str(address).partition("/")[2] if address else "",
+        target=target[:MAX_TARGET],
+        outcome=outcome,
+        **values,
+    )

@@ -1,0 +1,68 @@
+"""What may stand in the query of a page. A bad value is a 400 with an explanation, never ignored."""
+
+from __future__ import annotations
+
+from django import forms
+
+from broker_core.reads import MessageFilter
+
+HISTORY = "history"
+TABS = ("active", "locked", "scheduled", "deferred", "dead-letter", "transfer-dead-letter", HISTORY)
+SORTS = ("name", "active", "locked", "scheduled", "deferred", "expired", "dead", "sent", "completed", "oldest", "size")
+
+
+class OverviewQuery(forms.Form):
+    """q: part of a queue's address; sort: a column, with a minus for the largest first; all: hidden and system ones, too."""
+
+    q = forms.CharField(required=False, max_length=260)
+    sort = forms.CharField(required=False)
+    all = forms.BooleanField(required=False)
+    page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
+
+    def clean_sort(self) -> str:
+        sort = self.cleaned_data["sort"]
+        if sort and sort.removeprefix("-") not in SORTS:
+            raise forms.ValidationError(f"must be one of {', '.join(SORTS)}, with a minus before it for the largest first.")
+        return sort
+
+
+class QueueQuery(forms.Form):
+    """Which list of a queue, narrowed to what; cursor: as the page before gave it."""
+
+    tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
+    id = forms.CharField(required=False, max_length=128, label="Message id")
+    text = forms.CharField(required=False, max_length=200, label="Text in the body")
+    property = forms.CharField(required=False, max_length=200, label="Property")
+    value = forms.CharField(required=False, max_length=200, label="Its value")
+    reason = forms.CharField(required=False, max_length=200, label="Dead-letter reason")
+    cursor = forms.CharField(required=False, max_length=200)
+    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+
+    def clean(self):
+        cleaned = super().clean()
+        if cleaned.get("value") and not cleaned.get("property"):
+            self.add_error("value", "needs the name of the property, too.")
+        return cleaned
+
+    def message_filter(self) -> MessageFilter:
+        """Only after is_valid. Empty fields narrow nothing."""
+        given = {name: self.cleaned_data[field] or None for name, field in _FILTER_FIELDS.items()}
+        return MessageFilter(**given)
+
+
+_FILTER_FIELDS = {
+    "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason"
+}  # fmt: skip
+
+
+class AuditQuery(forms.Form):
+    """actor and queue: parts of the texts; outcome: done or refused; page: 1 is the newest."""
+
+    actor = forms.CharField(required=False, max_length=200, label="Who")
+    queue = forms.CharField(required=False, max_length=260, label="Queue")
+    outcome = forms.ChoiceField(required=False, choices=[("", "all"), ("done", "done"), ("refused", "refused")], label="Outcome")
+    before = forms.IntegerField(required=False, min_value=1)
+
+
+class SearchQuery(forms.Form):
+    q = forms.CharField(required=False, max_length=128, label="Message id", strip=True)

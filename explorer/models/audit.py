@@ -1,0 +1,36 @@
+"""Who did what in the explorer, refusals included. Append-only; clients' acts are in the messages' events."""
+
+from django.db import models
+
+
+class AuditRecord(models.Model):
+    """One act of a person.
+
+    at: the database's time. actor: as in events ("user:alice"). target: what of the entity, in words ("messages 3, 4").
+    outcome: done, or refused with the reason in `detail`. tracking_id: of the refusal, as the person saw it.
+    """
+
+    class Outcome(models.TextChoices):
+        DONE = "done"
+        REFUSED = "refused"
+
+    at = models.DateTimeField(auto_now_add=True)
+    actor = models.CharField(max_length=200)
+    action = models.CharField(max_length=60)
+    namespace = models.CharField(max_length=50, blank=True, default="")
+    path = models.CharField(max_length=260, blank=True, default="")
+    target = models.CharField(max_length=300, blank=True, default="")
+    outcome = models.CharField(max_length=10, choices=Outcome)
+    detail = models.TextField(blank=True, default="")
+    tracking_id = models.CharField(max_length=36, blank=True, default="")
+
+    class Meta:
+        db_table = "vitrine_audit_record"
+        ordering = ["-at", "-id"]
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="vitrine_audit_latest"),
+            models.Index(fields=["namespace", "path", "-at"], name="vitrine_audit_entity"),
+        ]
+
+    def __str__(self):
+        return f"{self.actor}: {self.action} {self.target}".strip()

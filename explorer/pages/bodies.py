@@ -1,0 +1,106 @@
+"""A message's body made readable. Pure, and never wrong about bytes: the original is one click away, unchanged."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from xml.dom import minidom
+from xml.parsers.expat import ExpatError
+
+SHOWN_AT_ONCE = 16 * 1024  # larger bodies are shown when asked for, and then
+SHOWN_ON_DEMAND = 256 * 1024  # no more than this; the rest is in the download
+HEX_BYTES = 4096
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A body for a reader. form: JSON, XML, text, bytes or nothing; note: what was done to it, or left out."""
+
+    form: str
+    text: str
+    note: str = ""
+
+
+def readable(content: bytes, total: int, content_type: str | None) -> Readable:
+    """The first `content` of a body of `total` bytes: indented JSON or XML, text, or a hex dump."""
+    if total == 0:
+        return Readable("nothing", "", "The body is empty.")
+    cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes."
+    text = _as_text(content, is_cut=bool(cut))
+    if text is None:
+        note = f"The first {HEX_BYTES:,} of {total:,} bytes." if total > HEX_BYTES else ""
+        return Readable("bytes", hex_dump(content[:HEX_BYTES]), note)
+    if cut:
+        return Readable("text", text, cut)
+    if (pretty := pretty_json(text)) is not None:
+        return Readable("JSON", pretty, "Indented for reading; numbers and texts are as sent.")
+    if (pretty := pretty_xml(text)) is not None:
+        return Readable("XML", pretty, "Indented for reading.")
+    return Readable("text", text)
+
+
+def pretty_json(text: str) -> str | None:
+    """Indented, with every number, escape and repeated key exactly as written (parsing would round and drop); None: no JSON object or array."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    out, depth, tokens = [], 0, _JSON_TOKEN.findall(text)
+    for i, token in enumerate(tokens):
+        following = tokens[i + 1] if i + 1 < len(tokens) else ""
+        if token in "{[":
+            depth += 1
+            out.append(token if following in ("}", "]") else token + _line(depth))
+        elif token in "}]":
+            depth -= 1
+            opened = tokens[i - 1] in ("{", "[")
+            out.append(token if opened else _line(depth) + token)
+        elif token == ",":
+            out.append("," + _line(depth))
+        else:
+            out.append(": " if token == ":" else token)
+    return "".join(out)
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * depth
+
+
+def pretty_xml(text: str) -> str | None:
+    """Indented; None: no XML, or one with a document type, which may define entities that grow without end."""
+    if not text.lstrip().startswith("<") or "<!DOCTYPE" in text or "<!ENTITY" in text:
+        return None
+    try:
+        document = minidom.parseString(text.encode())
+    except (ExpatError, ValueError, RecursionError):
+        return None
+    lines = document.toprettyxml(indent="  ").splitlines()
+    return "\n".join(line for line in lines[(0 if text.lstrip().startswith("<?xml") else 1) :] if line.strip())
+
+
+def hex_dump(content: bytes) -> str:
+    """Sixteen bytes a line: offset, hexadecimal, and the printable characters."""
+    lines = []
+    for offset in range(0, len(content), 16):
+        chunk = content[offset : offset + 16]
+        pairs = " ".join(f"{b:02x}" for b in chunk)
+        shown = "".join(chr(b) if 32 <= b < 127 else "." for b in chunk)
+        lines.append(f"{offset:08x}  {pairs:<47}  {shown}")
+    return "\n".join(lines)
+
+
+def _as_text(content: bytes, *, is_cut: bool) -> str | None:
+    """UTF-8, where it is; a cut may fall inside a character. Control characters mean bytes."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as exc:
+        if not is_cut or exc.start < len(content) - 4:
+            return None
+        text = content[: exc.start].decode()
+    return None if _CONTROL.search(text) else text

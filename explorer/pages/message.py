@@ -1,0 +1,191 @@
+"""One message, present or gone: what it is, why it is not delivered, all that happened to it, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import broker, reads
+from broker_core.reads import Event, MessageDetail
+from broker_core.semantics.errors import InvalidArgument, MessageNotFound
+from broker_core.semantics.standing import Standing
+from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, SubQueue
+from explorer.forms.receiver import SettleForm
+from explorer.pages import bodies, presenters, settling, timeline
+from explorer.pages.queue import resubmitted
+from explorer.pages.shell import Act, act, address_of, page, show, tell_refusal, wants_fragment
+
+DOWNLOAD_CHUNK = 1024 * 1024
+_MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done to the message. why_not: the reason where it cannot be; settle: it needs the lock and more fields."""
+
+    name: str
+    label: str
+    icon: str
+    why_not: str = ""
+    says: str = ""
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def message(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
+    address = address_of(namespace, path)
+    if request.method != "POST":
+        return _show(request, address, sequence_number)
+    done = _act(request, address, sequence_number)
+    if done.error is None:  # the message may have a new number, or be gone: the next page says so
+        return _go(request, _after(address, sequence_number, done.result))
+    if wants_fragment(request):
+        return _show(request, address, sequence_number, done)
+    tell_refusal(request, done.error)
+    return HttpResponseRedirect(request.path)
+
+
+def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> HttpResponse:
+    entity = reads.entity(address, actor=request.actor)
+    detail = reads.message(address, number, actor=request.actor)
+    events = reads.timeline(entity.id, number, actor=request.actor)
+    if detail is None and not events:
+        raise MessageGone(entity.address, number)
+    first = next((e for e in events if (e.entity_id, e.sequence_number) == (entity.id, number)), None)
+    context = {
+        "section": "overview",
+        "entity": entity,
+        "address": entity.address,
+        "clock": entity.clock,
+        "number": number,
+        "detail": detail,
+        "row": detail.row if detail else None,
+        "first": first,
+        "last": events[-1] if events else None,
+        "entries": timeline.entries(events, entity.id, number),
+        "properties": properties(detail, first),
+        "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
+        "actions": actions(detail, request.actor) if detail else [],
+        "is_mine": bool(detail) and settling.is_held_by(detail.row, request.actor),
+        "error": done.error,
+        **_body(request, address, number, detail),
+    }
+    return show(request, "message", context, status=done.status)
+
+
+class MessageGone(MessageNotFound):
+    """Neither the message nor any event of it is there: it never was, or its history is over."""
+
+    def __init__(self, address: EntityAddress, number: int):
+        super().__init__(str(address), [number], "message")
+
+
+def _body(request: HttpRequest, address: EntityAddress, number: int, detail: MessageDetail | None) -> dict:
+    """The body to show: at once where it is small, on demand where it is large, never without the right."""
+    if detail is None or Right.SEE_BODIES not in request.actor.rights:
+        return {"body": None}
+    wanted = request.GET.get("body") == "show"
+    if detail.body_size > bodies.SHOWN_AT_ONCE and not wanted:
+        return {"body": None, "body_is_large": True}
+    found = reads.body(address, number, length=bodies.SHOWN_ON_DEMAND, actor=request.actor)
+    return {"body": bodies.readable(found.content, found.total, found.content_type) if found else None}
+
+
+def properties(detail: MessageDetail | None, first: Event | None) -> list[tuple[str, str]]:
+    """Broker properties by Azure's names, of the message itself or, when it is gone, of its first event."""
+    stored = detail.broker_properties if detail else (first.properties if first else {})
+    names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
+    return [("".join(w.capitalize() for w in n.replace("-", "_").split("_")), stored[n]) for n in names if stored.get(n)]
+
+
+def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
+    """What can be done to a message in its state, with the reason where the person may not."""
+    row = detail.row
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages needs the role operator."
+    held = "" if row.standing != Standing.LOCKED else f"{row.locked_by or 'A receiver'} holds it; it can be taken when the lock ends."
+    if row.state == MessageState.SCHEDULED:
+        return [Action("cancel", "Cancel it", "cross", no_right, "It is removed and never enqueued.")]
+    if settling.is_held_by(row, actor):
+        return []
+    found = []
+    if row.subqueue == SubQueue.DEAD_LETTER:
+        says = "It leaves the dead-letter queue and joins the end of the queue under a new number, in one transaction."
+        found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
+    if row.state == MessageState.DEFERRED:
+        says = "You hold it with a lock, then complete, abandon or dead-letter it."
+        found.append(Action("receive-deferred", "Receive it", "hand", no_right or held, says))
+    return found
+
+
+def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:
+    action, actor, target = request.POST.get("action", ""), request.actor, f"message {number}"
+    match action:
+        case "resubmit":
+            dead = address.dead_letter
+            return act(
+                request, action, dead, lambda: broker.resubmit(dead, [number], actor=actor),
+                target=target, says=lambda new: resubmitted(new, [number]),
+            )  # fmt: skip
+        case "cancel":
+            return act(
+                request, "cancel scheduled", address, lambda: broker.cancel_scheduled(address, [number], actor=actor),
+                target=target, says=lambda _: f"Cancelled message {number}; it will not be enqueued.",
+            )  # fmt: skip
+        case "receive-deferred":
+            return act(
+                request, "receive deferred", address, lambda: broker.receive_deferred(address, [number], actor=actor),
+                target=target, says=lambda _: f"You hold message {number} now.",
+            )  # fmt: skip
+        case _ if action in settling.WAYS:
+            detail = reads.message(address, number, actor=actor)
+            place = detail.row.address if detail else address
+            return settling.settle(request, place, action, SettleForm(request.POST))
+    return Act(error=InvalidArgument("action", f"{action!r} is nothing that can be done to a message"))
+
+
+def _after(address: EntityAddress, number: int, result) -> str:
+    """Where to go after an act: to the new message after a resubmission, else to the same one."""
+    if isinstance(result, dict) and number in result:
+        number = result[number]
+    return reverse("explorer:message", args=(address.namespace, address.path, number))
+
+
+def _go(request: HttpRequest, url: str) -> HttpResponse:
+    if wants_fragment(request):
+        return HttpResponse(headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)
+
+
+@page
+@require_GET
+def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
+    """The body's original bytes, as a download that no browser interprets."""
+    address = address_of(namespace, path)
+    first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
+    if first is None:
+        raise Http404
+    response = StreamingHttpResponse(_chunks(address, sequence_number, first, request.actor), content_type="application/octet-stream")
+    response["Content-Length"] = first.total
+    response["Content-Disposition"] = f'attachment; filename="{sequence_number}.{_extension(first.content_type)}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor) -> Iterator[bytes]:
+    """The whole body, a chunk a query. It may be settled meanwhile: then the download ends short, as Content-Length tells."""
+    part, offset = first, 0
+    while part is not None and part.content:
+        yield part.content
+        offset += len(part.content)
+        if offset >= first.total:
+            return
+        part = reads.body(address, number, offset=offset, length=DOWNLOAD_CHUNK, actor=actor)
+
+
+def _extension(content_type: str | None) -> str:
+    known = {"application/json": "json", "text/plain": "txt", "application/xml": "xml", "text/xml": "xml", "text/csv": "csv"}
+    return known.get((content_type or "").partition(";")[0].strip().lower(), "bin")

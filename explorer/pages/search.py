@@ -1,0 +1,18 @@
+"""Find a message by its id, in all queues, gone ones included."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from explorer.forms.queries import SearchQuery
+from explorer.pages.shell import cleaned, page, show
+
+
+@page
+@require_GET
+def search(request: HttpRequest) -> HttpResponse:
+    text = cleaned(SearchQuery(request.GET))["q"]
+    result = reads.find(text, actor=request.actor) if text else None
+    return show(request, "search", {"section": "search", "q": text, "result": result})

@@ -1,0 +1,102 @@
+"""Send a message, or many alike, to a queue."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import broker, reads
+from broker_core.reads import EntityRow
+from broker_core.semantics.types import EntityAddress, Right
+from broker_core.semantics.values import TYPES
+from explorer.forms.send import CONTENT_TYPES, SendForm
+from explorer.pages import presenters
+from explorer.pages.shell import Act, act, address_of, page, show, wants_fragment
+
+LARGEST_COPY = 64 * 1024  # a body longer than this is not put into the form of "send again like this one"
+_FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """The form; `?like=12` fills it from message 12. A short time-to-live is warned about before anything is sent."""
+    address = address_of(namespace, path)
+    entity = reads.entity(address, actor=request.actor)
+    if request.method != "POST":
+        return _show(request, entity, SendForm(initial=_like(request, address)))
+    form = SendForm(request.POST, request.FILES)
+    if not form.is_valid():
+        return _show(request, entity, form, status=400)
+    warning = warning_for(form, entity)
+    if warning and "anyway" not in request.POST:
+        return _show(request, entity, form, warning=warning, status=422)
+    done = act(request, "send", entity.address, lambda: _send(request, entity, form), target=_target(form), says=sent)
+    if done.error:
+        return _show(request, entity, form, done=done, status=done.status)
+    url = _where_to_look(entity.address, form, done.result)
+    return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
+
+
+def _send(request: HttpRequest, entity: EntityRow, form: SendForm) -> list[int]:
+    return broker.send(entity.address, form.messages(entity.clock.now), actor=request.actor)
+
+
+def _show(
+    request: HttpRequest, entity: EntityRow, form: SendForm, *, done: Act = Act(), warning: str | None = None, status: int = 200
+) -> HttpResponse:
+    context = {
+        "section": "overview",
+        "entity": entity,
+        "address": entity.address,
+        "clock": entity.clock,
+        "form": form,
+        "types": TYPES,
+        "content_types": CONTENT_TYPES,
+        "error": done.error,
+        "warning": warning,
+        "why_not": "" if Right.SEND in request.actor.rights else "Sending needs the role operator.",
+    }
+    return show(request, "send", context, fragment="_send_form", status=status)
+
+
+def warning_for(form: SendForm, entity: EntityRow) -> str | None:
+    """Why a receiver may never see what is about to be sent; None where it is to be scheduled or lives long enough."""
+    values = form.cleaned_data
+    if values["time_to_live"] is None or values["scheduled"]:
+        return None
+    return presenters.short_time_to_live_warning(values["time_to_live"], entity.oldest_active_age)
+
+
+def sent(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"Sent message {numbers[0]}."
+    return f"Sent {len(numbers):,} messages, numbers {numbers[0]} to {numbers[-1]}."
+
+
+def _target(form: SendForm) -> str:
+    message_id = form.cleaned_data["message_id"]
+    return f"{form.cleaned_data['copies']} times" + (f", id {message_id}" if message_id else "")
+
+
+def _where_to_look(address: EntityAddress, form: SendForm, numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return reverse("explorer:message", args=(address.namespace, address.path, numbers[0]))
+    tab = "?tab=scheduled" if form.cleaned_data["scheduled"] else ""
+    return reverse("explorer:queue", args=(address.namespace, address.path)) + tab
+
+
+def _like(request: HttpRequest, address: EntityAddress) -> dict:
+    """Initial values taken from a present message: what its sender gave, not what the broker added."""
+    number = request.GET.get("like", "")
+    detail = reads.message(address, int(number), actor=request.actor) if number.isascii() and number.isdigit() and len(number) < 19 else None
+    if detail is None:
+        return {}
+    initial = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
+    initial |= {"session_id": detail.row.session_id, "time_to_live": detail.time_to_live}
+    initial["properties"] = [(name, kind, text or "") for name, (kind, text) in detail.application_properties.items()]
+    if Right.SEE_BODIES in request.actor.rights and detail.body_size <= LARGEST_COPY:
+        body = reads.body(address, int(number), actor=request.actor)
+        initial["body"] = body.content.decode("utf-8", "replace") if body else ""
+    return initial

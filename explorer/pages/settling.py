@@ -1,0 +1,59 @@
+"""How a person settles a message that they hold. Shared by the hand-operated receiver and the message's page."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from broker_core import broker
+from broker_core.reads import MessageRow
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.standing import Standing
+from broker_core.semantics.types import Actor, EntityAddress, SettleReport, sequence_number_of
+from explorer.forms.receiver import SettleForm
+from explorer.pages.shell import Act, act
+
+WAYS = {
+    "renew": "The lock of message {} starts anew.",
+    "complete": "Completed message {}; it is gone.",
+    "abandon": "Abandoned message {}; it is available again, and this delivery counts as failed.",
+    "release": "Gave message {} back; this counts as no delivery.",
+    "defer": "Deferred message {}; receive it again by this number.",
+    "dead-letter": "Moved message {} to the dead-letter queue.",
+}
+
+
+def is_held_by(row: MessageRow, actor: Actor) -> bool:
+    """Whether this actor holds a valid lock on it: the label on the lock is theirs."""
+    return row.standing == Standing.LOCKED and row.locked_by == actor.holder_label and row.lock_token is not None
+
+
+def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleForm) -> Act:
+    """Settle or renew the message whose lock token the form carries. A lost lock is a refusal (SB-070), recorded as one."""
+    if how not in WAYS:
+        return Act(error=InvalidArgument("action", f"{how!r} is none of {', '.join(WAYS)}"))
+    try:
+        token = form.require()["token"]
+        properties = form.properties()
+    except InvalidArgument as exc:
+        return Act(error=exc)
+    number = sequence_number_of(token)
+    return act(
+        request, how, address, lambda: _settle(address, how, form.cleaned_data, properties, request.actor),
+        target=f"message {number}", says=lambda _: WAYS[how].format(number),
+    )  # fmt: skip
+
+
+def _settle(address: EntityAddress, how: str, values: dict, properties: dict | None, actor: Actor) -> SettleReport:
+    tokens = [values["token"]]
+    match how:
+        case "dead-letter":
+            report = broker.dead_letter(
+                address, tokens, values["reason"] or None, values["description"] or None, properties, actor=actor
+            )  # fmt: skip
+        case "abandon":
+            report = broker.abandon(address, tokens, properties, actor=actor)
+        case "defer":
+            report = broker.defer(address, tokens, properties, actor=actor)
+        case _:
+            report = {"renew": broker.renew, "complete": broker.complete, "release": broker.release}[how](address, tokens, actor=actor)
+    return report.require_all()

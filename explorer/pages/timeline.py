@@ -1,0 +1,172 @@
+"""A message's life as a list a person reads: what happened, who did it, and what the time between was spent on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker_core.reads import Event
+from broker_core.semantics.durations import human
+from broker_core.semantics.types import EntityAddress, EventKind
+
+SHORTEST_GAP = timedelta(milliseconds=500)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An event kind for a reader: a word, and the icon and hue that lists show with it."""
+
+    word: str
+    icon: str
+    hue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the timeline: an event (words is set), or the gap before the next one (words is None).
+
+    note: a second sentence. elsewhere: the number and address it happened under, where that is not the page's.
+    """
+
+    text: str
+    words: Words | None = None
+    at: datetime | None = None
+    actor: str | None = None
+    note: str = ""
+    elsewhere: tuple[EntityAddress | None, int] | None = None
+    link: tuple[EntityAddress | None, int] | None = None
+
+
+_WORDS = {
+    EventKind.SENT: Words("sent", "send", "active"),
+    EventKind.SCHEDULED: Words("scheduled", "scheduled", "scheduled"),
+    EventKind.ACTIVATED: Words("activated", "play", "scheduled"),
+    EventKind.RECEIVED: Words("locked", "locked", "locked"),
+    EventKind.RENEWED: Words("lock renewed", "renew", "locked"),
+    EventKind.COMPLETED: Words("completed", "done", "gone"),
+    EventKind.ABANDONED: Words("abandoned", "unlock", "gone"),
+    EventKind.RELEASED: Words("given back", "unlock", "gone"),
+    EventKind.DEFERRED: Words("deferred", "deferred", "deferred"),
+    EventKind.DEAD_LETTERED: Words("dead-lettered", "dead", "dead"),
+    EventKind.EXPIRED: Words("expired", "expired", "expired"),
+    EventKind.LOCK_LOST: Words("lock ended", "expired", "expired"),
+    EventKind.CANCELLED: Words("cancelled", "cross", "gone"),
+    EventKind.PURGED: Words("purged", "trash", "gone"),
+    EventKind.RESUBMITTED: Words("resubmitted", "back", "active"),
+    EventKind.DELETED: Words("deleted with its queue", "trash", "gone"),
+    EventKind.FORWARDED: Words("forwarded", "forward", "active"),
+    EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
+}
+
+_TEXTS = {
+    EventKind.SENT: "Sent",
+    EventKind.SCHEDULED: "Sent, to be enqueued later",
+    EventKind.ACTIVATED: "Its time came: enqueued",
+    EventKind.RECEIVED: "Received with peek-lock",
+    EventKind.COMPLETED: "Completed: it left the queue",
+    EventKind.ABANDONED: "Abandoned: available again",
+    EventKind.RELEASED: "Given back unopened; this counts as no delivery",
+    EventKind.DEFERRED: "Deferred: set aside until it is asked for by number",
+    EventKind.DEAD_LETTERED: "Moved to the dead-letter queue",
+    EventKind.EXPIRED: "Expired and dropped",
+    EventKind.LOCK_LOST: "The lock ended without being settled",
+    EventKind.CANCELLED: "Cancelled before its time",
+    EventKind.PURGED: "Purged",
+    EventKind.RESUBMITTED: "Resubmitted to the queue",
+    EventKind.DELETED: "Deleted together with its queue",
+    EventKind.FORWARDED: "Forwarded",
+    EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
+}
+
+# What a message does after an event of this kind; {0} is how long.
+_GAPS = {
+    EventKind.SENT: "waited {0} for a receiver",
+    EventKind.SCHEDULED: "waited {0} for its time",
+    EventKind.ACTIVATED: "waited {0} for a receiver",
+    EventKind.RECEIVED: "held for {0}",
+    EventKind.RENEWED: "held for another {0}",
+    EventKind.ABANDONED: "waited {0} for the next receiver",
+    EventKind.RELEASED: "waited {0} for the next receiver",
+    EventKind.LOCK_LOST: "waited {0} for the next receiver",
+    EventKind.DEFERRED: "lay aside for {0}",
+    EventKind.DEAD_LETTERED: "lay in the dead-letter queue for {0}",
+}
+
+
+def words(kind: EventKind) -> Words:
+    return _WORDS[kind]
+
+
+def entries(events: Sequence[Event], entity_id: int, sequence_number: int) -> list[Entry]:
+    """The timeline, oldest first, seen from the message with this number. A row of renewals is one line."""
+    lines: list[Entry] = []
+    grouped = _with_renewals_grouped(events)
+    for i, (event, times) in enumerate(grouped):
+        before = grouped[i - 1][0] if i else None
+        if before is not None and (gap := _gap(before, event)):
+            lines.append(Entry(gap))
+        here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
+        elsewhere = None if here else (event.address, event.sequence_number)
+        lines.append(
+            Entry(_text(event, times), _WORDS[event.kind], event.at, event.actor, _note(event), elsewhere, _link(event))
+        )  # fmt: skip
+    return lines
+
+
+def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
+    """(event, how many): of renewals in a row the last one stands for all."""
+    grouped: list[tuple[Event, int]] = []
+    for event in events:
+        if grouped and event.kind == grouped[-1][0].kind == EventKind.RENEWED:
+            grouped[-1] = (event, grouped[-1][1] + 1)
+        else:
+            grouped.append((event, 1))
+    return grouped
+
+
+def _gap(before: Event, after: Event) -> str:
+    """What the time between two events was, in words; nothing where it was short or the two happened in different places at once."""
+    length = after.at - before.at
+    if length < SHORTEST_GAP or before.kind not in _GAPS:
+        return ""
+    ended = before.locked_until
+    if before.kind in (EventKind.RECEIVED, EventKind.RENEWED) and ended is not None and after.at - ended > SHORTEST_GAP:
+        unnoticed = f"; the lock ended unnoticed {human(after.at - ended)} before the broker looked again"
+        return _GAPS[before.kind].format(human(ended - before.at)) + unnoticed
+    return _GAPS[before.kind].format(human(length))
+
+
+def _text(event: Event, times: int) -> str:
+    if event.kind == EventKind.RENEWED:
+        return "Lock renewed" if times == 1 else f"Lock renewed {times} times"
+    if event.kind == EventKind.DEAD_LETTERED and event.reason:
+        return f"{_TEXTS[event.kind]}: {event.reason}"
+    if event.kind == EventKind.SENT and "resubmitted_from" in event.details:
+        return "Enqueued again, made from a dead letter"
+    if event.kind == EventKind.SENT and "from" in event.details:
+        return "Enqueued under a new number"
+    return _TEXTS[event.kind]
+
+
+def _note(event: Event) -> str:
+    parts = []
+    if event.kind in (EventKind.RECEIVED, EventKind.RENEWED) and event.locked_until:
+        parts.append(f"locked for {human(event.locked_until - event.at)}")
+    if event.kind in (EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.DEAD_LETTERED) and event.delivery_count:
+        parts.append(f"failed deliveries: {event.delivery_count}")
+    if event.kind in (EventKind.SENT, EventKind.SCHEDULED) and event.time_to_live:
+        parts.append(f"lives {human(event.time_to_live)}")
+    description = event.details.get("description")
+    if description:
+        parts.append(str(description))
+    return " · ".join(parts)
+
+
+def _link(event: Event) -> tuple[EntityAddress | None, int] | None:
+    """The message this one became, or was made from."""
+    number = event.details.get("to") or event.details.get("from")
+    origin = event.details.get("resubmitted_from")
+    if isinstance(origin, dict):
+        number = origin.get("sequence_number")
+    return (event.address, int(number)) if number else None

@@ -1,0 +1,180 @@
+// What the pages do beyond plain HTML: keys, selection, copying. Everything here is a comfort; nothing needs it.
+// Listeners are delegated, so that what htmx or the live feed puts in works without being told.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+  // Controls that only make sense with JavaScript are hidden until now.
+  const reveal = (within) => $$("[data-copy], [data-add-row], [data-open]", within).forEach((e) => { e.hidden = false; });
+
+  // --- rows: one of them has the focus, keys move it -------------------------------------------------------------
+  const links = () => $$("table[data-rows] .row-link");
+  const currentRow = () => document.activeElement?.closest?.("table[data-rows] tbody tr");
+
+  function move(step) {
+    const all = links();
+    if (!all.length) return;
+    const row = currentRow();
+    const at = row ? all.findIndex((link) => row.contains(link)) : -1;
+    const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + step))];
+    next.focus();
+    next.scrollIntoView({ block: "nearest" });
+  }
+
+  // --- selection ---------------------------------------------------------------------------------------------------
+  const boxes = () => $$('input[name="numbers"][form="bulk"]');
+  let lastTicked = null;
+
+  function tellSelection() {
+    const all = boxes();
+    const ticked = all.filter((box) => box.checked);
+    all.forEach((box) => box.closest("tr").classList.toggle("selected", box.checked));
+    const whole = $("[data-select-all]");
+    if (whole) {
+      whole.checked = all.length > 0 && ticked.length === all.length;
+      whole.indeterminate = ticked.length > 0 && ticked.length < all.length;
+    }
+    const told = $("[data-selection]");
+    if (told) told.textContent = ticked.length ? `${ticked.length} selected` : "Tick messages to act on several.";
+    $$("[data-bulk]").forEach((button) => {
+      $("[data-label]", button).textContent = `${button.dataset.bulk} ${ticked.length || "selected"}`;
+      if (!button.dataset.forbidden) button.disabled = ticked.length === 0;
+    });
+  }
+
+  function tick(box, checked, range) {
+    const all = boxes();
+    const from = range && lastTicked ? all.indexOf(lastTicked) : -1;
+    const to = all.indexOf(box);
+    box.checked = checked;
+    if (from >= 0) all.slice(Math.min(from, to), Math.max(from, to) + 1).forEach((other) => { other.checked = checked; });
+    lastTicked = box;
+    tellSelection();
+  }
+
+  document.addEventListener("click", (event) => {
+    const target = event.target;
+    if (target.matches?.('input[name="numbers"][form="bulk"]')) tick(target, target.checked, event.shiftKey);
+    const copy = target.closest?.("[data-copy]");
+    if (copy) copyText(copy);
+    const open = target.closest?.("[data-open]");
+    if (open) $(open.dataset.open).showModal();
+    const add = target.closest?.("[data-add-row]");
+    if (add) addRow();
+    const menu = $("details.menu[open]");
+    if (menu && !menu.contains(target)) menu.open = false;
+    if (target instanceof HTMLDialogElement) target.close(); // the backdrop
+  });
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-select-all]")) {
+      boxes().forEach((box) => { box.checked = event.target.checked; });
+      tellSelection();
+    }
+  });
+
+  async function copyText(button) {
+    const text = $(button.dataset.copy).textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // plain HTTP has no clipboard: select the text, so that the person's own key copies it
+      getSelection().selectAllChildren($(button.dataset.copy));
+      return;
+    }
+    say(button, "Copied");
+  }
+
+  function say(button, word) {
+    const text = button.lastChild;
+    const before = text.textContent;
+    text.textContent = word;
+    setTimeout(() => { text.textContent = before; }, 1500);
+  }
+
+  function addRow() {
+    const rows = $("[data-rows-to-add]");
+    const row = rows.lastElementChild.cloneNode(true);
+    const number = rows.children.length + 1;
+    $$("input, select", row).forEach((field) => {
+      field.setAttribute("aria-label", field.getAttribute("aria-label").replace(/\d+$/, number));
+      if (field.matches("input")) field.value = "";
+      else field.value = "string";
+    });
+    rows.append(row);
+    $("input", row).focus();
+  }
+
+  // --- keys ----------------------------------------------------------------------------------------------------------
+  let prefix = "";
+  let prefixEnds = 0;
+  const typing = (e) => e.matches?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
+
+  function follow(selector) {
+    const found = $(selector);
+    if (found) found.click();
+    return Boolean(found);
+  }
+
+  const acts = {
+    "?": () => { $("#keys").showModal(); return true; },
+    "/": () => focusOn("/"),
+    f: () => focusOn("f"),
+    j: () => { move(1); return true; },
+    k: () => { move(-1); return true; },
+    "[": () => follow('[rel="prev"]'),
+    "]": () => follow('[rel="next"]'),
+    p: () => follow("#live"),
+    x: () => tickRow(false),
+    X: () => tickRow(true),
+  };
+
+  function focusOn(key) {
+    const found = $$(`[data-focus-key="${CSS.escape(key)}"]`).find((e) => e.offsetParent !== null);
+    if (found) { found.focus(); found.select?.(); }
+    return Boolean(found);
+  }
+
+  function tickRow(range) {
+    const row = currentRow();
+    const box = row && $('input[name="numbers"]', row);
+    if (box) tick(box, range ? true : !box.checked, range);
+    return Boolean(box);
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      const menu = $("details.menu[open]");
+      if (menu) { menu.open = false; $("summary", menu).focus(); }
+      else if (typing(event.target)) event.target.blur();
+      return;
+    }
+    const off = root.dataset.shortcuts === "off" || event.ctrlKey || event.metaKey || event.altKey;
+    if (off || typing(event.target) || $("dialog[open]")) return;
+    const keys = prefix && event.timeStamp < prefixEnds ? `${prefix} ${event.key}` : event.key;
+    prefix = "";
+    if (event.key === "g" && keys === "g") {
+      [prefix, prefixEnds] = ["g", event.timeStamp + 1500];
+      return;
+    }
+    if (acts[keys]?.() || follow(`[data-keys="${CSS.escape(keys)}"]`)) event.preventDefault();
+  });
+
+  // --- htmx: what a swap brings in, and failures without an answer -------------------------------------------------
+  function notice(text) {
+    const line = document.createElement("div");
+    line.className = "notice problem";
+    line.textContent = text;
+    $("#notices")?.replaceChildren(line);
+  }
+
+  document.addEventListener("htmx:after:swap", () => { reveal(document); tellSelection(); });
+  document.addEventListener("htmx:error", () => notice("The server did not answer. Nothing was changed as far as is known; try again."));
+  document.addEventListener("htmx:response:error", (event) => {
+    if (event.detail.ctx?.response?.raw?.status === 500) notice("The server failed at this. Try again; the log says more.");
+  });
+
+  reveal(document);
+  tellSelection();
+})();
