@@ -32,6 +32,15 @@ def find(java_home: str | None = None) -> Path:
     raise JavaNotFound(f"An analysis needs Java {VERSIONS[0]} or {VERSIONS[1]}; found {others or 'none'}. {HOW_TO}")
 
 
+def problem() -> str:
+    """Why no analysis can run here, or nothing."""
+    try:
+        find()
+    except JavaNotFound as missing:
+        return str(missing)
+    return ""
+
+
 def version(home: Path) -> int | None:
     """The major version of the Java in a home folder, or None if none runs there."""
     stated = home / "release"

@@ -75,6 +75,11 @@ def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, 
     return run
 
 
+def start(chosen: dict, *, actor: Actor) -> AnalysisRun:
+    """Ask for the analysis that a valid form describes (explorer.forms.analysis)."""
+    return create(list(chosen["queues"]), chosen["start_at"], chosen["end_at"], chosen["bucket"], actor=actor)
+
+
 def claim(run_id: int) -> Claim | None:
     """Take up a queued run. None if it is not waiting: taken already, over, or cancelled before it began."""
     token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"

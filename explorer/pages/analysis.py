@@ -29,7 +29,7 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
-        "no_java": _java_problem(),
+        "no_java": java.problem(),
     }
     return shell.show(request, "analysis/runs", context, fragment="analysis/_runs")
 
@@ -41,7 +41,9 @@ def analysis_new(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.BROWSE, "the analyses")
     form = AnalysisForm(request.POST or None, initial={"queues": request.GET.getlist("queue")})
     if request.method == "POST" and form.is_valid():
-        act = shell.act(request, "start analysis", None, lambda: start(form, request.actor), target=_names(form))
+        act = shell.act(
+            request, "start analysis", None, lambda: runs.start(form.cleaned_data, actor=request.actor), target=_names(form)
+        )
         if act.error is None:
             return redirect("explorer:analysis_run", act.result.pk)
         return _form_page(request, form, act.status, error=act.error)
@@ -90,14 +92,8 @@ def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
     return response
 
 
-def start(form: AnalysisForm, actor) -> AnalysisRun:
-    """Ask for the analysis that a valid form describes."""
-    chosen = form.cleaned_data
-    return runs.create(list(chosen["queues"]), chosen["start_at"], chosen["end_at"], chosen["bucket"], actor=actor)
-
-
 def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context) -> HttpResponse:
-    context |= {"section": "analyses", "form": form, "no_java": _java_problem()}
+    context |= {"section": "analyses", "form": form, "no_java": java.problem()}
     return shell.show(request, "analysis/new", context, fragment="analysis/new", status=status)
 
 
@@ -120,14 +116,6 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
         "generated": sum(row.generated for row in whole),
         "view": view,
     }
-
-
-def _java_problem() -> str:
-    try:
-        java.find()
-    except java.JavaNotFound as problem:
-        return str(problem)
-    return ""
 
 
 def _names(form: AnalysisForm) -> str:
