@@ -39,7 +39,14 @@ class Office:
                 parameters = await asyncio.to_thread(self._database.parameters)
                 conninfo = parameters.pop("conninfo", "")
                 self._pool = AsyncConnectionPool(
-                    conninfo, kwargs=parameters, min_size=1, max_size=POOL_SIZE, timeout=10, open=False, check=_require_alive
+                    conninfo,
+                    kwargs=parameters,
+                    min_size=1,
+                    max_size=POOL_SIZE,
+                    timeout=10,
+                    reconnect_timeout=2,  # then the next call tries anew, at once: a longer series waits ever longer between its tries
+                    open=False,
+                    check=_require_alive,
                 )
                 await self._pool.open()
         return self._pool
