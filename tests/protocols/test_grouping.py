@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from broker_core import grouping
-from broker_core.semantics.errors import BrokerUnavailable, EntityNotFound, MessageTooLarge
+from broker_core.semantics.errors import BrokerUnavailable, EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.semantics.types import Actor, EntityAddress, Message, SettleReport
 from broker_core.store.driver import Listening, WaitForMessages
 from tests.protocols.test_http_codecs import locked, stored
@@ -176,6 +176,17 @@ async def test_refusal_reaches_only_the_request_it_is_about(broker):
     with pytest.raises(MessageTooLarge):
         await bad
     assert [call[2] for call in broker.calls] == [3, 1, 1, 1]
+
+
+async def test_message_that_is_wrong_by_itself_never_joins_a_group(broker):
+    with pytest.raises(InvalidArgument):
+        await grouping.send(QUEUE, [Message(message_id="x" * 129)], actor=ACTOR)
+    assert broker.calls == []
+
+
+async def test_large_bodies_fill_a_group_sooner(broker):
+    await asyncio.gather(*[send(b"x" * 2**20) for _ in range(8)])
+    assert [call[2] for call in broker.calls] == [3, 3, 2]
 
 
 async def test_group_whose_fate_is_unknown_is_not_sent_again(broker):

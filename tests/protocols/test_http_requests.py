@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.protocols import errors as wire_errors
 from broker_core.protocols.errors import BodyTooLarge, MethodNotAllowed, TokenRefused, UnknownResource, wire_error
-from broker_core.protocols.service_bus_http import addresses, answers
+from broker_core.protocols.service_bus_http import addresses, answers, asgi
 from broker_core.protocols.service_bus_http.addresses import Kind
 from broker_core.protocols.service_bus_http.request import MAX_BODY_BYTES, ClientGone, Request
 from broker_core.semantics import errors
@@ -161,6 +161,28 @@ async def test_result_of_work_is_given_to_a_client_that_stays():
     assert await request.while_there(asyncio.sleep(0, "done")) == "done"
     assert not request.client_is_gone
     request.close()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.asyncio
+async def test_answer_is_undone_if_its_client_left_while_it_was_written(leaves):
+    client, undone, written = Client(), [], []
+    request = client.request()
+
+    async def undo():
+        undone.append(True)
+
+    async def send(event):
+        written.append(event)
+        if leaves:
+            client.left.set()
+            await asyncio.sleep(0.01)
+
+    await request.while_there(asyncio.sleep(0))
+    await asgi._write(answers.Answer(201, body=b"x", undo=undo), request, send)
+    request.close()
+    assert undone == ([True] if leaves else [])
+    assert written[-1].get("more_body") is leaves
 
 
 @pytest.mark.parametrize(("query", "seconds"), [(b"", 60), (b"timeout=0", 0), (b"timeout=2.5&x=1", 2.5), (b"timeout=3600", 3600)])

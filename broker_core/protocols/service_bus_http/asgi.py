@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from broker_core.protocols.errors import MethodNotAllowed
+from broker_core.protocols.errors import INTERNAL, MethodNotAllowed, wire_error
 from broker_core.semantics.errors import BrokerError
 from broker_core.store import aio
 
@@ -61,7 +61,8 @@ async def _answer(request: Request) -> Answer:
 def _refuse(exc: BrokerError, request: Request) -> Answer:
     answer = refusal(exc, request.path)
     if answer.status >= 500:
-        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=exc)
+        ours = exc if wire_error(exc) is INTERNAL else None  # a database that is down needs no stack
+        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=ours)
     return answer
 
 
