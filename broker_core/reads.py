@@ -1,7 +1,7 @@
 """What a person or a program asks without changing anything: lists, counts, search, timelines, health.
 
-Nothing here counts as activity (SB-190): looking at a queue does not keep it from being deleted when idle. Every function takes an
-`actor` and needs Right.BROWSE; what shows bodies needs Right.SEE_BODIES as well. State follows from the clock of the namespace
+Nothing here counts as activity (SB-190): looking at a queue does not keep it from being deleted when idle. Every function takes
+an `actor` and needs Right.BROWSE; what shows bodies needs Right.SEE_BODIES as well. State follows from the clock of the namespace
 (D5, D6): each answer carries the instant it is true for. What is capped says so.
 """
 
@@ -210,7 +210,7 @@ class MessageRow:
     address:      the entity and the list it is in.
     read_at:      the namespace's instant at which all this is true.
     expires_at:   effective: from its own time-to-live, or from the entity's default (expires_by_default); None in a
-                  dead-letter queue, where nothing expires (SB-035).
+                  dead-letter queue, where nothing expires (SB-035), and while scheduled.
     delivery_count: failed deliveries, a lock that ended unnoticed included (SB-090).
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `standing`. It began
                   at last_received_at, or at its last renewal.
@@ -361,7 +361,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events: those of one entity, of some kinds, by an actor (exact), in a stretch of the database's time, of a message."""
+    """Which events: those of one entity, of some kinds, by an actor (exactly), recorded in a stretch of time, of a message."""
 
     entity_id: int | None = None
     kinds: Sequence[EventKind] = ()
@@ -624,9 +624,9 @@ def find(text: str, *, actor: Actor | None = None) -> SearchResult:
     rows = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
     present = {(row.entity_id, row.sequence_number): SubQueue(row.subqueue) for row in [*rows, *in_table]}
     names = yield from _names({entity for entity, _ in [*places, *present]})
-    told = [_found(row.entity_id, row.sequence_number, row.message_id, row, present, names) for row in in_events]
+    told = [_found(row, row, present, names) for row in in_events]
     untold = [row for row in in_table if (row.entity_id, row.sequence_number) not in set(places)]
-    told += [_found(row.entity_id, row.sequence_number, row.message_id, None, present, names) for row in untold]
+    told += [_found(row, None, present, names) for row in untold]
     return SearchResult(tuple(told), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
@@ -863,7 +863,8 @@ def _entity(row: Any, expired_cap: int) -> EntityRow:
 def _message(row: Any) -> MessageRow:
     address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
     default = row.default_message_time_to_live
-    by_default = row.expires_at is None and default is not None and row.subqueue == SubQueue.MAIN
+    may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # a scheduled one's life has not begun
+    by_default = row.expires_at is None and default is not None and may_expire
     expires_at = row.enqueued_at + default if by_default else row.expires_at
     return MessageRow(
         entity_id=row.entity_id,
@@ -879,7 +880,7 @@ def _message(row: Any) -> MessageRow:
         delivery_count=row.delivery_count,
         max_delivery_count=row.max_delivery_count,
         enqueued_at=row.enqueued_at,
-        expires_at=expires_at if row.subqueue == SubQueue.MAIN else None,
+        expires_at=expires_at if may_expire else None,
         expires_by_default=by_default,
         scheduled_enqueue_at=row.scheduled_enqueue_at,
         locked_until=row.locked_until,
@@ -936,12 +937,13 @@ def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
     )
 
 
-def _found(entity_id: int, number: int, message_id: str, event: Any, present: Mapping, names: Mapping) -> Found:
+def _found(row: Any, event: Any, present: Mapping, names: Mapping) -> Found:
+    entity_id, number = row.entity_id, row.sequence_number
     subqueue, address = present.get((entity_id, number)), names.get(entity_id)
     if address is not None and subqueue is not None:
         address = EntityAddress(address.namespace, address.path, subqueue)
     told = (EventKind(event.last_kind), event.last_at, event.reason) if event else (None, None, None)
-    return Found(entity_id, address, number, message_id, subqueue is not None, *told)
+    return Found(entity_id, address, number, row.message_id, subqueue is not None, *told)
 
 
 def _pairs(stored: Mapping[str, list] | None) -> dict[str, tuple[str, str | None]]:

@@ -1,6 +1,6 @@
 """The browsers' end of the live feed: one socket a page, which says what it shows and gets frames.
 
-A consumer runs no query of its own and knows no rule. Whom it serves is decided here, not by middleware alone: signed-in people, from
+A consumer reads no message and knows no rule. Whom it serves is decided here, not by middleware alone: signed-in people, from
 pages of this very site (`AllowedHostsOriginValidator` lets every origin in where ALLOWED_HOSTS is `*`).
 """
 

@@ -1,7 +1,7 @@
 """One reader a process: looks for news of what its viewers watch, some times a second, and sends each page what changed.
 
-The database is asked in one thread with a connection of its own, however many viewers there are. A page that several look at with the
-same rights is read and rendered once. The in-memory channel layer suffices, since each web process has its own feed.
+The database is asked in one thread with a connection of its own, however many viewers there are. A page that several look at with
+the same rights is read and rendered once. The in-memory channel layer suffices, since each web process has its own feed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A frame is JSON, and live.js applies it:
   clock    {"now": ms, "rate": seconds a second}: what the page's deadlines are read by
   order    ids of the list's rows from top to bottom; absent: no row comes, goes or moves
   rows     {id: html} of rows that are new or look different
-  left     {id: word} of rows that are no longer in the list, and what became of them; empty: they may just have moved off the page
+  left     {id: word} of rows that are no longer in the list, and what became of them; empty: perhaps they moved off the page
   texts    {id: text} of elements whose text is another
   stamp    where it differs from the last one, the page fetches its content again: it is drawn for one person alone
 """

@@ -1,6 +1,7 @@
 """What each kind of page shows live, read through broker_core.reads and drawn with the page's own templates.
 
-A watch is named by the page's address and the rights of who looks: viewers with both equal share it. It runs in the feed's thread.
+A watch is named by the page's address and the rights of who looks: viewers with both equal share it. It works in the feed's
+thread alone.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Watch(ABC):
 class OverviewWatch(Watch):
     """The table of queues: changed rows in place, totals. Rows are not sorted anew under the reader's eyes."""
 
-    def __init__(self, page: str, actor: Actor, query: QueryDict, namespace: str | None = None):
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str | None = None):
         super().__init__(page, actor)
         self._namespace, self._query = namespace, _cleaned(OverviewQuery(query))
         self._rows: dict[int, EntityRow] = {}
@@ -113,7 +114,7 @@ class OverviewWatch(Watch):
 class QueueWatch(Watch):
     """A queue's counts, and one page of one of its lists. A filtered list is searched once: what it found is kept up to date."""
 
-    def __init__(self, page: str, actor: Actor, query: QueryDict, namespace: str, path: str):
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str):
         super().__init__(page, actor)
         form = QueueQuery(query)
         self._values = _cleaned(form)
@@ -169,7 +170,7 @@ class QueueWatch(Watch):
 class MessageWatch(Watch):
     """A message's page. It is drawn for one person (forms, body), so it is fetched again when the message has changed."""
 
-    def __init__(self, page: str, actor: Actor, query: QueryDict, namespace: str, path: str, sequence_number: int):
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str, sequence_number: int):
         super().__init__(page, actor)
         self._address, self._number = address_of(namespace, path), sequence_number
         self._looks = 0
@@ -191,14 +192,14 @@ class MessageWatch(Watch):
 class ReceiverWatch(Watch):
     """The hand-operated receiver: fetched again when a lock of this person began, was renewed or ended."""
 
-    def __init__(self, page: str, actor: Actor, query: QueryDict, subqueue: str, namespace: str, path: str):
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, subqueue: str, namespace: str, path: str):
         super().__init__(page, actor, actor.holder_label)
         self._address = address_of(namespace, path, subqueue)
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
-        held = [(row.sequence_number, row.locked_until) for row in receiver.held_rows(self._address, self.actor)]
+        held = [(one.row.sequence_number, one.row.locked_until) for one in receiver.held(self._address, self.actor)]
         return Picture(entity.clock, texts=_queue_texts(entity), stamp=f"{self._born}-{held}")
 
 

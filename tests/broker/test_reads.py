@@ -1,0 +1,473 @@
+"""What the explorer asks, on real Postgres: right answers at the namespace's instant, and nothing touched by asking."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from broker_core import broker, entities, reads
+from broker_core.history.feed import Follower
+from broker_core.reads import EventFilter, MessageFilter, Tab
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAuthorized
+from broker_core.semantics.standing import Standing
+from broker_core.semantics.types import Actor, EntityAddress, EventKind, Message, MessageState, Right
+from broker_core.store import connections
+from tests.broker.looking import entity_id, now
+
+SECOND = timedelta(seconds=1)
+BROWSER = Actor("user", "vera", Right.BROWSE)
+
+
+def send(queue, count=1, **properties):
+    return broker.send(queue, [Message(f"body {i}".encode(), **properties) for i in range(count)])
+
+
+def numbers(page):
+    return [row.sequence_number for row in page.rows]
+
+
+# Counts and the overview
+
+
+def test_counts_follow_every_state_and_the_clock(make_queue, step):
+    queue = make_queue(lock_duration=30 * SECOND, max_delivery_count=1)
+    send(queue, 4)
+    send(queue, 2, scheduled_enqueue_at=now(queue) + timedelta(hours=1))
+    first, second, third = broker.receive(queue, 3)
+    broker.defer(queue, [first.lock_token])
+    broker.dead_letter(queue, [second.lock_token])
+    counts = reads.counts(queue)
+    assert (counts.active, counts.locked, counts.deferred, counts.scheduled, counts.dead_letter) == (2, 1, 1, 2, 1)
+    assert counts.total == 6
+    step(30 * SECOND)
+    assert reads.counts(queue).locked == 0  # with no sweep: the lock's instant lies behind
+    assert third.sequence_number in [row.sequence_number for row in reads.list_messages(queue).rows]
+
+
+def test_locks_on_deferred_and_dead_letters_are_told_apart(queue):
+    send(queue, 2)
+    one, two = broker.receive(queue, 2)
+    broker.defer(queue, [one.lock_token])
+    broker.dead_letter(queue, [two.lock_token])
+    broker.receive_deferred(queue, [one.sequence_number])
+    broker.receive(queue.dead_letter)
+    counts = reads.counts(queue)
+    assert (counts.locked, counts.deferred_locked, counts.dead_letter_locked) == (0, 1, 1)
+
+
+def test_the_overview_shows_each_entity_with_the_same_counts_as_asked_alone(make_queue):
+    busy, idle = make_queue(), make_queue()
+    send(busy, 3)
+    broker.receive(busy)
+    broker.receive_and_delete(busy, 1)
+    rows = {row.address: row for row in reads.overview(busy.namespace)}
+    assert set(rows) == {busy, idle}
+    for queue, row in rows.items():
+        alone = reads.entity(queue)
+        assert alone.counts == reads.counts(queue) == row.counts
+        assert alone.id == row.id == entity_id(queue)
+    assert rows[busy].oldest_active_at == broker.peek(busy)[0].enqueued_at
+    assert rows[busy].size_bytes > 0 == rows[idle].size_bytes
+    assert rows[busy].sent_rate == pytest.approx(3 / 55, rel=0.15)  # over the whole 10 s buckets of the last minute
+    assert rows[busy].completed_rate == pytest.approx(1 / 55, rel=0.15)
+    assert rows[idle].oldest_active_at is None
+
+
+def test_the_overview_can_be_narrowed_and_leaves_hidden_ones_out(make_queue):
+    queue = make_queue()
+    make_queue(hidden=True)
+    assert [row.address for row in reads.overview(queue.namespace)] == [queue]
+    assert len(reads.overview(queue.namespace, include_hidden=True)) == 2
+    assert [row.address for row in reads.overview(queue.namespace, "QUEUE-1")] == [queue]
+    assert reads.overview(queue.namespace, "nothing") == []
+    assert reads.overview("no-such-namespace") == []
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+def test_expired_messages_are_pending_until_somebody_acts(make_queue, step, by_default):
+    queue = make_queue(default_message_time_to_live=10 * SECOND if by_default else None)
+    send(queue, 3, time_to_live=None if by_default else 10 * SECOND)
+    send(queue, 1, time_to_live=timedelta(seconds=5))
+    broker.receive(queue, 1)  # locked: not pending while the lock lasts (SB-038)
+    assert str(reads.entity(queue).expired_pending) == "0"
+    step(10 * SECOND)
+    assert str(reads.entity(queue).expired_pending) == "3"
+    standings = [row.standing for row in reads.list_messages(queue, newest_first=False).rows]
+    assert standings == [Standing.LOCKED, Standing.EXPIRED, Standing.EXPIRED, Standing.EXPIRED]
+    assert reads.counts(queue).active == 4  # they stay counted (SB-031)
+    broker.receive(queue)
+    assert str(reads.entity(queue).expired_pending) == "0"
+
+
+def test_many_expired_messages_are_counted_to_a_cap(make_queue, step):
+    queue, _ = make_queue(default_message_time_to_live=SECOND), make_queue()
+    send(queue, reads.EXPIRED_CAP_OF_MANY + 5)
+    step(2 * SECOND)
+    assert str(reads.entity(queue).expired_pending) == "105"
+    row = next(row for row in reads.overview(queue.namespace) if row.address == queue)
+    assert str(row.expired_pending) == "100+"
+
+
+def test_names_are_found_without_case_and_missing_ones_refused(queue):
+    assert reads.entity(EntityAddress(queue.namespace.upper(), queue.path.upper())).address == queue
+    for ask in (reads.entity, reads.counts, reads.list_messages, reads.gone, reads.traffic):
+        with pytest.raises(EntityNotFound):
+            ask(EntityAddress(queue.namespace, "nothing"))
+    with pytest.raises(EntityNotFound):
+        reads.now("nothing")
+
+
+# Lists
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_pages_turn_both_ways_and_meet_every_message_once(queue, newest_first):
+    send(queue, 12)
+    first = reads.list_messages(queue, limit=5, newest_first=newest_first)
+    second = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=first.next_cursor)
+    third = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=second.next_cursor)
+    expected = list(range(12, 0, -1)) if newest_first else list(range(1, 13))
+    assert numbers(first) + numbers(second) + numbers(third) == expected
+    assert (first.previous_cursor, third.next_cursor) == (None, None)
+    back = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=third.previous_cursor)
+    assert (numbers(back), back.next_cursor) == (numbers(second), second.next_cursor)
+    start = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=back.previous_cursor)
+    assert numbers(start) == numbers(first)
+
+
+def test_a_page_back_that_meets_the_start_is_the_first_page(queue):
+    send(queue, 6)
+    page = reads.list_messages(queue, limit=4, cursor="above-3")
+    assert (numbers(page), page.previous_cursor, page.next_cursor) == ([6, 5, 4, 3], None, "below-3")
+
+
+@pytest.mark.parametrize("cursor", ["7", "below-x", "over-7", "below-", "below--7", "below-" + "9" * 30])
+def test_a_cursor_that_no_page_named_is_refused(queue, cursor):
+    with pytest.raises(InvalidArgument, match="cursor"):
+        reads.list_messages(queue, cursor=cursor)
+
+
+def test_each_tab_shows_its_list(queue):
+    send(queue, 4)
+    send(queue, 1, scheduled_enqueue_at=now(queue) + SECOND)
+    first, second, third = broker.receive(queue, 3)
+    broker.defer(queue, [first.lock_token])
+    broker.dead_letter(queue, [second.lock_token], "Broken", "no wheels")
+    shown = {tab: numbers(reads.list_messages(queue, tab)) for tab in Tab}
+    assert shown == {
+        Tab.ACTIVE: [4, 3],
+        Tab.LOCKED: [3],
+        Tab.DEFERRED: [1],
+        Tab.SCHEDULED: [5],
+        Tab.DEAD_LETTER: [2],
+        Tab.TRANSFER_DEAD_LETTER: [],
+    }
+    [dead] = reads.list_messages(queue, Tab.DEAD_LETTER).rows
+    assert (dead.dead_letter_reason, dead.dead_letter_description, dead.address) == ("Broken", "no wheels", queue.dead_letter)
+    [scheduled] = reads.list_messages(queue, Tab.SCHEDULED).rows
+    assert scheduled.deadline == now(queue) + SECOND
+    assert scheduled.why_not_deliverable == "It is scheduled: due in 1 s."
+    [locked] = reads.list_messages(queue, Tab.LOCKED).rows
+    assert (locked.deadline, locked.lock_token) == (third.locked_until, third.lock_token)
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "expected"),
+    [
+        (MessageFilter(message_id="ORD"), [3, 1]),
+        (MessageFilter(message_id="order-1"), [1]),
+        (MessageFilter(body_text="grün"), [2]),
+        (MessageFilter(property_name="size"), [2, 1]),
+        (MessageFilter(property_name="size", property_value="7"), [1]),
+        (MessageFilter(subject="invoice"), [3]),
+        (MessageFilter(correlation_id="corr"), [3]),
+        (MessageFilter(session_id="s"), [2]),
+        (MessageFilter(message_id="order", subject="invoice"), [3]),
+        (MessageFilter(message_id="100% _ wrong"), []),
+    ],
+)
+def test_filters(queue, narrowed, expected):
+    broker.send(
+        queue,
+        [
+            Message(b"a", message_id="order-1", properties={"size": 7}),
+            Message("das ist grün".encode(), message_id="other", session_id="s", properties={"size": 8}),
+            Message(b"\xff\x00c", message_id="Order-3", subject="Invoice 5", correlation_id="Corr"),
+        ],
+    )
+    assert numbers(reads.list_messages(queue, filter=narrowed)) == expected
+
+
+def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
+    send(queue, 2)
+    one, two = broker.receive(queue, 2)
+    broker.dead_letter(queue, [one.lock_token], "PaymentRefused")
+    broker.dead_letter(queue, [two.lock_token], "Other")
+    assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=MessageFilter(reason="payment"))) == [1]
+
+
+def test_a_search_stops_at_its_cap_says_so_and_goes_on_from_there(queue, monkeypatch):
+    monkeypatch.setattr(reads, "SCAN_CHUNK", 4)
+    broker.send(queue, [Message(message_id="needle" if i == 2 else "hay") for i in range(20)])
+    page = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), max_scanned=10)
+    assert (page.rows, page.scanned, page.capped) == ((), 10, True)
+    further = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), cursor=page.next_cursor, max_scanned=20)
+    assert (numbers(further), further.capped, further.next_cursor) == ([3], False, None)
+
+
+def test_a_search_stops_after_its_time(queue, monkeypatch):
+    monkeypatch.setattr(reads, "SCAN_CHUNK", 2)
+    send(queue, 10)
+    page = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
+    assert (page.scanned, page.capped) == (2, True)
+
+
+def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
+    """Invariant 7: the page and the API agree on the same instant."""
+    queue = make_queue(lock_duration=10 * SECOND, max_delivery_count=2)
+    send(queue, 2, time_to_live=5 * SECOND)
+    send(queue, 8)
+    send(queue, 1, scheduled_enqueue_at=now(queue) + timedelta(hours=1))
+    for message in broker.receive(queue, 6)[2:4]:
+        broker.abandon(queue, [message.lock_token])
+    step(6 * SECOND)
+    broker.receive(queue, 1)
+    step(5 * SECOND)
+    rows = [row for tab in (Tab.ACTIVE, Tab.SCHEDULED) for row in reads.list_messages(queue, tab, newest_first=False).rows]
+    deliverable = [row.sequence_number for row in rows if row.why_not_deliverable is None]
+    assert {row.standing for row in rows} >= {Standing.LOCKED, Standing.EXPIRED, Standing.LOCK_ENDED, Standing.SCHEDULED}
+    assert [message.sequence_number for message in broker.receive(queue, 100)] == deliverable
+
+
+# One message
+
+
+def test_a_message_is_shown_whole_but_its_body_apart(queue):
+    body = bytes(range(256)) * 8
+    broker.send(
+        queue,
+        [Message(body, message_id="m", subject="s", reply_to="r", content_type="x/y", properties={"n": 5, "none": None},
+                 time_to_live=60 * SECOND)],
+    )  # fmt: skip
+    detail = reads.message(queue, 1, actor=BROWSER)
+    assert (detail.row.message_id, detail.row.subject, detail.body_size) == ("m", "s", len(body))
+    assert detail.broker_properties == {"subject": "s", "reply_to": "r", "content_type": "x/y"}
+    assert detail.application_properties == {"n": ("int", "5"), "none": ("null", None)}
+    assert (detail.time_to_live, detail.row.expires_at) == (60 * SECOND, detail.row.enqueued_at + 60 * SECOND)
+    whole = reads.body(queue, 1)
+    assert (whole.content, whole.is_complete, whole.content_type) == (body, True, "x/y")
+    part = reads.body(queue, 1, offset=255, length=3)
+    assert (part.content, part.offset, part.total, part.is_complete) == (b"\xff\x00\x01", 255, len(body), False)
+    assert reads.body(queue, 1, offset=9999).content == b""
+    assert reads.message(queue, 2) is None
+    assert reads.body(queue, 2) is None
+
+
+def test_a_message_is_found_in_whatever_list_it_is(queue):
+    send(queue, 3)
+    one, two, _ = broker.receive(queue, 3)
+    broker.defer(queue, [one.lock_token])
+    broker.dead_letter(queue, [two.lock_token])
+    places = [(row.state, row.subqueue) for row in reads.messages_by_number(entity_id(queue), [1, 2, 3, 4])]
+    assert places == [(MessageState.DEFERRED, 0), (MessageState.ACTIVE, 1), (MessageState.ACTIVE, 0)]
+    assert reads.message(queue, 2).row.address == queue.dead_letter
+
+
+def test_a_timeline_tells_the_whole_life_also_when_it_is_over(queue, step):
+    send(queue)
+    [held] = broker.receive(queue)
+    step(5 * SECOND)
+    broker.abandon(queue, [held.lock_token])
+    [held] = broker.receive(queue)
+    broker.complete(queue, [held.lock_token])
+    assert reads.message(queue, 1) is None
+    events = reads.timeline(entity_id(queue), 1)
+    kinds = [EventKind.SENT, EventKind.RECEIVED, EventKind.ABANDONED, EventKind.RECEIVED, EventKind.COMPLETED]
+    assert [event.kind for event in events] == kinds
+    assert events[2].at - events[1].at == 5 * SECOND
+    assert all(event.address == queue for event in events)
+    assert all(before.recorded_at <= after.recorded_at for before, after in pairwise(events))
+    assert reads.timeline(entity_id(queue), 2) == []
+
+
+def test_a_timeline_follows_schedule_and_resubmission(queue, step):
+    send(queue, scheduled_enqueue_at=now(queue) + SECOND)
+    step(SECOND)
+    [held] = broker.receive(queue)
+    broker.dead_letter(queue, [held.lock_token], "Broken")
+    again = broker.resubmit(queue.dead_letter, [held.sequence_number])[held.sequence_number]
+    assert len({1, held.sequence_number, again}) == 3
+    whole = [(event.sequence_number, event.kind) for event in reads.timeline(entity_id(queue), held.sequence_number)]
+    assert (1, EventKind.SCHEDULED) in whole
+    assert (1, EventKind.ACTIVATED) in whole
+    assert (held.sequence_number, EventKind.DEAD_LETTERED) in whole
+    assert (again, EventKind.SENT) in whole
+    for number in (1, again):
+        other = [(event.sequence_number, event.kind) for event in reads.timeline(entity_id(queue), number)]
+        assert other == whole
+
+
+def test_a_message_is_found_by_its_id_present_or_gone(queue, make_queue):
+    other = make_queue()
+    for place in (queue, other):
+        broker.send(place, [Message(message_id=f"id of {queue.namespace}")])
+    broker.receive_and_delete(other)
+    result = reads.find(f"  id of {queue.namespace} ")
+    told = {(found.address, found.is_present, found.last_kind) for found in result.found}
+    assert told == {(queue, True, EventKind.SENT), (other, False, EventKind.RECEIVED_AND_DELETED)}
+    assert reads.find("no such id").found == ()
+    assert reads.find("  ").found == ()
+
+
+def test_a_message_without_history_is_found_while_it_is_there(make_queue):
+    queue = make_queue(history_level=0)
+    broker.send(queue, [Message(message_id=f"quiet {queue.namespace}")])
+    [found] = reads.find(f"quiet {queue.namespace}").found
+    assert (found.address, found.is_present, found.last_kind) == (queue, True, None)
+
+
+# Events, traffic, sweeps, health
+
+
+def test_events_are_newest_first_and_page_back(queue):
+    send(queue, 7)
+    narrowed = EventFilter(entity_id=entity_id(queue))
+    first = reads.events(narrowed, limit=4)
+    second = reads.events(narrowed, limit=4, cursor=first.next_cursor)
+    assert [event.sequence_number for event in (*first.rows, *second.rows)] == [7, 6, 5, 4, 3, 2, 1]
+    assert second.next_cursor is None
+    with pytest.raises(InvalidArgument):
+        reads.events(cursor="below-5")
+
+
+def test_events_can_be_narrowed(queue):
+    broker.send(queue, [Message(message_id="a"), Message(message_id="b")], actor=Actor("user", "ann", Right.ALL))
+    broker.receive(queue)
+    mine = EventFilter(entity_id=entity_id(queue), actor="user:ann", message_id="b")
+    assert [event.sequence_number for event in reads.events(mine).rows] == [2]
+    received = EventFilter(entity_id=entity_id(queue), kinds=[EventKind.RECEIVED])
+    assert [event.sequence_number for event in reads.events(received).rows] == [1]
+
+
+def test_what_left_a_queue_is_listed(queue):
+    send(queue, 3)
+    [held] = broker.receive(queue)
+    broker.complete(queue, [held.lock_token])
+    broker.receive_and_delete(queue)
+    left = reads.gone(queue)
+    assert [(e.sequence_number, e.kind) for e in left.rows] == [(2, EventKind.RECEIVED_AND_DELETED), (1, EventKind.COMPLETED)]
+    assert left.rows[1].first_received_at is not None
+
+
+def test_traffic_has_every_stretch_and_what_just_happened(queue):
+    send(queue, 5)
+    broker.receive_and_delete(queue, 2)
+    [held] = broker.receive(queue)
+    broker.dead_letter(queue, [held.lock_token])
+    points = reads.traffic(queue, 15)
+    assert len(points) == 90
+    assert {(after.at - before.at).total_seconds() for before, after in pairwise(points)} == {10}
+    assert sum(point.sent for point in points) == 5
+    assert sum(point.completed for point in points) == 2
+    assert sum(point.dead_lettered for point in points) == 1
+    assert len(reads.traffic(queue, 24 * 60)) == 180
+
+
+def test_health_names_who_holds_the_oldest_snapshot(queue):
+    before = reads.health()
+    assert before.database_bytes > before.message_bytes > 0
+    with _connection() as other:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SET application_name = 'a long report'")
+        other.execute("SELECT 1")
+        held = reads.health()
+        other.execute("ROLLBACK")
+    assert "a long report" in held.oldest_snapshot_by
+    assert held.oldest_snapshot_age > timedelta(0)
+
+
+def _connection():
+    import psycopg
+
+    return psycopg.connect(**connections.current_database().parameters())
+
+
+# Rights, and that looking changes nothing
+
+
+def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
+    stranger = Actor("user", "sid", Right.SEND)
+    for ask in (
+        lambda: reads.overview(actor=stranger),
+        lambda: reads.namespaces(actor=stranger),
+        lambda: reads.list_messages(queue, actor=stranger),
+        lambda: reads.timeline(1, 1, actor=stranger),
+        lambda: reads.find("x", actor=stranger),
+        lambda: reads.health(actor=stranger),
+        lambda: reads.body(queue, 1, actor=BROWSER),
+        lambda: reads.list_messages(queue, filter=MessageFilter(body_text="x"), actor=BROWSER),
+    ):
+        with pytest.raises(NotAuthorized):
+            ask()
+
+
+def test_looking_is_no_activity(make_queue, step):
+    """SB-190: the queue is as idle after all these questions as before."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    send(queue)
+    before = _activity(queue)
+    step(timedelta(minutes=4))
+    reads.overview(queue.namespace)
+    reads.list_messages(queue)
+    reads.message(queue, 1)
+    reads.body(queue, 1)
+    reads.timeline(entity_id(queue), 1)
+    Follower().look([entity_id(queue)])
+    assert _activity(queue) == before
+
+
+def _activity(queue):
+    sql = "SELECT last_activity_at, last_receive_at FROM vitrine_entity_activity WHERE entity_id = %s"
+    return connections.current().execute(sql, (entity_id(queue),)).fetchone()
+
+
+def test_a_manual_clock_is_told_as_one(queue, namespace, step):
+    clock = reads.now(namespace)
+    assert (clock.is_manual, clock.is_paused, clock.rate) == (True, True, 0)
+    step(timedelta(hours=1))
+    assert reads.now(namespace).now - clock.now == timedelta(hours=1)
+    entities.resume_clock(namespace, 2)
+    assert reads.now(namespace).rate == 2
+    [row] = [row for row in reads.namespaces() if row.name == namespace]
+    assert (row.entities, row.clock.rate) == (1, 2)
+
+
+# The feed's reader
+
+
+def test_a_follower_sees_each_event_once_and_late_commits_too(queue):
+    follower, ids = Follower(), [entity_id(queue)]
+    send(queue)
+    assert follower.look(ids).latest == {}  # the first look takes its place
+    with _connection() as slow:
+        slow.autocommit = False
+        late = "INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, kind) VALUES (now(), %s, 0, 99, 1)"
+        slow.execute(late, (ids[0],))
+        send(queue)
+        assert follower.look(ids).latest == {ids[0]: {2: EventKind.SENT}}
+        slow.commit()
+    assert follower.look(ids).latest == {ids[0]: {99: EventKind.SENT}}
+    assert follower.look(ids).latest == {}
+
+
+def test_a_follower_knows_the_last_thing_of_each_message_and_its_own_limit(queue, make_queue):
+    follower, ids = Follower(), [entity_id(queue)]
+    follower.look(ids)
+    send(queue, 2)
+    broker.receive_and_delete(queue)
+    send(make_queue())  # another queue is not watched
+    news = follower.look(ids)
+    assert (news.latest, news.overflow) == ({ids[0]: {1: EventKind.RECEIVED_AND_DELETED, 2: EventKind.SENT}}, False)
+    send(queue, 5)
+    assert follower.look(ids, max_events=3).overflow
+    assert follower.look(ids).latest == {}
