@@ -1,6 +1,22 @@
+"""The explorer: what a person sees of the broker."""
+
 from django.apps import AppConfig
+from django.core.signals import request_finished
 
 
 class ExplorerConfig(AppConfig):
+    """Mountable in any Django site that has `broker_core` installed."""
+
     name = "explorer"
+    label = "explorer"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        request_finished.connect(_close_broker_connections, dispatch_uid="explorer.close_broker_connections")
+
+
+def _close_broker_connections(**_) -> None:
+    """Under ASGI each request has a thread of its own; the connection it opened would stay open after it."""
+    from broker_core.store.connections import close_all_of_this_thread
+
+    close_all_of_this_thread()

@@ -1,24 +1,121 @@
 """Fixtures for every test: a real PostgreSQL, a real server in a thread, a real browser."""
 
-import importlib
 import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
-def close_broker_connections() -> None:
-    """Close the broker's own connections, or the test database cannot be dropped."""
-    try:
-        connections = importlib.import_module("broker_core.store.connections")
-    except ModuleNotFoundError:
-        return
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup) -> Iterator[None]:
+    """The test database; the broker's own connections to it end before it is dropped."""
+    from broker_core.store import connections
+
+    yield
     connections.close_all()
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup):
-    """The test database; the broker's own connections to it end before it is dropped."""
-    yield
-    close_broker_connections()
+def _server() -> Iterator[str]:
+    """The whole site by uvicorn in a thread of this process, so that it uses the same test database. Its address."""
+    import uvicorn
+
+    from explorer.site.asgi import application
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    ends_at = time.monotonic() + 10
+    while not server.started and time.monotonic() < ends_at:
+        time.sleep(0.01)
+    yield "http://{}:{}".format(*listening.getsockname())
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def live_site(_server: str, transactional_db) -> str:
+    """The address of a served site on the test database; what a test commits, it shows. The tables are emptied after the test."""
+    return _server
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless browser for the tests of one module: its event loop must end with it, or later asynchronous tests fail."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.fail("These tests need a browser: install Debian's `chromium`, or Chrome.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def new_context(chromium):
+    """A function that opens a browser context (`new_context(color_scheme="dark")`), closed after the test.
+
+    Any console error, uncaught exception or violation of the content security policy in it fails the test; one that a test
+    expects is taken out of `context.complaints` (a list of texts).
+    """
+    contexts = []
+
+    def open_context(**options):
+        context = chromium.new_context(**options)
+        context.complaints = []
+        context.on("console", lambda message: message.type == "error" and context.complaints.append(message.text))
+        context.on("weberror", lambda error: context.complaints.append(str(error.error)))
+        contexts.append(context)
+        return context
+
+    yield open_context
+    complaints = [text for context in contexts for text in context.complaints]
+    for context in contexts:
+        context.close()
+    assert not complaints, "the browser complained"
+
+
+@pytest.fixture
+def browser_page(new_context):
+    """An empty page in a context of its own, not signed in."""
+    return new_context().new_page()
+
+
+@pytest.fixture
+def sign_in(live_site: str, client):
+    """A function that signs a user in: `sign_in(context, user)` puts the session's cookie into a browser context."""
+    from django.conf import settings
+
+    def put(context, user) -> None:
+        client.force_login(user)
+        cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+        context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_site}])
+
+    return put
+
+
+@pytest.fixture
+def person(db):
+    """A function that makes a user with a role: `person("operator")`, `person("viewer", username="vera")`."""
+    from django.contrib.auth import get_user_model
+    from django.contrib.auth.models import Group
+
+    def make(role: str | None = "administrator", username: str | None = None):
+        user = get_user_model().objects.create_user(username or role or "nobody", is_staff=role == "administrator")
+        if role:
+            user.groups.add(Group.objects.get_or_create(name=role)[0])
+        return user
+
+    return make

@@ -26,6 +26,8 @@ FORCE_SCRIPT_NAME = PATH_PREFIX or None
 ARCHIVE_URL = environment.get("ARCHIVE_URL") or str(VITRINE_DATA / "archive")
 RUNS_FOLDER = VITRINE_DATA / "runs"
 SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
+VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
+VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- security ---------------------------------------------------------------------------------------------------------
@@ -55,8 +57,10 @@ SESSION_COOKIE_NAME = "vitrine_session"
 CSRF_COOKIE_NAME = "vitrine_csrf"
 SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PATH_PREFIX}/"
 SIGN_IN_LINK_SECONDS = 3600
-LOGIN_URL = "sign_in"
-LOGIN_REDIRECT_URL = "/" if not PATH_PREFIX else f"{PATH_PREFIX}/"
+LOGIN_URL = "explorer:sign_in"
+LOGIN_REDIRECT_URL = "explorer:overview"
+LOGOUT_REDIRECT_URL = "explorer:sign_in"
+CSRF_FAILURE_VIEW = "explorer.site.errors.csrf_failure"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -136,6 +140,16 @@ DATABASES = {
 
 # --- Celery: see explorer/site/celery.py ------------------------------------------------------------------------------
 CELERY_BROKER_URL = environment.get("CELERY_BROKER_URL") or "vitrine://default/system"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a database may be away for longer than a hundred tries
+CELERY_TASK_DEFAULT_QUEUE = "sweeps"
+CELERY_TASK_IGNORE_RESULT = True  # sweeps and analyses write rows of their own
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # nobody asks, and it costs a queue a process
+CELERY_WORKER_REDIRECT_STDOUTS = False  # else a traceback becomes one record per caret
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 
 # --- logging ----------------------------------------------------------------------------------------------------------
 LOGGING = {
@@ -144,5 +158,10 @@ LOGGING = {
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain", "stream": sys.stderr}},
     "root": {"handlers": ["console"], "level": environment.get("LOG_LEVEL") or "INFO"},
-    "loggers": {"django.server": {"level": "WARNING"}, "django.utils.autoreload": {"level": "WARNING"}},
+    "loggers": {
+        "django.request": {"level": "ERROR"},  # a 404 or a 403 is no event
+        "celery.beat": {"level": "WARNING"},  # two lines a second otherwise
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+    },
 }

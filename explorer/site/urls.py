@@ -1,6 +1,23 @@
-"""Addresses of the ready-made site."""
+"""Addresses of the ready-made site: the explorer with its sign-in, the admin, and the state of the parts."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
+from django.views.generic import RedirectView
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from explorer import urls as explorer_urls
+from explorer.pages import sign_in
+from explorer.site import health
+
+explorer_with_sign_in = [*sign_in.urlpatterns, *explorer_urls.urlpatterns]
+
+urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("admin/login/", RedirectView.as_view(pattern_name="explorer:sign_in", query_string=True)),
+    path("admin/", admin.site.urls),
+    path("", include((explorer_with_sign_in, "explorer"))),
+]
+
+handler400 = "explorer.site.errors.bad_request"
+handler403 = "explorer.site.errors.forbidden"
+handler404 = "explorer.site.errors.not_found"
+handler500 = "explorer.site.errors.server_error"

@@ -1,0 +1,56 @@
+"""manage.py seed: what a site needs before its first page."""
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
+from django.contrib.contenttypes.models import ContentType
+from django.core.management.base import BaseCommand
+from django.db import transaction
+
+from broker_core import entities
+from explorer.models import AuditRecord
+from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
+
+ADMIN = "admin"
+CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps
+NAMESPACES = (("system", "Vitrine's own work: sweeps and analyses"), ("demo", "The demonstration"))
+
+
+class Command(BaseCommand):
+    """Runs at each start; what is there already is left as it is."""
+
+    help = "Create the roles, the first administrator and the namespaces that are not there yet."
+
+    def handle(self, **options) -> None:
+        with transaction.atomic():
+            _create_roles()
+            _create_administrator()
+        for name, description in NAMESPACES:
+            entities.ensure_namespace(name, description, is_system=name == "system")
+
+
+def _create_roles() -> None:
+    content_type = ContentType.objects.get_for_model(AuditRecord)
+    see_bodies, _ = Permission.objects.get_or_create(
+        codename=SEE_BODIES.partition(".")[2], content_type=content_type, defaults={"name": "Can see the bodies of messages"}
+    )
+    permissions = {
+        VIEWER: [],
+        OPERATOR: [see_bodies],
+        ADMINISTRATOR: Permission.objects.filter(content_type__app_label__in=CONFIGURED_IN_ADMIN),
+    }
+    for role, given in permissions.items():
+        group, is_new = Group.objects.get_or_create(name=role)
+        if is_new:
+            group.permissions.set(given)
+
+
+def _create_administrator() -> None:
+    """One who signs in by a link, unless somebody with all rights is there already. It has no password until one is set."""
+    users = get_user_model().objects
+    if users.filter(is_superuser=True, is_active=True).exists():
+        return
+    admin, is_new = users.get_or_create(username=ADMIN, defaults={"is_staff": True, "is_superuser": True})
+    if is_new:
+        admin.set_unusable_password()
+        admin.save()
+    admin.groups.add(Group.objects.get(name=ADMINISTRATOR))

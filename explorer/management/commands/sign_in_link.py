@@ -1,0 +1,27 @@
+"""manage.py sign_in_link: a link that signs in once."""
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from explorer.pages.sign_in import link_for
+
+
+def address(port: int | None = None) -> str:
+    """Where people reach this site, without its prefix and without a slash at the end."""
+    return settings.VITRINE_PUBLIC_URL.removesuffix(settings.PATH_PREFIX) or f"http://127.0.0.1:{port or settings.PORT}"
+
+
+class Command(BaseCommand):
+    help = "Print a link that signs a person in once, within an hour."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--user", help="the user's name; an administrator unless given")
+        parser.add_argument("--port", type=int, help="where the site listens, unless PORT or VITRINE_PUBLIC_URL says so")
+
+    def handle(self, user: str | None, port: int | None, **options) -> None:
+        users = get_user_model().objects.filter(is_active=True)
+        found = users.filter(username=user).first() if user else users.filter(is_superuser=True).order_by("pk").first()
+        if found is None:
+            raise CommandError(f"There is no active user {user}." if user else "There is no administrator yet: run manage.py seed.")
+        self.stdout.write(address(port) + link_for(found))

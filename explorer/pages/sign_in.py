@@ -1,0 +1,80 @@
+"""Signing in by password or by a link that works once, and signing out.
+
+A link carries the user's id and a digest of when they last signed in; signing in changes that, so no table is needed. Opening
+the link shows a button (previews of links open them, too); pressing it signs in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from django.conf import settings
+from django.contrib.auth import get_user_model, login
+from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.views import LoginView, LogoutView
+from django.core import signing
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import path, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_http_methods
+
+SALT = "explorer.sign_in_link"
+EXPIRED = "This link is too old."
+USED = "This link was already used."
+UNKNOWN = "This link is not complete, or from another installation."
+
+
+class LinkRefused(Exception):
+    """A link that signs nobody in; the message says why."""
+
+
+def link_for(user: AbstractUser) -> str:
+    """The path of a link that signs `user` in once, within SIGN_IN_LINK_SECONDS (an hour)."""
+    return reverse("explorer:sign_in_link", args=[signing.dumps([user.pk, _last_sign_in(user)], salt=SALT)])
+
+
+@sensitive_variables("token")
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
+    """Show whom the link signs in, and on POST do it. 403 for a used, old or broken link."""
+    try:
+        with transaction.atomic():
+            user = _user_of(token, lock=request.method == "POST")
+            if request.method != "POST":
+                return render(request, "registration/sign_in_link.html", {"person": user})
+            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    except LinkRefused as refused:
+        return render(request, "registration/link_refused.html", {"reason": str(refused)}, status=403)
+    return redirect(settings.LOGIN_REDIRECT_URL)
+
+
+def _user_of(token: str, *, lock: bool) -> AbstractUser:
+    try:
+        user_id, last_sign_in = signing.loads(token, salt=SALT, max_age=settings.SIGN_IN_LINK_SECONDS)
+    except signing.SignatureExpired as exc:
+        raise LinkRefused(EXPIRED) from exc
+    except (signing.BadSignature, ValueError) as exc:
+        raise LinkRefused(UNKNOWN) from exc
+    users = get_user_model().objects.select_for_update() if lock else get_user_model().objects
+    user = users.filter(pk=user_id, is_active=True).first()
+    if user is None:
+        raise LinkRefused(UNKNOWN)
+    if _last_sign_in(user) != last_sign_in:
+        raise LinkRefused(USED)
+    return user
+
+
+def _last_sign_in(user: AbstractUser) -> str:
+    at = user.last_login.isoformat() if user.last_login else "never"
+    return hashlib.sha256(f"{user.pk} {at} {user.password}".encode()).hexdigest()[:16]
+
+
+urlpatterns = [
+    path("sign-in/", LoginView.as_view(redirect_authenticated_user=True), name="sign_in"),
+    path("sign-in/<str:token>/", sign_in_link, name="sign_in_link"),
+    path("sign-out/", LogoutView.as_view(), name="sign_out"),
+]

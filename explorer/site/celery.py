@@ -1,0 +1,19 @@
+"""Celery for the ready-made site, running on the broker itself (design D2).
+
+Two queues, each with a worker of its own: `sweeps` (short and frequent, two threads) and `analysis` (a Spark run takes minutes
+and must hold up no sweep; one at a time). Neither pool forks, so a worker is one process of some 75 MB, and nothing is
+lost between a parent and its children.
+"""
+
+import os
+
+from celery import Celery
+from django.conf import settings
+
+import broker_core.celery_transport  # noqa: F401  makes vitrine:// known
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
+
+app = Celery("vitrine")
+app.config_from_object(settings, namespace="CELERY")
+app.autodiscover_tasks(["broker_core", "explorer.analysis"])
