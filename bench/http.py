@@ -1,6 +1,6 @@
 """The HTTP front end against the Python API on the same database: 1 KB bodies, full history.
 
-The server is a process of its own, as it is under `make up`; the clients are bare sockets, so that what is measured is the server.
+The server is a process of its own, as under `make up`; the clients are bare sockets, so that what is measured is the server.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Office:
                     min_size=1,
                     max_size=POOL_SIZE,
                     timeout=10,
-                    reconnect_timeout=2,  # then the next call tries anew, at once: a longer series waits ever longer between its tries
+                    reconnect_timeout=2,  # then the next call tries anew: a longer series waits ever longer between tries
                     open=False,
                     check=_require_alive,
                 )
