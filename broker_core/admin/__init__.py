@@ -1,0 +1,19 @@
+"""The broker in Django's admin: namespaces with their clocks, queues, shared-access policies; events and sweep runs to read.
+
+Every change goes through a use case, as the person's own actor; the admin's history says who changed what from what.
+"""
+
+from .configuration import EntityAdmin, NamespaceAdmin, SharedAccessPolicyAdmin
+from .history import MessageEventAdmin, SweepRunAdmin
+from .shared import ReadOnlyAdmin, RightsAdmin, actor_of
+
+__all__ = [
+    "EntityAdmin",
+    "MessageEventAdmin",
+    "NamespaceAdmin",
+    "ReadOnlyAdmin",
+    "RightsAdmin",
+    "SharedAccessPolicyAdmin",
+    "SweepRunAdmin",
+    "actor_of",
+]

@@ -1,0 +1,275 @@
+"""Admin of what is configured: namespaces with their clocks, queues, shared-access policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, Q
+
+from broker_core import entities, policies
+from broker_core.models import Entity, Namespace, SharedAccessPolicy
+from broker_core.semantics.durations import human
+from broker_core.semantics.entity_settings import DURATIONS, SERVICE_NAMES, SETTINGS
+from broker_core.semantics.types import EntityAddress, Right
+
+from .forms import EntityForm, NamespaceForm, PolicyForm
+from .shared import RightsAdmin, actor_of
+
+
+class UseCaseAdmin(RightsAdmin):
+    """Deletes through use cases, and says in the history what a value was before."""
+
+    def delete_one(self, request, obj) -> None:
+        raise NotImplementedError
+
+    def delete_model(self, request, obj):
+        self.delete_one(request, obj)
+
+    def delete_queryset(self, request, queryset):
+        for obj in queryset:
+            self.delete_one(request, obj)
+
+    def get_deleted_objects(self, objs, request):
+        """What is asked about before deleting: the things themselves. What belongs to them goes by the broker's rules."""
+        denied = {self.opts.verbose_name for obj in objs if not self.has_delete_permission(request, obj)}
+        return [str(obj) for obj in objs], {self.opts.verbose_name_plural: len(objs)}, denied, []
+
+    def construct_change_message(self, request, form, formsets, add=False):
+        if add:
+            return super().construct_change_message(request, form, formsets, add)
+        changes = [
+            f"{form.fields[name].label}: {_shown(form, name, before=True)} -> {_shown(form, name)}" for name in form.changed_data
+        ]
+        return "; ".join(changes) or "Nothing changed."
+
+
+def _shown(form: Any, name: str, *, before: bool = False) -> str:
+    value = form.get_initial_for_field(form.fields[name], name) if before else form.cleaned_data[name]
+    return human(value) if isinstance(value, timedelta) or name in DURATIONS else str(value)
+
+
+@admin.register(Namespace)
+class NamespaceAdmin(UseCaseAdmin):
+    form = NamespaceForm
+    list_display = ["name", "description", "queues", "clock_shows", "is_system"]
+    search_fields = ["name", "description"]
+    actions = ["pause", "run", "step_a_minute", "step_an_hour", "step_a_day"]
+
+    def get_fieldsets(self, request, obj=None):
+        about = (None, {"fields": ["name", "description"]})
+        if obj is None:
+            return [about]
+        shown = (None, {"fields": ["name", "description", "is_system", "created_at", "clock_shows"]})
+        return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
+
+    def get_readonly_fields(self, request, obj=None):
+        return ["name", "is_system", "created_at", "clock_shows"] if obj else []
+
+    def get_queryset(self, request):
+        present = Count("entities", filter=Q(entities__deleted_at=None))
+        return super().get_queryset(request).annotate(present=present)
+
+    def has_change_permission(self, request, obj=None):
+        return super().has_change_permission(request, obj) and not (obj and obj.is_system)
+
+    def has_delete_permission(self, request, obj=None):
+        return super().has_delete_permission(request, obj) and not (obj and obj.is_system)
+
+    @admin.display(ordering="present")
+    def queues(self, obj):
+        return obj.present
+
+    @admin.display(description="clock")
+    def clock_shows(self, obj):
+        clock = entities.get_clock(obj.name)
+        if not clock.is_manual:
+            return "real time"
+        return f"{clock.now:%Y-%m-%d %H:%M:%S} UTC, " + (
+            "paused" if clock.rate == 0 else f"{clock.rate:g} times as fast as real time"
+        )
+
+    def save_model(self, request, obj, form, change):
+        actor = actor_of(request)
+        if not change:
+            obj.pk = entities.create_namespace(obj.name, obj.description, actor=actor).id
+            obj.refresh_from_db()
+            return
+        if "description" in form.changed_data:
+            entities.update_namespace(obj.name, description=obj.description, actor=actor)
+        asked = form.cleaned_data
+        if asked.get("step"):
+            entities.step_clock(obj.name, asked["step"], actor=actor)
+        if asked.get("clock") == form.PAUSE:
+            entities.pause_clock(obj.name, actor=actor)
+        elif asked.get("clock") == form.RUN:
+            entities.resume_clock(obj.name, 1.0 if asked.get("rate") is None else asked["rate"], actor=actor)
+
+    def delete_one(self, request, obj):
+        entities.delete_namespace(obj.name, actor=actor_of(request))
+
+    @admin.action(description="Pause the clock of the selected namespaces", permissions=["change"])
+    def pause(self, request, queryset):
+        self._each(request, queryset, "paused its clock", lambda name, actor: entities.pause_clock(name, actor=actor))
+
+    @admin.action(description="Let the clock of the selected namespaces run at the normal rate", permissions=["change"])
+    def run(self, request, queryset):
+        self._each(request, queryset, "let its clock run", lambda name, actor: entities.resume_clock(name, actor=actor))
+
+    @admin.action(description="Step the clock of the selected namespaces by 1 minute", permissions=["change"])
+    def step_a_minute(self, request, queryset):
+        self._step(request, queryset, timedelta(minutes=1))
+
+    @admin.action(description="Step the clock of the selected namespaces by 1 hour", permissions=["change"])
+    def step_an_hour(self, request, queryset):
+        self._step(request, queryset, timedelta(hours=1))
+
+    @admin.action(description="Step the clock of the selected namespaces by 1 day", permissions=["change"])
+    def step_a_day(self, request, queryset):
+        self._step(request, queryset, timedelta(days=1))
+
+    def _step(self, request, queryset, step: timedelta) -> None:
+        self._each(
+            request,
+            queryset,
+            f"stepped its clock by {human(step)}",
+            lambda name, actor: entities.step_clock(name, step, actor=actor),
+        )
+
+    def _each(self, request, queryset, did: str, change: Callable[[str, Any], Any]) -> None:
+        for namespace in queryset:
+            change(namespace.name, actor_of(request))
+            self.log_change(request, namespace, did)
+        self.message_user(request, f"{queryset.count()} namespaces: {did}.")
+
+
+@admin.register(Entity)
+class EntityAdmin(UseCaseAdmin):
+    form = EntityForm
+    list_display = [
+        "address",
+        "status",
+        "lock",
+        "max_delivery_count",
+        "time_to_live",
+        "idle",
+        "expiry_mode",
+        "history_level",
+        "hidden",
+    ]
+    list_filter = ["namespace", "status", "expiry_mode", "history_level", "hidden"]
+    search_fields = ["path", "user_metadata"]
+    list_select_related = ["namespace"]
+    ordering = ["namespace__name", "path"]
+
+    def get_fieldsets(self, request, obj=None):
+        ours = ["expiry_mode", "history_level", "hidden"]
+        service = [name for name in SETTINGS if name not in ours]
+        about = ["namespace", "path"] + (["family", "kind", "created_at", "updated_at"] if obj else [])
+        return [
+            (None, {"fields": about}),
+            ("Service Bus settings", {"fields": service}),
+            ("Vitrine's own settings", {"fields": ours}),
+        ]
+
+    def get_readonly_fields(self, request, obj=None):
+        return ["namespace", "path", "family", "kind", "created_at", "updated_at"] if obj else []
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(deleted_at=None)
+
+    def has_change_permission(self, request, obj=None):
+        return super().has_change_permission(request, obj) and not (obj and obj.namespace.is_system)
+
+    def has_delete_permission(self, request, obj=None):
+        return super().has_delete_permission(request, obj) and not (obj and obj.namespace.is_system)
+
+    @admin.display(ordering="path")
+    def address(self, obj):
+        return str(obj)
+
+    @admin.display(description=SERVICE_NAMES["lock_duration"], ordering="lock_duration")
+    def lock(self, obj):
+        return human(obj.lock_duration)
+
+    @admin.display(description=SERVICE_NAMES["default_message_time_to_live"], ordering="default_message_time_to_live")
+    def time_to_live(self, obj):
+        return human(obj.default_message_time_to_live)
+
+    @admin.display(description=SERVICE_NAMES["auto_delete_on_idle"], ordering="auto_delete_on_idle")
+    def idle(self, obj):
+        return human(obj.auto_delete_on_idle)
+
+    def save_model(self, request, obj, form, change):
+        actor = actor_of(request)
+        given = {name: form.cleaned_data[name] for name in SETTINGS if not change or name in form.changed_data}
+        if change:
+            entities.update_queue(_address(obj), actor=actor, **given)
+        else:
+            obj.pk = entities.create_queue(_address(obj), actor=actor, **given).id
+            obj.refresh_from_db()
+
+    def delete_one(self, request, obj):
+        entities.delete_queue(_address(obj), actor=actor_of(request))
+
+
+@admin.register(SharedAccessPolicy)
+class SharedAccessPolicyAdmin(UseCaseAdmin):
+    """Looking needs MANAGE, too: a look shows the keys."""
+
+    right_to_view = Right.MANAGE
+    form = PolicyForm
+    list_display = ["name", "namespace", "queue", "send", "listen", "manage", "created_at"]
+    list_filter = ["namespace", "send", "listen", "manage"]
+    search_fields = ["name", "entity__path"]
+    list_select_related = ["namespace", "entity__namespace"]
+    ordering = ["namespace__name", "entity__path", "name"]
+    actions = ["regenerate_primary_key", "regenerate_secondary_key"]
+
+    def get_readonly_fields(self, request, obj=None):
+        return ["namespace", "entity", "name", "primary_key", "secondary_key", "created_at"] if obj else []
+
+    def get_fields(self, request, obj=None):
+        about, rights = ["namespace", "entity", "name"], ["send", "listen", "manage"]
+        return [*about, *rights, "primary_key", "secondary_key", "created_at"] if obj else [*about, *rights]
+
+    @admin.display(ordering="entity__path")
+    def queue(self, obj):
+        return obj.entity.path if obj.entity else "all"
+
+    def save_model(self, request, obj, form, change):
+        actor, rights = actor_of(request), {name: form.cleaned_data[name] for name in ("send", "listen", "manage")}
+        if change:
+            policies.update_policy(_scope(obj), obj.name, actor=actor, **rights)
+        else:
+            obj.pk = policies.create_policy(_scope(obj), obj.name, actor=actor, **rights).id
+            obj.refresh_from_db()
+
+    def delete_one(self, request, obj):
+        policies.delete_policy(_scope(obj), obj.name, actor=actor_of(request))
+
+    @admin.action(description="Regenerate the primary key of the selected policies", permissions=["change"])
+    def regenerate_primary_key(self, request, queryset):
+        self._regenerate(request, queryset, "primary")
+
+    @admin.action(description="Regenerate the secondary key of the selected policies", permissions=["change"])
+    def regenerate_secondary_key(self, request, queryset):
+        self._regenerate(request, queryset, "secondary")
+
+    def _regenerate(self, request, queryset, which: str) -> None:
+        for policy in queryset:
+            policies.regenerate_key(_scope(policy), policy.name, which=which, actor=actor_of(request))
+            self.log_change(request, policy, f"regenerated the {which} key")
+        self.message_user(
+            request, f"{queryset.count()} policies have a new {which} key; tokens made with the old one are refused."
+        )
+
+
+def _address(entity: Entity) -> EntityAddress:
+    return EntityAddress(entity.namespace.name, entity.path)
+
+
+def _scope(policy: SharedAccessPolicy) -> str | EntityAddress:
+    return _address(policy.entity) if policy.entity else policy.namespace.name

@@ -1,0 +1,113 @@
+"""What all admin pages of the broker share: who may do what, refusals as messages, lists that do not count without end."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.models import DELETION, LogEntry
+from django.core.paginator import Paginator
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.module_loading import import_string
+
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.types import Actor, Right
+from broker_core.store.connections import callers_transaction
+
+MOST_COUNTED = 2000
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """Who acts. The Django setting VITRINE_ACTOR_FOR names a function of the user; without it a superuser has all rights."""
+    return import_string(getattr(settings, "VITRINE_ACTOR_FOR", f"{__name__}.superuser_has_all_rights"))(request.user)
+
+
+def superuser_has_all_rights(user: Any) -> Actor:
+    """For a site without roles of its own: a superuser may do everything, other staff may look."""
+    return Actor("user", user.get_username(), Right.ALL if user.is_superuser else Right.BROWSE)
+
+
+class CappedPaginator(Paginator):
+    """Pages over the first MOST_COUNTED rows: counting all of a large table would take longer than anybody looks at it."""
+
+    @cached_property
+    def count(self) -> int:
+        return self.object_list.order_by()[:MOST_COUNTED].count()
+
+
+class RightsAdmin(admin.ModelAdmin):
+    """Asks the actor's rights in place of Django's permissions, and turns the broker's refusals into messages."""
+
+    right_to_view = Right.BROWSE
+    right_to_change = Right.MANAGE
+
+    def has_module_permission(self, request):
+        return self._may(request, self.right_to_view)
+
+    def has_view_permission(self, request, obj=None):
+        return self._may(request, self.right_to_view)
+
+    def has_add_permission(self, request):
+        return self._may(request, self.right_to_change)
+
+    def has_change_permission(self, request, obj=None):
+        return self._may(request, self.right_to_change)
+
+    def has_delete_permission(self, request, obj=None):
+        return self._may(request, self.right_to_change)
+
+    def changeform_view(self, request, *args, **kwargs):
+        return self._explaining(request, super().changeform_view, *args, **kwargs)
+
+    def changelist_view(self, request, *args, **kwargs):
+        return self._explaining(request, super().changelist_view, *args, **kwargs)
+
+    def delete_view(self, request, *args, **kwargs):
+        return self._explaining(request, super().delete_view, *args, **kwargs)
+
+    def log_deletions(self, request, queryset):
+        """One entry at a time: entries written in bulk send no signal, so nobody could follow them."""
+        for obj in queryset:
+            LogEntry.objects.log_actions(request.user.pk, [obj], DELETION)
+
+    def _may(self, request: HttpRequest, right: Right) -> bool:
+        user = request.user
+        return bool(user.is_active and user.is_staff) and right in actor_of(request).rights
+
+    def _explaining(self, request: HttpRequest, view: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Run a view with its broker calls in Django's own transaction, so that change and history are one."""
+        if request.method != "POST":
+            return view(request, *args, **kwargs)
+        try:
+            with transaction.atomic(), callers_transaction():
+                return view(request, *args, **kwargs)
+        except BrokerError as exc:
+            self.message_user(request, f"{exc} (tracking id {exc.tracking_id})", messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
+
+class ReadOnlyAdmin(RightsAdmin):
+    """Rows that only the broker writes: a list, no forms."""
+
+    list_display_links = None
+    show_full_result_count = False
+    paginator = CappedPaginator
+
+    def has_add_permission(self, request):
+        return False
+
+    def has_change_permission(self, request, obj=None):
+        return False
+
+    def has_delete_permission(self, request, obj=None):
+        return False
+
+    def changelist_view(self, request, extra_context=None):
+        note = f"the newest that match; at most {MOST_COUNTED:,} are listed"
+        return super().changelist_view(request, {"subtitle": note, **(extra_context or {})})
+
+    def changeform_view(self, request, object_id=None, form_url="", extra_context=None):
+        return HttpResponseRedirect("../..")

@@ -1,0 +1,70 @@
+"""The explorer in Django's admin: audit, schedules, analyses; and an audit record of every act in the admin."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from django.contrib import admin
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.db.models.signals import post_save
+from django.dispatch import receiver
+from django_celery_beat import admin as beat
+from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
+
+from broker_core.admin import ReadOnlyAdmin, RightsAdmin
+from broker_core.semantics.types import Actor, Right
+from explorer import audit
+from explorer.models import AuditRecord
+
+if find_spec("explorer.analysis.admin"):
+    from explorer.analysis import admin as _analysis_admin  # noqa: F401  registers itself
+
+admin.site.site_header = admin.site.site_title = "Vitrine administration"
+admin.site.index_title = "Configuration and history"
+
+_DID = {ADDITION: "add", CHANGE: "change", DELETION: "delete"}
+
+
+@admin.register(AuditRecord)
+class AuditRecordAdmin(ReadOnlyAdmin):
+    right_to_view = Right.MANAGE
+    list_display = ["at", "actor", "action", "namespace", "path", "target", "outcome", "detail", "tracking_id"]
+    list_filter = ["outcome", "action", "at"]
+    search_fields = ["actor", "path", "target", "tracking_id"]
+    search_help_text = "Actor, queue, target or tracking id"
+    sortable_by = []
+    ordering = ["-at", "-id"]
+
+
+class ScheduleAdmin(RightsAdmin, beat.ScheduleAdmin):
+    """How often: intervals, crontabs and the others of django-celery-beat."""
+
+
+class CrontabAdmin(RightsAdmin, beat.CrontabScheduleAdmin):
+    """As django-celery-beat's, with the broker's rights."""
+
+
+class SweepScheduleAdmin(RightsAdmin, beat.PeriodicTaskAdmin):
+    """What runs when. Its own form has an inline script, which the content security policy refuses; ours loads it as a file."""
+
+    change_form_template = "explorer/admin/periodic_task_form.html"
+    list_display = ["name", "enabled", "scheduler", "last_run_at", "description"]
+    list_filter = ["enabled"]
+    date_hierarchy = None
+
+
+for model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
+    admin.site.unregister(model)
+admin.site.register([ClockedSchedule, IntervalSchedule, SolarSchedule], ScheduleAdmin)
+admin.site.register(CrontabSchedule, CrontabAdmin)
+admin.site.register(PeriodicTask, SweepScheduleAdmin)
+
+
+@receiver(post_save, sender=LogEntry)
+def record_in_audit(sender, instance: LogEntry, created: bool, **kwargs) -> None:
+    """What people do in the admin belongs to the audit like what they do on the pages (design D13)."""
+    if created:
+        kind = instance.content_type.name if instance.content_type else "object"
+        actor = Actor("user", instance.user.get_username())
+        action = f"admin: {_DID.get(instance.action_flag, 'act on')} {kind}"[:60]
+        audit.done(actor, action, target=instance.object_repr, detail=instance.get_change_message())
