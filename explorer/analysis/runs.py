@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
+from kombu.exceptions import KombuError
 
 from broker_core.models import Entity
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.types import Actor, Right
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
@@ -60,8 +61,6 @@ def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, 
 
     Raises NotAuthorized without Right.OPERATE, InvalidArgument for a range without sense.
     """
-    from .tasks import run_analysis
-
     actor.require(Right.OPERATE, "the history")
     check_range(start, end, bucket)
     if not entities:
@@ -71,8 +70,20 @@ def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, 
         run = AnalysisRun.objects.create(
             queues=named, start_at=start, end_at=end, bucket=bucket, requested_by=str(actor), requested_at=Now()
         )
-        transaction.on_commit(lambda: run_analysis.delay(run.pk))
+        transaction.on_commit(lambda: _hand_over(run.pk))
     return run
+
+
+def _hand_over(run_id: int) -> None:
+    """Tell Celery of a run. One that cannot be told would wait for ever, so it ends at once and says why."""
+    from .tasks import run_analysis
+
+    try:
+        run_analysis.delay(run_id)
+    except (KombuError, OSError, BrokerError) as problem:
+        message = f"The analysis could not be handed to Celery ({problem}). Start its broker, then start the analysis again."
+        waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
+        waiting.update(state=AnalysisRun.FAILED, finished_at=Now(), message=message)
 
 
 def start(chosen: dict, *, actor: Actor) -> AnalysisRun:

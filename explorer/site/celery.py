@@ -15,5 +15,6 @@ import broker_core.celery_transport  # noqa: F401  makes vitrine:// known
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
 
 app = Celery("vitrine")
+app.set_default()  # in every thread: the web server's requests have threads of their own, and start analyses
 app.config_from_object(settings, namespace="CELERY")
 app.autodiscover_tasks(["broker_core", "explorer.analysis"])
