@@ -25,14 +25,14 @@ def django_db_setup(django_db_setup) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _server() -> Iterator[str]:
+def _server(django_db_setup) -> Iterator[str]:
     """The whole site by uvicorn in a thread of this process, so that it uses the same test database. Its address."""
     import uvicorn
 
     from explorer.site.asgi import application
 
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(application, lifespan="on", log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     ends_at = time.monotonic() + 10

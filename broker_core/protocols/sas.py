@@ -70,7 +70,8 @@ def sign(resource_uri: str, policy: str, key: str, expires: int) -> str:
 def signed_by(token: Token, keys: Iterable[str]) -> bool:
     """Whether one of the keys made the signature. Takes the same time whichever it is, and however far a wrong one agrees."""
     given = token.signature.encode()
-    return any([hmac.compare_digest(given, _signature(token.resource, token.expires, key).encode()) for key in keys])
+    agree = [hmac.compare_digest(given, _signature(token.resource, token.expires, key).encode()) for key in keys]
+    return any(agree)
 
 
 def verify(token: Token, keys: Iterable[str], *, host: str, path: str, now: float) -> None:

@@ -13,6 +13,8 @@ from broker_core import broker, entities, policies
 from broker_core.protocols import sas
 from broker_core.semantics.types import EntityAddress
 
+CLIENT = httpx.Client(timeout=30, limits=httpx.Limits(max_connections=100))
+
 
 @dataclass(frozen=True)
 class HttpQueue:
@@ -36,7 +38,7 @@ class HttpQueue:
 
     def request(self, method: str, url: str = "", *, headers: dict | None = None, **more) -> httpx.Response:
         url = url if url.startswith("http") else self.url + url
-        return httpx.request(method, url, headers=self.headers(**headers or {}), timeout=30, **more)
+        return CLIENT.request(method, url, headers=self.headers(**headers or {}), **more)
 
     def send(self, body: bytes = b"x", **headers: str) -> httpx.Response:
         return self.request("POST", "/messages", headers=headers, content=body)

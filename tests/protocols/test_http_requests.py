@@ -1,8 +1,8 @@
 """URLs, bodies in bounds, clients that go away, and how refusals are told. No database, no sockets."""
 
 import asyncio
-import xml.etree.ElementTree as ElementTree
 from uuid import UUID
+from xml.etree import ElementTree
 
 import pytest
 

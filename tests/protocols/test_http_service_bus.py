@@ -7,10 +7,10 @@ import json
 import socket
 import threading
 import time
-import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from broker_core import broker, entities, policies
 from broker_core.protocols.service_bus_http.request import MAX_BODY_BYTES
 from broker_core.semantics.types import Message, MessageState
+from tests.protocols.conftest import CLIENT
 from tests.protocols.test_sas import javascript_recipe, python_recipe
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -73,7 +74,7 @@ def test_message_over_the_limit_of_its_queue_is_refused(queue):
 def test_body_over_the_limit_of_http_is_refused_while_it_streams(queue, chunked):
     size = 3 * MAX_BODY_BYTES
     content = (b"x" * 65536 for _ in range(size // 65536)) if chunked else b"x" * size
-    response = httpx.post(f"{queue.url}/messages", headers=queue.headers(), content=content, timeout=30)
+    response = CLIENT.post(f"{queue.url}/messages", headers=queue.headers(), content=content)
     refused(response, 413, 41300)
     assert queue.stored() == []
 
@@ -232,7 +233,7 @@ def test_location_names_the_host_as_the_client_did(queue):
     port = httpx.URL(queue.site).port
     token = queue.token(f"http://some.name/servicebus/{queue.address}")
     headers = {"authorization": token, "host": f"some.name:{port}"}
-    locked = httpx.post(f"{queue.url}/messages/head?timeout=0", headers=headers)
+    locked = CLIENT.post(f"{queue.url}/messages/head?timeout=0", headers=headers)
     properties = broker_properties(locked)
     expected = f"http://some.name:{port}/servicebus/{queue.address}/messages/1/{properties['LockToken']}"
     assert locked.headers["location"] == expected
@@ -395,12 +396,12 @@ def test_timeout_out_of_range(queue, timeout):
 @pytest.mark.parametrize("recipe", [python_recipe, javascript_recipe])
 def test_tokens_made_by_the_common_recipes(queue, recipe):
     token = recipe(queue.url, queue.policy, queue.key, int(time.time()) + 60)
-    assert httpx.post(f"{queue.url}/messages", headers={"authorization": token}).status_code == 201
+    assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": token}).status_code == 201
 
 
 def test_no_token_and_other_schemes(queue):
-    assert "no token" in refused(httpx.post(f"{queue.url}/messages"), 401, 40100)
-    response = httpx.post(f"{queue.url}/messages", headers={"authorization": "Bearer abc"})
+    assert "no token" in refused(CLIENT.post(f"{queue.url}/messages"), 401, 40100)
+    response = CLIENT.post(f"{queue.url}/messages", headers={"authorization": "Bearer abc"})
     assert "Bearer" in refused(response, 401, 40100)
     assert response.headers["www-authenticate"] == "SharedAccessSignature"
 
@@ -415,7 +416,7 @@ def test_wrong_expired_and_foreign_tokens(make_queue):
         (queue.token(queue.url + "2"), 40104, "orders2"),
         (queue.token(f"http://elsewhere/servicebus/{queue.address}"), 40104, "elsewhere"),
     ]:
-        response = httpx.post(f"{queue.url}/messages", headers={"authorization": token})
+        response = CLIENT.post(f"{queue.url}/messages", headers={"authorization": token})
         assert says in refused(response, 401, sub_code)
     assert queue.stored() == []
 
@@ -423,7 +424,7 @@ def test_wrong_expired_and_foreign_tokens(make_queue):
 def test_regenerated_key_ends_the_old_one_and_serves_at_once(queue):
     assert queue.send().status_code == 201
     new = policies.regenerate_key(queue.address.namespace, queue.policy)
-    assert httpx.post(f"{queue.url}/messages", headers={"authorization": queue.token(key=new.primary_key)}).status_code == 201
+    assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": queue.token(key=new.primary_key)}).status_code == 201
     eventually(lambda: queue.send().status_code == 401)
 
 
@@ -436,12 +437,12 @@ def test_rights_are_those_of_the_policy(make_queue):
     def as_(policy):
         return {"authorization": queue.token(key=policy.secondary_key, policy=policy.name)}
 
-    assert httpx.post(f"{queue.url}/messages", headers=as_(sender)).status_code == 201
-    assert "SEND" in refused(httpx.post(f"{queue.url}/messages", headers=as_(listener)), 401, 40105)
-    assert "LISTEN" in refused(httpx.post(f"{queue.url}/messages/head?timeout=0", headers=as_(sender)), 401, 40105)
-    refused(httpx.delete(f"{queue.url}/messages/1/{uuid4()}", headers=as_(sender)), 401, 40105)
-    refused(httpx.post(f"{other.url}/messages/head?timeout=0", headers=as_(listener)), 401, 40103)
-    assert httpx.post(f"{queue.url}/messages/head?timeout=0", headers=as_(listener)).status_code == 201
+    assert CLIENT.post(f"{queue.url}/messages", headers=as_(sender)).status_code == 201
+    assert "SEND" in refused(CLIENT.post(f"{queue.url}/messages", headers=as_(listener)), 401, 40105)
+    assert "LISTEN" in refused(CLIENT.post(f"{queue.url}/messages/head?timeout=0", headers=as_(sender)), 401, 40105)
+    refused(CLIENT.delete(f"{queue.url}/messages/1/{uuid4()}", headers=as_(sender)), 401, 40105)
+    refused(CLIENT.post(f"{other.url}/messages/head?timeout=0", headers=as_(listener)), 401, 40103)
+    assert CLIENT.post(f"{queue.url}/messages/head?timeout=0", headers=as_(listener)).status_code == 201
 
 
 def test_holder_of_a_lock_is_named(queue):

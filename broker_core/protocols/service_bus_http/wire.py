@@ -98,6 +98,11 @@ def write_scalar(value: Any) -> str | bool | int | float | None:
             return value if math.isfinite(value) else str(value)
         case Decimal():
             return float(value) if value.is_finite() and Decimal(float(value)) == value else str(value)
+    return _as_text(value)
+
+
+def _as_text(value: Any) -> str:
+    match value:
         case datetime():
             return write_rfc1123(value)
         case timedelta():
