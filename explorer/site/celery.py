@@ -6,6 +6,7 @@ lost between a parent and its children.
 """
 
 import os
+import warnings
 
 from celery import Celery
 from django.conf import settings
@@ -13,6 +14,9 @@ from django.conf import settings
 import broker_core.celery_transport  # noqa: F401  makes vitrine:// known
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
+
+# Celery says on ten lines that the worker runs as root; the README says it once, for all parts.
+warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 app = Celery("vitrine")
 app.set_default()  # in every thread: the web server's requests have threads of their own, and start analyses

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def flag(text: str | None, *, default: bool) -> bool:
-    """"0", "no", "false" and "off" are no; nothing given is the default; everything else is yes."""
+    """ "0", "no", "false" and "off" are no; nothing given is the default; everything else is yes."""
     if not text:
         return default
     return text.strip().lower() not in ("0", "no", "false", "off")

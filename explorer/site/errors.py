@@ -17,20 +17,27 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400: an address or a form that cannot be understood."""
     if isinstance(exception, DisallowedHost):
         host = request.META.get("HTTP_HOST", "")
-        return page(request, 400, "This site does not answer to that name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart.")
+        return page(
+            request, 400, "This site does not answer to that name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart."
+        )
     return page(request, 400, "That request cannot be understood", "Go back, check what was entered, and try again.")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """403: a form without the proof that it came from this site."""
     return page(
-        request, 403, "The form was too old", "Nothing was changed. Reload the page, fill in the form again, and allow cookies for this site."
+        request,
+        403,
+        "The form was too old",
+        "Nothing was changed. Reload the page, fill in the form again, and allow cookies for this site.",
     )
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403: the person may not do this."""
-    return page(request, 403, "A right is missing", str(exception) or "Ask an administrator for the right, or sign in as somebody else.")
+    return page(
+        request, 403, "A right is missing", str(exception) or "Ask an administrator for the right, or sign in as somebody else."
+    )
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -42,14 +49,19 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """503 while the database is away, else 500. Called inside the `except`, so the exception can be asked for."""
     problem = sys.exc_info()[1]
     if isinstance(problem, StorageFull) or getattr(problem.__cause__, "sqlstate", None) == DISK_IS_FULL:
-        return page(request, 503, "The disk is full", "Nothing was stored. Free some space on the database's disk, then try again.")
+        return page(
+            request, 503, "The disk is full", "Nothing was stored. Free some space on the database's disk, then try again."
+        )
     if isinstance(problem, DATABASE_IS_AWAY):
         return page(
             request, 503, "The database cannot be reached",
             "Nothing is lost: what was accepted is stored. It usually returns within seconds; then reload this page.",
         )  # fmt: skip
     return page(
-        request, 500, "Vitrine made a mistake", "It is in the log, with the address and the time. Trying again may help; if not, report it."
+        request,
+        500,
+        "Vitrine made a mistake",
+        "It is in the log, with the address and the time. Trying again may help; if not, report it.",
     )
 
 
@@ -57,7 +69,7 @@ def page(request: HttpRequest, status: int, heading: str, text: str) -> HttpResp
     """A page that needs no database; for a script's request only its notice."""
     fragment = request.headers.get("HX-Request") == "true"
     name = "explorer/_refused.html" if fragment else "errors/page.html"
-    response = render(request, name, {"heading": heading, "text": text, "status": status}, status=status)
+    response = render(request, name, {"heading": heading, "text": text, "status": status, "error": None}, status=status)
     if status == 503:
         response.headers["Retry-After"] = "5"
     return response

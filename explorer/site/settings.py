@@ -144,7 +144,6 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a database may be away for longer than a hundred tries
 CELERY_TASK_DEFAULT_QUEUE = "sweeps"
 CELERY_TASK_IGNORE_RESULT = True  # sweeps and analyses write rows of their own
-CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # nobody asks, and it costs a queue a process

@@ -1,4 +1,6 @@
-"""Signing in by a real browser, under the strict policy. Browser tests have modules of their own: their event loop ends with the module."""
+"""Signing in by a real browser, under the strict policy.
+
+Browser tests have modules of their own: their event loop ends with the module."""
 
 from explorer.pages.sign_in import link_for
 

@@ -93,7 +93,9 @@ def test_health_names_each_part(client, db):
     assert parts["worker"]["state"] == parts["beat"]["state"] == "ok"
 
 
-@pytest.mark.parametrize(("age", "state"), [(timedelta(seconds=30), "ok"), (timedelta(seconds=31), "late"), (None, "not seen yet")])
+@pytest.mark.parametrize(
+    ("age", "state"), [(timedelta(seconds=30), "ok"), (timedelta(seconds=31), "late"), (None, "not seen yet")]
+)
 def test_a_part_is_late_after_its_time(age, state):
     now = timezone.now()
     assert health._state(None if age is None else now - age, now, timedelta(seconds=30))["state"] == state

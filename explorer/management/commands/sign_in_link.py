@@ -23,5 +23,7 @@ class Command(BaseCommand):
         users = get_user_model().objects.filter(is_active=True)
         found = users.filter(username=user).first() if user else users.filter(is_superuser=True).order_by("pk").first()
         if found is None:
-            raise CommandError(f"There is no active user {user}." if user else "There is no administrator yet: run manage.py seed.")
+            raise CommandError(
+                f"There is no active user {user}." if user else "There is no administrator yet: run manage.py seed."
+            )
         self.stdout.write(address(port) + link_for(found))

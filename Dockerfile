@@ -1,0 +1,19 @@
+# One image for every part of Vitrine; docker-compose.yml says which part a container is.
+# Debian's bookworm has Java 17, which the analyses need.
+FROM python:3.12-slim-bookworm
+
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+ && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /app
+COPY requirements.txt requirements-spark.txt ./
+RUN pip install --no-cache-dir -r requirements.txt
+RUN pip install --no-cache-dir -r requirements-spark.txt
+COPY . .
+RUN useradd --create-home --uid 1000 vitrine && mkdir /data && chown vitrine:vitrine /data
+USER vitrine
+ENV PYTHONUNBUFFERED=1 VITRINE_DATA=/data DJANGO_SETTINGS_MODULE=explorer.site.settings
+EXPOSE 8000
+CMD ["python", "-m", "uvicorn", "explorer.site.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
+     "--timeout-graceful-shutdown", "10", "--no-access-log", "--no-server-header"]

@@ -1,0 +1,57 @@
+# make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
+# make test   all tests, those in a real browser included
+# make lint   ruff, import contracts, templates
+# make bench  speed, as ratios against plain PostgreSQL
+# make clean  remove the virtual environment, not the data
+
+PYTHON ?= python3
+VENV := .venv
+IN_VENV := $(VENV)/bin/python
+PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
+
+export PORT VITRINE_DATA
+
+.PHONY: up test lint bench clean
+.DELETE_ON_ERROR:
+
+up: $(VENV)/base.stamp $(VENV)/spark.tried
+	@exec $(IN_VENV) manage.py up
+
+test: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+test: $(VENV)/dev.stamp $(VENV)/spark.tried
+	@$(IN_VENV) -m pytest $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
+
+lint: $(VENV)/dev.stamp
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/djlint --lint --quiet templates
+
+bench: $(VENV)/dev.stamp
+	@exec $(IN_VENV) -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV)
+
+# The stamps are newer than the requirements they were installed from.
+
+$(IN_VENV):
+	@command -v $(PYTHON) >/dev/null || { echo "Vitrine needs Python 3.11 or newer, and there is no $(PYTHON) here. Install one, or name it: make up PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Vitrine needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name a newer one: make up PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment. On Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/base.stamp: requirements.txt | $(IN_VENV)
+	@echo "Installing Vitrine into $(VENV), once: it downloads about 150 MB now, then about 460 MB for Spark."
+	@$(PIP) -r requirements.txt || { echo "The download failed (see above). Nothing is broken: check the network, then run make again." >&2; exit 1; }
+	@touch $@
+
+# A failed Spark download is said, and tried again at the next start. pip -q shows no progress, so the size is said before.
+$(VENV)/spark.tried: requirements-spark.txt $(VENV)/base.stamp
+	@echo "Installing Spark for the analyses, once: 456 MB, some minutes on a slow line."
+	@if $(PIP) -r requirements-spark.txt; then touch $@; else \
+	  echo "Spark could not be installed (see above). Analyses will not run; everything else works. The next make up tries again." >&2; fi
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/base.stamp
+	@echo "Installing what the tests need, once: about 120 MB."
+	@$(PIP) -r requirements-dev.txt
+	@touch $@

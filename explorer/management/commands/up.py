@@ -1,0 +1,17 @@
+"""manage.py up: all of Vitrine, until Ctrl-C. `make up` installs what it needs first."""
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from explorer.site.supervisor import folder, port
+from explorer.site.supervisor.up import CannotRun, Up
+
+
+class Command(BaseCommand):
+    help = "Run the database, the web server, the workers, beat and the demonstration until Ctrl-C."
+
+    def handle(self, **options) -> None:
+        try:
+            Up(settings.PORT).run()
+        except (folder.Taken, port.PortTaken, CannotRun) as problem:
+            raise CommandError(str(problem)) from problem

@@ -1,0 +1,109 @@
+"""One child process: started in a session of its own, its lines prefixed, started again with back-off when it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before it is started again
+SETTLED_SECONDS = 60.0  # after so long its next end counts as the first
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """Runs in the child, before its program: Linux ends it when the supervisor is killed."""
+    if _libc:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Child:
+    """A program that is to run for as long as Vitrine does.
+
+    say: takes a line of text, prefixed with `name` by the caller. pass_fds: descriptors that only this child inherits.
+    Start it from the main thread only: the parent-death signal comes when the starting thread ends.
+    """
+
+    def __init__(
+        self, name: str, command: list[str], environment: dict[str, str], say: Callable[[str, str], None], *, pass_fds=()
+    ):
+        self.name = name
+        self._command, self._environment, self._say, self._pass_fds = command, environment, say, pass_fds
+        self._process: subprocess.Popen | None = None
+        self._pump: threading.Thread | None = None
+        self._started_at = 0.0
+        self._pause = FIRST_PAUSE
+        self._start_again_at: float | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it now. Raises OSError when there is no such program or no process to be had."""
+        self._process = subprocess.Popen(  # noqa: PLW1509  the function makes one system call and takes no lock
+            self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True, pass_fds=self._pass_fds, preexec_fn=_die_with_parent,
+        )  # fmt: skip
+        self._started_at = time.monotonic()
+        self._start_again_at = None
+        self._pump = threading.Thread(target=self._pump_lines, args=[self._process], name=f"output of {self.name}", daemon=True)
+        self._pump.start()
+
+    def watch(self) -> bool:
+        """Notice its end, and start it again when its pause is over. Whether it was started; call it every half second."""
+        if self.is_running:
+            return False
+        now = time.monotonic()
+        if self._start_again_at is None:
+            self._pause = FIRST_PAUSE if now - self._started_at > SETTLED_SECONDS else self._pause
+            self._start_again_at = now + self._pause
+            self._say("up", f"{self.name} ended ({_how(self._process)}); starting it again in {self._pause:.0f} s")
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        if now < self._start_again_at:
+            return False
+        try:
+            self.start()
+        except OSError as problem:
+            self._say("up", f"{self.name} cannot be started: {problem}")
+            self._start_again_at = now + self._pause
+            return False
+        return True
+
+    def ask_to_stop(self) -> None:
+        if self.is_running:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+
+    def wait(self, seconds: float, hurry: threading.Event) -> None:
+        """Wait for its end; then, or when hurried, end it and whatever it started."""
+        ends_at = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < ends_at and not hurry.is_set():
+            time.sleep(0.02)
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._pump:
+            self._pump.join(1)
+
+    def _pump_lines(self, process: subprocess.Popen) -> None:
+        for line in process.stdout:
+            if text := line.rstrip():
+                self._say(self.name, text)
+
+
+def _how(process: subprocess.Popen) -> str:
+    code = process.returncode
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

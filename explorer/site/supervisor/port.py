@@ -1,0 +1,35 @@
+"""The listening socket: bound before anything starts, so that a taken port is found out first and a restart refuses nobody."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+HOST = "127.0.0.1"
+BACKLOG = 512
+
+
+class PortTaken(Exception):
+    """The port cannot be had; the message says what to do."""
+
+
+def listen(port: int) -> socket.socket:
+    """A listening socket on this machine's own address; 0 lets the system choose the port. Raises PortTaken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+        listening.listen(BACKLOG)
+    except (OSError, OverflowError) as problem:
+        listening.close()
+        raise PortTaken(_why(port, problem)) from problem
+    return listening
+
+
+def _why(port: int, problem: Exception) -> str:
+    code = getattr(problem, "errno", None)
+    if code == errno.EADDRINUSE:
+        return f"Port {port} is in use by another program. Choose another: make up PORT={port + 1 if port < 65535 else 8000}"
+    if code == errno.EACCES:
+        return f"Port {port} may only be used by root. Choose one above 1023: make up PORT=8000"
+    return f"Port {port} cannot be used: {problem}. Choose one from 1024 to 65535: make up PORT=8000"

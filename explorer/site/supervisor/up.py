@@ -1,0 +1,213 @@
+"""Start, watch and stop everything: Postgres, migrations, seed, web, the workers, beat and the demonstration."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from io import StringIO
+
+import psycopg
+from django.conf import settings
+from django.core.management import call_command, get_commands
+from django.db import Error, OperationalError, connection, connections
+
+from broker_core.semantics.errors import BrokerError
+from explorer.site.embedded_postgres import server
+from explorer.site.supervisor import port
+from explorer.site.supervisor.child import Child
+from explorer.site.supervisor.folder import Folder
+
+TICK_SECONDS = 0.5
+WEB_READY_SECONDS = 30.0
+STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5}, {"worker": 10, "analysis": 10})  # seconds each gets
+
+
+class CannotRun(Exception):
+    """Nothing was started, or all of it was stopped again; the message says why and what to do."""
+
+
+class Up:
+    """Everything that `make up` runs, for one call of `run`."""
+
+    def __init__(self, wanted_port: int):
+        self._wanted_port = wanted_port
+        self._children: list[Child] = []
+        self._stopping = threading.Event()
+        self._hurry = threading.Event()
+        self._said = threading.Lock()
+        self._postgres_pause_until = 0.0
+        self._owns_postgres = not settings.DATABASE_URL
+
+    def run(self) -> None:
+        """Returns when somebody asked it to stop. Raises folder.Taken, port.PortTaken or CannotRun."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._asked_to_stop)
+        try:
+            folder = Folder(settings.VITRINE_DATA, f"http://{port.HOST}:{self._wanted_port}{settings.PATH_PREFIX}/")
+        except OSError as problem:
+            raise CannotRun(f"The data folder {settings.VITRINE_DATA} cannot be written: {problem.strerror}.") from problem
+        try:
+            if ended := folder.end_leftovers():
+                self.say("up", f"ended {ended} processes of an earlier run")
+            listening = port.listen(self._wanted_port)
+            self._run_on(folder, listening)
+        finally:
+            folder.release()
+
+    def _run_on(self, folder: Folder, listening) -> None:
+        try:
+            self._prepare_database()
+            self._children = self._make_children(listening)
+            for child in self._children:
+                if self._stopping.is_set():
+                    return
+                child.start()
+            folder.remember([child.pid for child in self._children if child.pid])
+            self._announce(listening.getsockname()[1])
+            self._watch(folder)
+        finally:
+            self._stop(listening)
+
+    # Starting
+
+    def _prepare_database(self) -> None:
+        if self._owns_postgres:
+            self.say("up", f"starting PostgreSQL in {settings.EMBEDDED_POSTGRES}")
+            try:
+                server.ensure_running(settings.EMBEDDED_POSTGRES)
+            except server.CannotStart as problem:
+                raise CannotRun(str(problem)) from problem
+        try:
+            connection.ensure_connection()
+        except OperationalError as problem:
+            raise CannotRun(_unreachable(problem)) from problem
+        try:
+            call_command("migrate", verbosity=0, interactive=False)
+            call_command("seed")
+        except (Error, BrokerError, psycopg.Error) as problem:
+            raise CannotRun(f"The database could not be prepared: {problem}") from problem
+        connections.close_all()
+
+    def _make_children(self, listening) -> list[Child]:
+        url = settings.DATABASE_URL or server.url(settings.EMBEDDED_POSTGRES)
+        environment = os.environ | {
+            "DATABASE_URL": url,
+            "DJANGO_SETTINGS_MODULE": "explorer.site.settings",
+            "VITRINE_DATA": str(settings.VITRINE_DATA),
+            "PORT": str(listening.getsockname()[1]),
+            "PYTHONPATH": str(settings.BASE_DIR),
+            "PYTHONUNBUFFERED": "1",
+        }
+        celery = ["-m", "celery", "-q", "-A", "explorer.site.celery"]
+        quiet = ["--loglevel=WARNING"]
+        worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat", *quiet]
+        fd = str(listening.fileno())
+        commands = {
+            "web": ["-m", "uvicorn", "explorer.site.asgi:application", "--fd", fd, "--no-access-log", "--log-level=warning",
+                    "--timeout-graceful-shutdown=3", "--no-server-header"],
+            "worker": [*worker, "--pool=threads", "--concurrency=2", "--queues=sweeps", "--hostname=sweeps@%h"],
+            "analysis": [*worker, "--pool=solo", "--queues=analysis", "--hostname=analysis@%h"],
+            "beat": [*celery, "beat", "--pidfile=", *quiet],
+        }  # fmt: skip
+        if settings.VITRINE_DEMO and "demo" in get_commands():
+            commands["demo"] = ["manage.py", "demo"]
+        return [
+            Child(name, [sys.executable, *command], environment, self.say, pass_fds=[listening.fileno()] if name == "web" else [])
+            for name, command in commands.items()
+        ]
+
+    def _announce(self, bound_port: int) -> None:
+        """Wait for the first answer, then say where it is."""
+        address = f"http://{port.HOST}:{bound_port}{settings.PATH_PREFIX}"
+        ends_at = time.monotonic() + WEB_READY_SECONDS
+        while not self._stopping.is_set() and not _answers(f"{address}/healthz"):
+            if time.monotonic() > ends_at:
+                self.say("up", "the web server has not answered yet; its lines above may say why")
+                return
+            self._stopping.wait(0.05)
+        if self._stopping.is_set():
+            return
+        link = StringIO()
+        with suppress(Error):
+            call_command("sign_in_link", port=bound_port, stdout=link)
+            connections.close_all()
+        self.say("up", "")
+        self.say("up", f"Vitrine is at {settings.VITRINE_PUBLIC_URL or address}/")
+        self.say("up", f"Sign in once with {link.getvalue().strip()}")
+        self.say("up", f"Stop with Ctrl-C; the data stays in {settings.VITRINE_DATA}")
+        self.say("up", "")
+
+    # Watching
+
+    def _watch(self, folder: Folder) -> None:
+        while not self._stopping.wait(TICK_SECONDS):
+            self._watch_postgres()
+            started = [child.name for child in self._children if child.watch()]
+            if started:
+                folder.remember([child.pid for child in self._children if child.pid])
+
+    def _watch_postgres(self) -> None:
+        """Believe a connection, nothing else; whatever goes wrong, go on watching."""
+        if not self._owns_postgres or time.monotonic() < self._postgres_pause_until or server.answers(settings.EMBEDDED_POSTGRES):
+            return
+        self.say("up", "PostgreSQL does not answer; starting it again")
+        try:
+            server.ensure_running(settings.EMBEDDED_POSTGRES)
+            self.say("up", "PostgreSQL answers again")
+        except (server.CannotStart, psycopg.Error, OSError) as problem:
+            self.say("up", str(problem))
+            self._postgres_pause_until = time.monotonic() + 5
+
+    # Stopping
+
+    def _asked_to_stop(self, number: int, frame) -> None:
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+
+    def _stop(self, listening) -> None:
+        """Those who make work first, then those who do it, then the database."""
+        if self._children:
+            self.say("up", "stopping (Ctrl-C again: at once)")
+        for names in STOPPING_ORDER:
+            going = [child for child in self._children if child.name in names]
+            for child in going:
+                child.ask_to_stop()
+            for child in going:
+                child.wait(names[child.name], self._hurry)
+        listening.close()
+        if self._owns_postgres:
+            with suppress(server.CannotStart):
+                server.stop(settings.EMBEDDED_POSTGRES)
+        self.say("up", "stopped")
+
+    def say(self, name: str, text: str) -> None:
+        """One line on standard output; the terminal may be gone."""
+        with self._said, suppress(BrokenPipeError, ValueError):
+            print(f"{name:>8} | {text}", flush=True)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+def _unreachable(problem: Exception) -> str:
+    """Which database, and why not, without its password."""
+    named = settings.DATABASES["default"]
+    place = f"{named['HOST'] or 'this machine'}:{named.get('PORT') or 5432}, database {named['NAME']}"
+    return (
+        f"The database that DATABASE_URL names ({place}) cannot be reached: {str(problem).strip()}\n"
+        "Start that server or correct DATABASE_URL; without DATABASE_URL, Vitrine brings its own."
+    )
