@@ -3,9 +3,9 @@
 Importing this module makes `vitrine://<django database alias>/<namespace>` known to kombu; it opens nothing. Outside Django the
 database is named by the transport option `dsn`.
 
-A task is a message: publishing is a send, taking a task a receive in peek-lock mode, acknowledging completes, requeueing abandons,
-rejecting dead-letters, and what was taken but never started is released when the worker stops. A task's countdown or ETA is the
-message's schedule.
+A task is a message: publishing is a send, taking a task a receive in peek-lock mode, acknowledging completes, requeueing
+abandons, rejecting dead-letters, and what was taken but never started is released when the worker stops. A task's countdown or
+ETA is the message's schedule.
 
     codec.py     a kombu payload as a broker message, and back without loss
     queues.py    what a Celery queue is called and how it is set up on the broker

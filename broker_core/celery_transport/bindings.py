@@ -1,5 +1,8 @@
-"""Which queues get what is published to an exchange. kombu keeps bindings in each process, so that a reply to `celery inspect` would
-find no queue: here they are rows that all processes share. A binding ends with its queue."""
+"""Which queues get what is published to an exchange.
+
+kombu keeps bindings in each process, so that a reply to `celery inspect` would find no queue: here they are rows that all
+processes share. A binding ends with its queue.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from broker_core.store.statements import call
 
 @use_case
 def bind(address: EntityAddress, exchange: str, routing_key: str) -> Steps:
-    """Send a copy of what is published to `exchange` to this queue. Twice is as good as once; a queue that is not there gets none."""
+    """Send a copy of what is published to `exchange` to this queue. Twice is as good as once; for no queue it does nothing."""
     yield call("celery_bind", namespace=address.namespace, path=address.path, exchange=exchange, routing_key=routing_key)
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from queue import Empty
 from typing import Any
 
@@ -92,10 +93,8 @@ class Channel(virtual.Channel):
             return
         self.state.queue_bindings_delete(queue)
         self._transport.declared.pop(queue, None)
-        try:
+        with suppress(EntityNotFound):
             self._call(entities.delete_queue, self._address(queue))
-        except EntityNotFound:
-            pass
 
     def _purge(self, queue: str) -> int:
         """Remove what waits in the queue or is scheduled for it; returns how many."""
@@ -221,7 +220,7 @@ class Channel(virtual.Channel):
             tag = HOLDINGS.take(message, self._transport.database, self._transport.actor)
             try:
                 yield codec.from_broker(message, tag)
-            except (ValueError, KeyError) as problem:
+            except ValueError as problem:
                 logger.error("Message %d of %s is no Celery message: %s", message.sequence_number, message.address, problem)
                 HOLDINGS.settle(tag, How.REJECT)
 

@@ -61,24 +61,27 @@ def from_broker(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:
 
     Raises ValueError if the envelope cannot be read.
     """
+    try:
+        return _payload(message, delivery_tag)
+    except (TypeError, AttributeError, KeyError) as exc:
+        raise ValueError(f"its envelope {ENVELOPE!r} does not hold headers and properties ({exc!r})") from exc
+
+
+def _payload(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:
     body, content_type = message.body, message.content_type
     if content_type == ENVELOPE_TYPE:
         envelope = loads(body)
         body, content_type = base64.b64decode(envelope["body"]), envelope["content-type"]
     else:
         envelope = loads(message.properties.get(ENVELOPE) or "{}")
-    try:
-        properties = {**envelope.get("properties", {}), "body_encoding": None, "delivery_tag": delivery_tag}
-        properties["delivery_info"] = {"exchange": "", "routing_key": "", **(properties.get("delivery_info") or {})}
-        headers = dict(envelope.get("headers", {}))
-    except (TypeError, AttributeError) as exc:
-        raise ValueError(f"the application property {ENVELOPE!r} does not hold headers and properties") from exc
-    properties["delivery_info"]["redelivered"] = message.delivery_count > 0
+    properties = {**envelope.get("properties", {}), "body_encoding": None, "delivery_tag": delivery_tag}
+    delivery_info = {"exchange": "", "routing_key": "", **(properties.get("delivery_info") or {})}
+    properties["delivery_info"] = {**delivery_info, "redelivered": message.delivery_count > 0}
     return {
         "body": body,
         "content-type": content_type,
         "content-encoding": envelope.get("content-encoding"),
-        "headers": headers,
+        "headers": dict(envelope.get("headers", {})),
         "properties": properties,
     }
 

@@ -1,9 +1,9 @@
 """The messages this process has taken and not settled yet.
 
-They belong to the process and not to a channel: a task that runs while its connection is lost and made again is acknowledged by its
-lock token alone, whichever channel it came by. One thread settles, in groups: what gathered while the last statement ran goes into the
-next one, so a lone acknowledgement goes out at once and a crowd of them shares a statement. While the database does not answer they
-wait and are tried again; a lock that ended meanwhile is logged, and its message is delivered again.
+They belong to the process and not to a channel: a task that runs while its connection is lost and made again is acknowledged by
+its lock token alone, whichever channel it came by. One thread settles, in groups: what gathered while the last statement ran goes
+into the next one, so a lone acknowledgement goes out at once and a crowd of them shares a statement. While the database does not
+answer they wait and are tried again; a lock that ended meanwhile is logged, and its message is delivered again.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _carry_out(how: How, database: Database, address: EntityAddress, actor: Acto
         logger.warning("Could not %s %d messages of %s: %s", how, len(tokens), address, refusal)
         return not refusal.retryable
     except Exception:
-        logger.exception("Could not %s %d messages of %s; they are delivered again when their locks end", how, len(tokens), address)
+        logger.exception("Could not %s %d messages of %s; they come again when their locks end", how, len(tokens), address)
         return True
     for token in report.lost:
         logger.warning("The lock %s of %s ended before its message was settled (%s): it may run again", token, address, how)

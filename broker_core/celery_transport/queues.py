@@ -1,7 +1,7 @@
 """What a Celery queue is called and how it is set up on the broker. Pure.
 
-Celery allows any text as a queue's name (`celery@host.celery.pidbox`), an entity's path only some characters; the others are written
-as ~ and two hex digits a byte. Paths are compared without case, so two Celery queues must differ in more than that.
+Celery allows any text as a queue's name (`celery@host.celery.pidbox`), an entity's path only some characters; the others are
+written as ~ and two hex digits a byte. Paths are compared without case, so two Celery queues must differ in more than that.
 """
 
 from __future__ import annotations

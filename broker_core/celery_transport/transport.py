@@ -30,7 +30,7 @@ _NO_ALIAS = (None, "", "localhost", "local")
 
 
 class Transport(virtual.Transport):
-    """A connection holds no socket of its own: the broker keeps one to the database for each thread, and checks it after a fork."""
+    """A connection holds no socket of its own: the broker keeps one to the database a thread, and checks it after a fork."""
 
     Channel = Channel
     driver_type = "vitrine"
@@ -81,7 +81,10 @@ class Transport(virtual.Transport):
         return psycopg.__version__
 
     def establish_connection(self) -> Transport:
-        """Reach the database and make sure that the namespace is there. Raises one of connection_errors, so that kombu tries again."""
+        """Reach the database and make sure that the namespace is there.
+
+        Raises one of connection_errors where trying again can help, which kombu then does.
+        """
         try:
             self.call(entities.ensure_namespace, self.namespace, actor=self.actor)
         except psycopg.errors.UndefinedTable as exc:
@@ -89,7 +92,7 @@ class Transport(virtual.Transport):
         return super().establish_connection()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Deliver one message. Raises socket.timeout when none came in time."""
+        """Deliver one message. Raises TimeoutError (socket.timeout) when none came in time."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         while True:
             self.room.clear()
@@ -98,7 +101,7 @@ class Transport(virtual.Transport):
             except Empty:
                 left = self.polling_interval if ends_at is None else min(self.polling_interval, ends_at - time.monotonic())
             if left <= 0:
-                raise socket.timeout()
+                raise TimeoutError()
             self.room.wait(left)
 
     def call(self, use_case: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,66 @@
+"""What a Celery queue is called on the broker, and how it is set up."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.celery_transport import queues
+from broker_core.semantics.entity_settings import check_path, queue_settings
+
+PIDBOX = {"auto_delete": True, "exclusive": False, "arguments": {"x-expires": 10_000}}
+
+
+@pytest.mark.parametrize(
+    ("queue", "path"),
+    [
+        ("celery", "celery"),
+        ("orders.high-priority_1", "orders.high-priority_1"),
+        ("celery@host.celery.pidbox", "celery~40host.celery.pidbox"),
+        ("größe", "gr~c3~b6~c3~9fe"),
+        ("a~40b", "a~7e40b"),
+    ],
+)
+def test_path_of_a_queue(queue, path):
+    assert queues.path_of(queue) == path
+    assert queues.name_of(path) == queue
+    assert check_path(path) == path
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=20))
+def test_every_name_comes_back(queue):
+    assert queues.name_of(queues.path_of(queue)) == queue
+
+
+def test_a_task_queue_keeps_the_brokers_defaults_but_for_its_size():
+    settings = queue_settings(queues.settings("celery", {"durable": True}, {}))
+    assert (settings.max_delivery_count, settings.lock_duration) == (10, timedelta(minutes=1))
+    assert (settings.default_message_time_to_live, settings.auto_delete_on_idle, settings.hidden) == (None, None, False)
+    assert settings.max_message_size_in_kilobytes == 102_400
+
+
+def test_transport_options_name_settings():
+    options = {"lock_duration": 5, "max_delivery_count": 3, "polling_interval": 1, "dsn": "host=x"}
+    settings = queue_settings(queues.settings("celery", {}, options))
+    assert (settings.lock_duration, settings.max_delivery_count) == (timedelta(seconds=5), 3)
+
+
+@pytest.mark.parametrize("queue", ["celery@host.celery.pidbox", "1b-2c.reply.celery.pidbox", "celeryev.0c"])
+def test_celerys_own_mailboxes_are_hidden_and_go_by_themselves(queue):
+    settings = queue_settings(queues.settings(queue, PIDBOX, {}))
+    assert settings.hidden
+    assert settings.auto_delete_on_idle == timedelta(minutes=5)  # the shortest there is
+    assert settings.default_message_time_to_live == timedelta(minutes=1)
+
+
+def test_a_result_queue_keeps_results_as_long_as_it_lives():
+    declared = {"auto_delete": True, "exclusive": True, "arguments": {"x-expires": 86_400_000}}
+    settings = queue_settings(queues.settings("9c2e", declared, {}))
+    assert (settings.auto_delete_on_idle, settings.default_message_time_to_live) == (timedelta(days=1), None)
+
+
+def test_a_message_life_that_the_declaration_names_counts():
+    assert queues.settings("q", {"arguments": {"x-message-ttl": 300_000}}, {})["default_message_time_to_live"] == timedelta(
+        minutes=5
+    )

@@ -1,0 +1,151 @@
+"""Real workers with processes of their own (prefork), of a Celery project that knows no Django."""
+
+import json
+import time
+
+import psycopg
+import pytest
+from django.db import connection as django_connection
+
+from broker_core import broker, entities, reads
+from broker_core.celery_transport.holdings import REJECTED
+from broker_core.semantics.types import EntityAddress, MessageState
+
+from .workers import project, until
+
+
+@pytest.fixture
+def dsn(db):
+    """The test database, as a project outside Django names it."""
+    parameters = django_connection.get_connection_params()
+    return psycopg.conninfo.make_conninfo(host=parameters["host"], user=parameters["user"], dbname=parameters["dbname"])
+
+
+@pytest.fixture
+def shop(dsn, namespace, tmp_path):
+    with project(dsn, namespace, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(namespace):
+    return EntityAddress(namespace, "celery")
+
+
+def is_empty(queue):
+    counts = reads.counts(queue)
+    return counts.active == counts.scheduled == 0
+
+
+def dead_letters(queue):
+    return {m.message_id: m for m in broker.peek(queue.dead_letter)}
+
+
+def test_an_ordinary_day(shop, queue):
+    """Tasks, retries, a countdown, a priority, an unknown task and remote control, with one worker."""
+    first = shop.publish("work", 0.5)
+    (waiting,) = broker.peek(queue)
+    assert json.loads(waiting.body)[0] == [0.5]
+    assert (waiting.subject, waiting.message_id, waiting.content_type) == ("work", first, "application/json")
+
+    published_at = time.time()
+    later = shop.publish("early", countdown=2)
+    (scheduled,) = [m for m in broker.peek(queue) if m.message_id == later]
+    assert scheduled.state is MessageState.SCHEDULED
+
+    plain = [shop.publish(name, priority=9) for name in ["work", "early"] * 20]
+    retried = [shop.publish("flaky") for _ in range(5)]
+    unknown = shop.publish("no_such_task")
+    shop.start_worker()
+    wanted = {first, later, *plain, *retried}
+    until(lambda: set(shop.ran()) >= wanted, 20, "all tasks ran")
+    until(lambda: is_empty(queue), 5, "the queue is empty")
+
+    assert set(shop.ran().values()) == {1}
+    assert set(shop.ran("begin")[task] for task in retried) == {3}
+    (began_at,) = shop.instants(later)
+    assert began_at - published_at >= 1.9
+    assert set(dead_letters(queue)) == {unknown}
+    assert dead_letters(queue)[unknown].dead_letter_reason == REJECTED
+
+    assert "pong" in shop.command("inspect", "ping")
+    assert "exchange" in shop.command("inspect", "active_queues")
+    shown = [row.address.path for row in reads.overview(namespace=queue.namespace)]
+    assert shown == ["celery"]  # mailboxes are hidden
+
+
+def test_a_child_that_is_killed_costs_one_delivery(shop, queue):
+    """With acks_late and reject_on_worker_lost the task runs again; its first delivery counts as failed."""
+    task = shop.publish("kills_its_process", 1)
+    others = [shop.publish("work", 0.01) for _ in range(10)]
+    shop.start_worker()
+    until(lambda: set(shop.ran()) >= {task, *others}, 20, "the task ran again")
+    assert shop.ran("begin")[task] == 2
+    until(lambda: is_empty(queue), 5, "the queue is empty")
+
+
+def test_a_task_that_always_kills_its_process_is_dead_lettered(dsn, namespace, queue, tmp_path):
+    with project(dsn, namespace, tmp_path, max_delivery_count=2) as shop:
+        task = shop.publish("kills_its_process")
+        shop.start_worker(processes=1)
+        until(lambda: task in dead_letters(queue), 25, "the task is dead-lettered")
+        dead = dead_letters(queue)[task]
+        assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
+        assert dead.dead_letter_description == "Message could not be consumed after 2 delivery attempts."
+        assert shop.ran("begin")[task] == 2
+
+
+def test_a_worker_that_is_killed_holds_nothing_past_its_locks(shop, queue):
+    """Two tasks run and six are prefetched when it dies; another worker has all of them after one lock's time at most."""
+    worker = shop.start_worker()
+    tasks = [shop.publish("work", 1) for _ in range(8)]
+    until(lambda: len(shop.ran("begin")) >= 2, 10, "two tasks run")
+    shop.kill(worker)
+    killed_at = time.time()
+    assert reads.counts(queue).locked > 2
+    shop.start_worker()
+    until(lambda: set(shop.ran("begin")) == set(tasks), 12, "all tasks began")
+    taken_back = [instant for task in tasks for instant in shop.instants(task) if instant > killed_at]
+    assert min(taken_back) - killed_at < 5 + 2  # the lock, and looking again
+    until(lambda: set(shop.ran()) == set(tasks), 12, "all tasks ran")
+    until(lambda: is_empty(queue), 5, "the queue is empty")
+
+
+def test_a_warm_shutdown_gives_back_what_was_prefetched(shop, queue):
+    tasks = [shop.publish("work", 1) for _ in range(6)]
+    worker = shop.start_worker(processes=1)
+    until(lambda: len(shop.ran("begin")) == 1, 10, "the first task runs")
+    assert reads.counts(queue).locked == 4
+    shop.stop(worker)
+    left = broker.peek(queue)
+    assert len(left) == len(tasks) - len(shop.ran())
+    assert len(left) >= 3
+    assert reads.counts(queue).locked == 0
+    assert {m.delivery_count for m in left} == {0}
+    assert "pidbox" not in " ".join(q.address.path for q in entities.list_queues(queue.namespace))  # its mailbox went with it
+
+
+def test_a_long_task_keeps_its_lock(shop, queue):
+    """Longer than a lock, with another worker waiting to take it."""
+    shop.start_worker(processes=1)
+    shop.start_worker(processes=1)
+    task = shop.publish("work", 7)
+    until(lambda: shop.ran("begin")[task], 10, "it runs")
+    time.sleep(6)
+    (row,) = reads.list_messages(queue).rows
+    assert row.locked_until.timestamp() > shop.instants(task)[0] + 6
+    until(lambda: shop.ran()[task], 10, "it ended")
+    assert shop.ran("begin")[task] == 1
+
+
+def test_two_projects_in_two_namespaces_do_not_see_each_other(dsn, namespace, tmp_path):
+    with project(dsn, namespace, tmp_path) as shop, project(dsn, f"{namespace}-b", tmp_path) as bank:
+        mine = shop.publish("work")
+        theirs = [bank.publish("work") for _ in range(5)]
+        shop.start_worker()
+        until(lambda: shop.ran()[mine], 10, "its own task ran")
+        assert not bank.ran()
+        assert "pong" not in bank.command("inspect", "ping")
+        bank.start_worker()
+        until(lambda: set(bank.ran()) == set(theirs), 10, "the other's tasks ran")
+        assert set(shop.ran()) == {mine}
