@@ -135,10 +135,12 @@ def is_dead(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     """Whether the server has closed an idle connection: then its socket is readable. Nothing is sent, so nothing can be lost."""
     if connection.closed:
         return True
-    if not select.select([connection.pgconn.socket], [], [], 0)[0]:
-        return False
     try:
-        connection.pgconn.consume_input()
+        # A server that stops says so first: its words are read, then the end behind them.
+        while connection.pgconn.status == psycopg.pq.ConnStatus.OK:
+            if not select.select([connection.pgconn.socket], [], [], 0)[0]:
+                return False
+            connection.pgconn.consume_input()
     except psycopg.OperationalError:
-        return True
-    return connection.pgconn.status != psycopg.pq.ConnStatus.OK
+        pass
+    return True
