@@ -361,6 +361,7 @@ def test_a_date_in_user_properties_is_text():
         (b"{}", "body"),
         (b"[]", "body"),
         (b"\xff\xfe", "body"),
+        (b"[" + b'{"Body":""},' * batch.MOST_MESSAGES + b'{"Body":""}]', "body"),
         (b"[1]", "[0]"),
         (b"[{}]", "[0].Body"),
         (b'[{"Body":""},{"Body":5}]', "[1].Body"),

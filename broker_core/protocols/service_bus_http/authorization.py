@@ -22,10 +22,13 @@ _remembered: dict[tuple[str, str, str], tuple[float, list[Policy]]] = {}
 async def actor_of(request: Request) -> Actor:
     """Raises TokenRefused, saying why. A token's rights are checked by the use cases."""
     token, address = sas.parse(request.header("authorization") or ""), request.target.address
-    found = await _policies(address, token.policy)
-    signer = _signer(token, found) or _signer(token, found := await _policies(address, token.policy, fresh=True))
+    found = _recall(address, token.policy)
+    if not _signer(token, found):  # nothing is remembered, or a key was replaced a moment ago
+        found = await policies.find_policies.aio(address.namespace, address.path, token.policy)
+        _remember(address, token.policy, found)
     keys = [key for policy in found for key in policy.keys]
     sas.verify(token, keys, host=request.host, path=request.target.path, now=time.time())
+    signer = _signer(token, found)
     return Actor("key", signer.name, signer.rights, _holder(request, signer))
 
 
@@ -33,17 +36,21 @@ def _signer(token: sas.Token, found: list[Policy]) -> Policy | None:
     return next((policy for policy in found if sas.signed_by(token, policy.keys)), None)
 
 
-async def _policies(address: EntityAddress, name: str, *, fresh: bool = False) -> list[Policy]:
-    """Policies of that name that hold here, the entity's own first; remembered for a moment."""
-    key, now = (address.namespace.lower(), address.path.lower(), name.lower()), time.monotonic()
-    until, found = _remembered.get(key, (0.0, []))
-    if fresh or until <= now:
-        found = await policies.find_policies.aio(address.namespace, address.path, name)
-        if len(_remembered) >= _MOST_REMEMBERED:
-            _remembered.clear()
-        if found:
-            _remembered[key] = (now + REMEMBERED_SECONDS, found)
-    return found
+def _key(address: EntityAddress, name: str) -> tuple[str, str, str]:
+    return address.namespace.lower(), address.path.lower(), name.lower()
+
+
+def _recall(address: EntityAddress, name: str) -> list[Policy]:
+    until, found = _remembered.get(_key(address, name), (0.0, []))
+    return found if time.monotonic() < until else []
+
+
+def _remember(address: EntityAddress, name: str, found: list[Policy]) -> None:
+    """Policies of that name that hold here, the entity's own first. Misses are not kept, as anybody can make many."""
+    if len(_remembered) >= _MOST_REMEMBERED:
+        _remembered.clear()
+    if found:
+        _remembered[_key(address, name)] = (time.monotonic() + REMEMBERED_SECONDS, found)
 
 
 def _holder(request: Request, policy: Policy) -> str:

@@ -12,6 +12,7 @@ from broker_core.semantics.types import Message
 from . import broker_properties, custom_headers
 from .wire import describe, read_json, require_object
 
+MOST_MESSAGES = 5000  # what a server that answers others meanwhile reads in one go
 CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 
 
@@ -36,6 +37,8 @@ def read(body: bytes) -> list[Message]:
     items = read_json(text, "body")
     if not isinstance(items, list) or not items:
         raise InvalidArgument("body", f"must be a JSON array with at least one message, not {describe(items)}")
+    if len(items) > MOST_MESSAGES:
+        raise InvalidArgument("body", f"has {len(items):,} messages; a batch has at most {MOST_MESSAGES:,}")
     return [_message(item, f"[{index}]") for index, item in enumerate(items)]
 
 
