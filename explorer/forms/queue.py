@@ -15,7 +15,11 @@ _EXPIRY = {
     ExpiryMode.ON_ACTIVITY: "on activity: only while somebody receives, as Azure does",
     ExpiryMode.AT_HEAD: "at head: only at the head of the queue, as RabbitMQ does",
 }
-_HISTORY = {HistoryLevel.OFF: "off", HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals", HistoryLevel.FULL: "full"}
+_HISTORY = {
+    HistoryLevel.OFF: "off",
+    HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
+    HistoryLevel.FULL: "full",
+}
 
 
 class QueueSettingsForm(forms.Form):
@@ -24,12 +28,20 @@ class QueueSettingsForm(forms.Form):
     lock_duration = DurationField(label="Lock duration")
     max_delivery_count = forms.IntegerField(label="Max delivery count", help_text="Failed deliveries before it is dead-lettered.")
     default_message_time_to_live = DurationField(never=True, label="Default message time-to-live")
-    auto_delete_on_idle = DurationField(never=True, label="Auto-delete on idle", help_text="The queue itself, when nobody uses it.")
-    dead_lettering_on_message_expiration = forms.BooleanField(required=False, label="Dead-letter expired messages (else they are dropped)")
+    auto_delete_on_idle = DurationField(
+        never=True, label="Auto-delete on idle", help_text="The queue itself, when nobody uses it."
+    )
+    dead_lettering_on_message_expiration = forms.BooleanField(
+        required=False, label="Dead-letter expired messages (else they are dropped)"
+    )
     max_size_in_megabytes = forms.IntegerField(label="Max size in megabytes")
     max_message_size_in_kilobytes = forms.IntegerField(label="Max message size in kilobytes")
     status = forms.ChoiceField(choices=[(s.value, s.value) for s in EntityStatus], label="Status")
-    expiry_mode = forms.ChoiceField(choices=[(m.value, text) for m, text in _EXPIRY.items()], label="When expired messages are taken away")
+    expiry_mode = forms.ChoiceField(
+        choices=[(m.value, text) for m, text in _EXPIRY.items()],
+        label="Expiry mode",
+        help_text="When expired messages are taken away; they are never delivered.",
+    )
     history_level = forms.TypedChoiceField(
         choices=[(int(level), text) for level, text in _HISTORY.items()], coerce=lambda v: HistoryLevel(int(v)), label="History"
     )
@@ -66,7 +78,9 @@ class NewQueueForm(QueueSettingsForm):
 class TypedNameForm(forms.Form):
     """Agreement to something that cannot be undone: the queue's name, typed."""
 
-    name = forms.CharField(label="Type the queue's name to confirm", widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))
+    name = forms.CharField(
+        label="Type the queue's name to confirm", widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    )
 
     def __init__(self, *args, expected: str, **kwargs):
         super().__init__(*args, **kwargs)

@@ -17,7 +17,10 @@ REASON_LENGTH = 4096
 class ReceiveForm(forms.Form):
     count = forms.IntegerField(min_value=1, max_value=MAX_AT_ONCE, initial=1, label="How many")
     mode = forms.ChoiceField(
-        choices=[("peek-lock", "peek-lock: you hold it, then settle it"), ("receive-and-delete", "receive-and-delete: it is gone at once")],
+        choices=[
+            ("peek-lock", "peek-lock: you hold it, then settle it"),
+            ("receive-and-delete", "receive-and-delete: it is gone at once"),
+        ],
         initial="peek-lock", label="Mode",
     )  # fmt: skip
 
@@ -25,7 +28,9 @@ class ReceiveForm(forms.Form):
 class ReceiveDeferredForm(forms.Form):
     """Sequence numbers, separated by commas or spaces; all of them or none is received (SB-912)."""
 
-    numbers = forms.CharField(label="Sequence numbers", widget=forms.TextInput(attrs={"placeholder": "12, 15", "inputmode": "numeric"}))
+    numbers = forms.CharField(
+        label="Sequence numbers", widget=forms.TextInput(attrs={"placeholder": "12, 15", "inputmode": "numeric"})
+    )
 
     def clean_numbers(self) -> list[int]:
         parts = [p for p in re.split(r"[,\s]+", self.cleaned_data["numbers"]) if p]

@@ -26,9 +26,14 @@ class SendForm(forms.Form):
     """A message and how often. `messages(now)` gives what to send, by the namespace's clock."""
 
     body = forms.CharField(
-        required=False, strip=False, label="Body", widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"})
+        required=False,
+        strip=False,
+        label="Body",
+        widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
     )
-    body_file = forms.FileField(required=False, allow_empty_file=True, label="or a file", help_text="Its bytes are the body, unchanged.")
+    body_file = forms.FileField(
+        required=False, allow_empty_file=True, label="or a file", help_text="Its bytes are the body, unchanged."
+    )
     content_type = forms.CharField(
         required=False, max_length=200, label="Content type", widget=forms.TextInput(attrs={"list": "content-types"})
     )
@@ -40,7 +45,9 @@ class SendForm(forms.Form):
     scheduled = MomentField(
         required=False, label="Schedule", help_text="in 5 min, or 2030-01-31 12:00 (UTC). Empty: at once."
     )  # fmt: skip
-    copies = forms.IntegerField(min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Sent together: all or none.")
+    copies = forms.IntegerField(
+        min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Sent together: all or none."
+    )
     session_id = forms.CharField(required=False, max_length=128, label="Session id")
     correlation_id = forms.CharField(required=False, max_length=500, label="Correlation id")
     to = forms.CharField(required=False, max_length=500, label="To")

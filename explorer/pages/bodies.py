@@ -44,7 +44,10 @@ def readable(content: bytes, total: int, content_type: str | None) -> Readable:
 
 
 def pretty_json(text: str) -> str | None:
-    """Indented, with every number, escape and repeated key exactly as written (parsing would round and drop); None: no JSON object or array."""
+    """Indented, with every number, escape and repeated key exactly as written, for parsing would round and drop.
+
+    None: no JSON object or array.
+    """
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:

@@ -27,33 +27,65 @@ class Word:
 
 
 STATES = (
-    Word("active", "In the queue and available: the next receive takes the oldest of them.", "active", "ready", "active", "active"),
     Word(
-        "locked", "One receiver holds it until it is settled or the lock ends; nobody else is given it meanwhile.",
-        "locked (peek-lock)", "unacknowledged", "locked", "locked",
+        "active", "In the queue and available: the next receive takes the oldest of them.", "active", "ready", "active", "active"
     ),
     Word(
-        "scheduled", "Waits for its time; then it is enqueued under a new number.", "scheduled",
-        "delayed (with the delayed-message plugin)", "scheduled", "scheduled",
+        "locked",
+        "One receiver holds it until it is settled or the lock ends; nobody else is given it meanwhile.",
+        "locked (peek-lock)",
+        "unacknowledged",
+        "locked",
+        "locked",
     ),
-    Word("deferred", "Set aside by a receiver; only a receive by its number returns it.", "deferred", "no counterpart", "deferred", "deferred"),
     Word(
-        "expired, pending", "Its time-to-live has ended and no receive or sweep has taken it away yet. It is never delivered.",
-        "expired", "expired", "expired", "expired",
+        "scheduled",
+        "Waits for its time; then it is enqueued under a new number.",
+        "scheduled",
+        "delayed (with the delayed-message plugin)",
+        "scheduled",
+        "scheduled",
     ),
     Word(
-        "dead-lettered", "In the dead-letter queue, for a person to decide: too many failed deliveries, rejected by a receiver, or expired.",
-        "dead-lettered", "dead-lettered (through a dead-letter exchange)", "dead", "dead",
+        "deferred",
+        "Set aside by a receiver; only a receive by its number returns it.",
+        "deferred",
+        "no counterpart",
+        "deferred",
+        "deferred",
     ),
-)  # fmt: skip
+    Word(
+        "expired, pending",
+        "Its time-to-live has ended and no receive or sweep has taken it away yet. It is never delivered.",
+        "expired",
+        "expired",
+        "expired",
+        "expired",
+    ),
+    Word(
+        "dead-lettered",
+        "In the dead-letter queue, for a person to decide: too many failed deliveries, rejected by a receiver, or expired.",
+        "dead-lettered",
+        "dead-lettered (through a dead-letter exchange)",
+        "dead",
+        "dead",
+    ),
+)
 
 WORDS = (
     Word("queue", "Keeps messages in order until receivers take them.", "queue", "queue"),
     Word("namespace", "A set of queues with one clock and its own keys.", "namespace", "virtual host"),
     Word("message id", "The sender's name for a message; the broker gives one where there is none.", "MessageId", "message_id"),
-    Word("sequence number", "The broker's number for a message in its queue: rising, without gaps.", "SequenceNumber", "delivery tag (per channel only)"),
+    Word(
+        "sequence number",
+        "The broker's number for a message in its queue: rising, without gaps.",
+        "SequenceNumber",
+        "delivery tag (per channel only)",
+    ),
     Word("subject", "What the sender says the message is about.", "Subject (formerly Label)", "type, or the routing key"),
-    Word("peek-lock", "Receiving in two steps: the message is locked, then settled.", "PeekLock", "consume with acknowledgements"),
+    Word(
+        "peek-lock", "Receiving in two steps: the message is locked, then settled.", "PeekLock", "consume with acknowledgements"
+    ),
     Word("receive-and-delete", "Receiving in one step: what the receiver loses is lost.", "ReceiveAndDelete", "auto-ack"),
     Word("lock duration", "How long a lock lasts unless it is renewed.", "LockDuration", "consumer timeout, roughly"),
     Word("renew", "Let the lock last its full duration from now on.", "RenewMessageLock", "no counterpart"),
@@ -61,17 +93,50 @@ WORDS = (
     Word("complete", "Done: the message leaves the queue.", "Complete", "ack"),
     Word("abandon", "Not done: available again at once, and the delivery counts as failed.", "Abandon", "nack with requeue"),
     Word("defer", "Not now: set aside until asked for by number.", "Defer", "no counterpart"),
-    Word("delivery count", "Failed deliveries so far, of those allowed.", "DeliveryCount, MaxDeliveryCount", "x-delivery-count, delivery-limit"),
-    Word("time-to-live", "How long a message lives in the queue; the queue's value is default and ceiling.", "TimeToLive", "message TTL, x-message-ttl"),
-    Word("dead-letter queue", "The part of a queue that keeps what could not be delivered. Nothing expires in it.", "$DeadLetterQueue", "a queue bound to a dead-letter exchange"),
-    Word("resubmit", "Send a dead letter to its queue again and remove it, in one transaction.", "re-submit (Service Bus Explorer)", "shovel, or publish again"),
+    Word(
+        "delivery count",
+        "Failed deliveries so far, of those allowed.",
+        "DeliveryCount, MaxDeliveryCount",
+        "x-delivery-count, delivery-limit",
+    ),
+    Word(
+        "time-to-live",
+        "How long a message lives in the queue; the queue's value is default and ceiling.",
+        "TimeToLive",
+        "message TTL, x-message-ttl",
+    ),
+    Word(
+        "dead-letter queue",
+        "The part of a queue that keeps what could not be delivered. Nothing expires in it.",
+        "$DeadLetterQueue",
+        "a queue bound to a dead-letter exchange",
+    ),
+    Word(
+        "resubmit",
+        "Send a dead letter to its queue again and remove it, in one transaction.",
+        "re-submit (Service Bus Explorer)",
+        "shovel, or publish again",
+    ),
     Word("purge", "Delete messages that nobody holds.", "batch delete", "purge"),
     Word("peek", "Look at messages without changing anything.", "Peek", "get with requeue, roughly"),
-    Word("auto-delete on idle", "A queue that nobody uses for so long is deleted. Looking at it here is no use.", "AutoDeleteOnIdle", "x-expires"),
-    Word("expiry mode", "When expired messages are taken away: soon (eager), only while somebody receives (on activity), only at the head (at head).", "on activity", "at head"),
-    Word("sweep", "A task that tidies: it moves expired messages, ends locks, enqueues what is due. The broker is right without it."),
+    Word(
+        "auto-delete on idle",
+        "A queue that nobody uses for so long is deleted. Looking at it here is no use.",
+        "AutoDeleteOnIdle",
+        "x-expires",
+    ),
+    Word(
+        "expiry mode",
+        "When expired messages are taken away: soon, only while somebody receives, or only at the head of the queue.",
+        "on activity",
+        "at head",
+    ),
+    Word(
+        "sweep",
+        "A task that tidies: it moves expired messages, ends locks, enqueues what is due. The broker is right without it.",
+    ),
     Word("history", "Every change of a message, kept after it is gone."),
-)  # fmt: skip
+)
 
 
 @page

@@ -15,7 +15,7 @@ from broker_core.semantics.errors import InvalidArgument, MessageNotFound
 from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, SubQueue
 from explorer.forms.receiver import SettleForm
-from explorer.pages import bodies, presenters, settling, timeline
+from explorer.pages import bodies, settling, timeline
 from explorer.pages.queue import resubmitted
 from explorer.pages.shell import Act, act, address_of, page, show, tell_refusal, wants_fragment
 
@@ -25,7 +25,7 @@ _MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done to the message. why_not: the reason where it cannot be; settle: it needs the lock and more fields."""
+    """Something that can be done to the message. why_not: the reason where it cannot be; says: what it does."""
 
     name: str
     label: str
@@ -53,9 +53,10 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
     entity = reads.entity(address, actor=request.actor)
     detail = reads.message(address, number, actor=request.actor)
     events = reads.timeline(entity.id, number, actor=request.actor)
-    if detail is None and not events:
+    own = [e for e in events if (e.entity_id, e.sequence_number) == (entity.id, number)]
+    if detail is None and not own:
         raise MessageGone(entity.address, number)
-    first = next((e for e in events if (e.entity_id, e.sequence_number) == (entity.id, number)), None)
+    first = own[0] if own else None
     context = {
         "section": "overview",
         "entity": entity,
@@ -65,7 +66,7 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "detail": detail,
         "row": detail.row if detail else None,
         "first": first,
-        "last": events[-1] if events else None,
+        "last": own[-1] if own else None,
         "entries": timeline.entries(events, entity.id, number),
         "properties": properties(detail, first),
         "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
@@ -106,7 +107,11 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     """What can be done to a message in its state, with the reason where the person may not."""
     row = detail.row
     no_right = "" if Right.OPERATE in actor.rights else "Acting on messages needs the role operator."
-    held = "" if row.standing != Standing.LOCKED else f"{row.locked_by or 'A receiver'} holds it; it can be taken when the lock ends."
+    held = (
+        ""
+        if row.standing != Standing.LOCKED
+        else f"{row.locked_by or 'A receiver'} holds it; it can be taken when the lock ends."
+    )
     if row.state == MessageState.SCHEDULED:
         return [Action("cancel", "Cancel it", "cross", no_right, "It is removed and never enqueued.")]
     if settling.is_held_by(row, actor):
@@ -168,7 +173,9 @@ def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) 
     first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
     if first is None:
         raise Http404
-    response = StreamingHttpResponse(_chunks(address, sequence_number, first, request.actor), content_type="application/octet-stream")
+    response = StreamingHttpResponse(
+        _chunks(address, sequence_number, first, request.actor), content_type="application/octet-stream"
+    )
     response["Content-Length"] = first.total
     response["Content-Disposition"] = f'attachment; filename="{sequence_number}.{_extension(first.content_type)}"'
     response["X-Content-Type-Options"] = "nosniff"

@@ -1,4 +1,4 @@
-"""How a person likes the pages: theme, row height, keyboard. Kept in cookies, so that the server renders it and nothing flickers."""
+"""How a person likes the pages: theme, row height, keys. Kept in cookies, so that the server renders it and nothing flickers."""
 
 from __future__ import annotations
 

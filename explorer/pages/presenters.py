@@ -1,4 +1,4 @@
-"""How facts are put for a reader: ages, sizes, badges, deadlines, sentences. Pure: no request, no query, the time is an argument."""
+"""How facts are put for a reader: ages, sizes, badges, deadlines. Pure: no request, no query, the time is an argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from broker_core.semantics.durations import human
 from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import EntityStatus, SubQueue
 
-SUBQUEUE_SLUGS = {SubQueue.MAIN: "main", SubQueue.DEAD_LETTER: "dead-letter", SubQueue.TRANSFER_DEAD_LETTER: "transfer-dead-letter"}
+SUBQUEUE_SLUGS = {
+    SubQueue.MAIN: "main",
+    SubQueue.DEAD_LETTER: "dead-letter",
+    SubQueue.TRANSFER_DEAD_LETTER: "transfer-dead-letter",
+}
 SUBQUEUES = {slug: subqueue for subqueue, slug in SUBQUEUE_SLUGS.items()}
 
 

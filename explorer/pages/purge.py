@@ -80,9 +80,16 @@ def _ask(
 
 def count_of(counts: Counts, tab: Tab) -> int:
     """How many a purge of this list would remove now: locked ones stay (SB-153)."""
-    total = {Tab.ACTIVE: counts.active, Tab.DEFERRED: counts.deferred, Tab.SCHEDULED: counts.scheduled, Tab.DEAD_LETTER: counts.dead_letter}
+    total = {
+        Tab.ACTIVE: counts.active,
+        Tab.DEFERRED: counts.deferred,
+        Tab.SCHEDULED: counts.scheduled,
+        Tab.DEAD_LETTER: counts.dead_letter,
+    }
     return total[tab] - locked_of(counts, tab)
 
 
 def locked_of(counts: Counts, tab: Tab) -> int:
-    return {Tab.ACTIVE: counts.locked, Tab.DEFERRED: counts.deferred_locked, Tab.DEAD_LETTER: counts.dead_letter_locked}.get(tab, 0)
+    return {Tab.ACTIVE: counts.locked, Tab.DEFERRED: counts.deferred_locked, Tab.DEAD_LETTER: counts.dead_letter_locked}.get(
+        tab, 0
+    )

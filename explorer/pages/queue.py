@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import broker, entities, reads
 from broker_core.reads import EntityRow, Tab, TrafficPoint
+from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import SERVICE_NAMES
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import EntityAddress
@@ -29,6 +30,7 @@ _TABS = (
     (HISTORY, "history", "gone"),
 )
 BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
+_SOURCES = {"default": "the default", "entity": "set on this queue"}
 PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
@@ -45,6 +47,16 @@ class TabView:
 class Setting:
     name: str
     value: object
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A setting in plain words. name: as Azure calls it."""
+
+    name: str
+    word: str
+    value: str
     source: str
 
 
@@ -91,8 +103,10 @@ def _show(request: HttpRequest, address: EntityAddress, form: QueueQuery, tab: s
         **_listing(request, entity, form, tab),
     }
     if not wants_fragment(request):
+        effective = entities.effective(address, actor=request.actor)
         context |= {
-            "settings": settings_of(entities.effective(address, actor=request.actor)),
+            "settings": settings_of(effective),
+            "glance": at_a_glance(effective),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor)),
         }
     return show(request, "queue", context, fragment="_messages", status=done.status)
@@ -167,9 +181,25 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     return [TabView(slug, word, hue, numbers[slug], slug == selected) for slug, word, hue in shown]
 
 
-def settings_of(effective: dict[str, tuple[object, str]]) -> list[Setting]:
+def settings_of(effective: Mapping[str, tuple[object, str]]) -> list[Setting]:
     """The settings by the names that Azure gives them, with where each comes from."""
-    return [Setting(SERVICE_NAMES.get(name, name), value, source) for name, (value, source) in effective.items()]
+    return [
+        Setting(SERVICE_NAMES.get(name, name), value, _SOURCES.get(source, source)) for name, (value, source) in effective.items()
+    ]
+
+
+def at_a_glance(effective: Mapping[str, tuple[object, str]]) -> list[Glance]:
+    """The four settings that decide what becomes of a message."""
+    shown = {
+        "lock_duration": ("Lock", human),
+        "max_delivery_count": ("Deliveries", lambda count: f"{count:,} may fail"),
+        "default_message_time_to_live": ("Time-to-live", human),
+        "dead_lettering_on_message_expiration": ("Expired ones are", lambda kept: "dead-lettered" if kept else "dropped"),
+    }
+    return [
+        Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _SOURCES.get(effective[name][1], effective[name][1]))
+        for name, (word, in_words) in shown.items()
+    ]
 
 
 def spark(points: Sequence[TrafficPoint], width: int = 600) -> Spark | None:

@@ -1,4 +1,4 @@
-"""The hand-operated receiver: lock messages as a client would, look at them, settle them. Everything here is an act and audited."""
+"""The hand-operated receiver: lock messages as a client would, look at them, settle them. All of it is audited."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def _show(
 
 def held(address: EntityAddress, actor: Actor) -> list[Held]:
     """The messages of a list that carry this actor's label on a lock still valid, by number. So a reload shows them again."""
-    pages = [reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]]
+    pages = [
+        reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
+    ]
     rows = {row.sequence_number: row for page in pages for row in page.rows if settling.is_held_by(row, actor)}
     return [Held(row, _preview_of(address, row, actor)) for _, row in sorted(rows.items())]
 
@@ -123,7 +125,9 @@ def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act
 
 
 def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, count: int) -> Act:
-    return act(request, name, address, lambda: use_case(address, count, actor=request.actor), target=f"up to {count}", says=_received)
+    return act(
+        request, name, address, lambda: use_case(address, count, actor=request.actor), target=f"up to {count}", says=_received
+    )
 
 
 def _received(found: list[StoredMessage]) -> str:

@@ -90,7 +90,11 @@ def _where_to_look(address: EntityAddress, form: SendForm, numbers: list[int]) -
 def _like(request: HttpRequest, address: EntityAddress) -> dict:
     """Initial values taken from a present message: what its sender gave, not what the broker added."""
     number = request.GET.get("like", "")
-    detail = reads.message(address, int(number), actor=request.actor) if number.isascii() and number.isdigit() and len(number) < 19 else None
+    detail = (
+        reads.message(address, int(number), actor=request.actor)
+        if number.isascii() and number.isdigit() and len(number) < 19
+        else None
+    )
     if detail is None:
         return {}
     initial = {name: detail.broker_properties.get(name, "") for name in _FIELDS}

@@ -55,5 +55,7 @@ def _settle(address: EntityAddress, how: str, values: dict, properties: dict | N
         case "defer":
             report = broker.defer(address, tokens, properties, actor=actor)
         case _:
-            report = {"renew": broker.renew, "complete": broker.complete, "release": broker.release}[how](address, tokens, actor=actor)
+            report = {"renew": broker.renew, "complete": broker.complete, "release": broker.release}[how](
+                address, tokens, actor=actor
+            )
     return report.require_all()

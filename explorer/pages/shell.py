@@ -18,15 +18,23 @@ from broker_core.semantics.errors import (
     BrokerUnavailable,
     EntityNotFound,
     InvalidArgument,
+    MessageNotFound,
     NotAuthorized,
     ServerBusy,
 )
-from broker_core.semantics.types import Actor, EntityAddress, Right, SubQueue
+from broker_core.semantics.types import EntityAddress, Right, SubQueue
 from explorer import audit
 from explorer.pages.presenters import SUBQUEUES
 from explorer.roles import actor_for
 
-_STATUS = ((EntityNotFound, 404), (NotAuthorized, 403), (InvalidArgument, 400), (ServerBusy, 503), (BrokerUnavailable, 503))
+_STATUS = (
+    (EntityNotFound, 404),
+    (MessageNotFound, 404),
+    (NotAuthorized, 403),
+    (InvalidArgument, 400),
+    (ServerBusy, 503),
+    (BrokerUnavailable, 503),
+)
 _HEADINGS = {400: "That is not possible", 403: "A right is missing", 404: "Not found", 409: "Refused", 503: "Not now"}
 
 
@@ -117,7 +125,11 @@ def show(request: HttpRequest, name: str, context: dict, *, fragment: str | None
 def wants_fragment(request: HttpRequest) -> bool:
     """Whether htmx asked for a part of the page (and not for a whole one, as when it restores history)."""
     headers = request.headers
-    return headers.get("HX-Request") == "true" and headers.get("HX-Request-Type") != "full" and "HX-History-Restore-Request" not in headers
+    return (
+        headers.get("HX-Request") == "true"
+        and headers.get("HX-Request-Type") != "full"
+        and "HX-History-Restore-Request" not in headers
+    )
 
 
 def status_of(error: BrokerError) -> int:

@@ -108,9 +108,8 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int) -> li
             lines.append(Entry(gap))
         here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
         elsewhere = None if here else (event.address, event.sequence_number)
-        lines.append(
-            Entry(_text(event, times), _WORDS[event.kind], event.at, event.actor, _note(event), elsewhere, _link(event))
-        )  # fmt: skip
+        text, link = _text(event, times), _link(event, sequence_number)
+        lines.append(Entry(text, _WORDS[event.kind], event.at, event.actor, _note(event), elsewhere, link))
     return lines
 
 
@@ -126,7 +125,7 @@ def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
 
 
 def _gap(before: Event, after: Event) -> str:
-    """What the time between two events was, in words; nothing where it was short or the two happened in different places at once."""
+    """What the time between two events was, in words; nothing where it was short."""
     length = after.at - before.at
     if length < SHORTEST_GAP or before.kind not in _GAPS:
         return ""
@@ -163,10 +162,10 @@ def _note(event: Event) -> str:
     return " · ".join(parts)
 
 
-def _link(event: Event) -> tuple[EntityAddress | None, int] | None:
-    """The message this one became, or was made from."""
+def _link(event: Event, shown: int) -> tuple[EntityAddress | None, int] | None:
+    """The message this one became, or was made from, unless the page is about it."""
     number = event.details.get("to") or event.details.get("from")
     origin = event.details.get("resubmitted_from")
     if isinstance(origin, dict):
         number = origin.get("sequence_number")
-    return (event.address, int(number)) if number else None
+    return (event.address, int(number)) if number and int(number) != shown else None

@@ -47,18 +47,22 @@ def state(badge: presenters.Badge) -> str:
 @register.simple_tag
 def ago(at: datetime | None, now: datetime | None = None) -> str:
     """How long ago it was, with the instant in full on hover. now: the namespace's, for instants by its clock."""
-    if at is None:
+    if not at:
         return mark_safe('<span class="quiet">–</span>')
     text = presenters.age((now or real_now()) - at)
     return format_html(
-        '<time datetime="{}" data-since="{}" title="{}">{}</time>', at.isoformat(), presenters.epoch_ms(at), presenters.absolute(at), text
+        '<time datetime="{}" data-since="{}" title="{}">{}</time>',
+        at.isoformat(),
+        presenters.epoch_ms(at),
+        presenters.absolute(at),
+        text,
     )
 
 
 @register.simple_tag
 def instant(at: datetime | None) -> str:
     """The instant in full."""
-    if at is None:
+    if not at:
         return mark_safe('<span class="quiet">–</span>')
     return format_html('<time datetime="{}">{}</time>', at.isoformat(), presenters.absolute(at))
 
@@ -147,8 +151,8 @@ def setting_value(value) -> str:
 
 
 @register.simple_tag
-def event_words(event) -> timeline.Words:
-    return timeline.words(event.kind)
+def event_words(kind) -> timeline.Words:
+    return timeline.words(kind)
 
 
 @register.simple_tag
