@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.auth import get_user_model
 
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import Actor
@@ -96,7 +97,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await Feed.here().leave(watch, self.channel_name)
 
     def _is_still_allowed(self) -> bool:
-        user = type(self.scope["user"])._default_manager.filter(pk=self.scope["user"].pk, is_active=True).first()
+        user = get_user_model().objects.filter(pk=self.scope["user"].pk, is_active=True).first()
         return user is not None and actor_for(user).rights == self.actor.rights
 
 

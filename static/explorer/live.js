@@ -283,12 +283,9 @@
     ask(); // what was swapped in may be older than frames that came while it was under way
   }
 
-  function onKey(event) {
-    const typing = event.target.closest("input, textarea, select, [contenteditable], dialog");
-    const shortcuts = document.documentElement.dataset.shortcuts !== "off";
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing || !shortcuts) return;
-    const space = event.key === " " && event.target === document.body;
-    if (!space && event.key !== "p") return;
+  function onKey(event) { // the key p presses the button, as app.js has it
+    const shortcuts = document.documentElement.dataset.shortcuts !== "off" && !document.querySelector("dialog[open]");
+    if (event.key !== " " || event.target !== document.body || !shortcuts || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     pause(!paused);
   }

@@ -1,0 +1,511 @@
+"""The live pages: whom a socket serves, what it tells, and what a real browser makes of it."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import pytest
+from asgiref.testing import ApplicationCommunicator  # channels.testing needs daphne
+from django.test import Client
+
+from broker_core import broker, entities
+from broker_core.reads import Clock
+from broker_core.semantics.types import EntityAddress, Message
+from explorer.live import feed as feeds
+from explorer.live.feed import Feed
+from explorer.live.frames import Element, Picture, difference, whole
+
+HOST = "testserver.example"
+
+
+@pytest.fixture
+def queue(transactional_db):
+    """A queue in a namespace of its own."""
+    address = EntityAddress(f"live-{uuid.uuid4().hex[:8]}", "orders")
+    entities.create_namespace(address.namespace)
+    entities.create_queue(address)
+    return address
+
+
+@pytest.fixture
+def cookie(person):
+    """A function: the Cookie header of a person with a role."""
+
+    def make(role="operator"):
+        client = Client()
+        client.force_login(person(role, username=f"{role}-{uuid.uuid4().hex[:6]}"))
+        return "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+
+    return make
+
+
+def page_of(queue, query=""):
+    return f"/queues/{queue.namespace}/{queue.path}{query}"
+
+
+def socket_to(page, cookie=None, origin=f"https://{HOST}", host=HOST):
+    from explorer.site.asgi import application
+
+    headers = [(b"host", host.encode())]
+    if origin:
+        headers.append((b"origin", origin.encode()))
+    if cookie:
+        headers.append((b"cookie", cookie.encode()))
+    query = f"page={quote(page, safe='')}".encode()
+    return Socket(application, {"type": "websocket", "path": "/live/", "query_string": query, "headers": headers, "subprotocols": []})
+
+
+class Socket(ApplicationCommunicator):
+    """A browser's end of a WebSocket."""
+
+    async def connect(self) -> bool:
+        await self.send_input({"type": "websocket.connect"})
+        return (await self.receive_output(timeout=5))["type"] == "websocket.accept"
+
+    async def send(self, text: str) -> None:
+        await self.send_input({"type": "websocket.receive", "text": text})
+
+    async def receive(self, timeout: float = 5) -> dict:
+        return json.loads((await self.receive_output(timeout))["text"])
+
+    async def disconnect(self) -> None:
+        await self.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self.wait(timeout=5)
+
+
+async def frame(communicator, wanted=lambda frame: True, seconds=5):
+    """The next frame that is no heartbeat and is wanted."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = await communicator.receive(seconds)
+            if "beat" not in found and wanted(found):
+                return found
+
+
+async def opened(page, cookie):
+    communicator = socket_to(page, cookie)
+    assert await communicator.connect()
+    return communicator, await frame(communicator)
+
+
+# Whom it serves
+
+
+async def test_the_anonymous_are_refused(queue):
+    assert not await socket_to(page_of(queue)).connect()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", f"https://{HOST}.evil.example", f"https://{HOST}:8443", "null", "", None])
+async def test_pages_of_other_sites_are_refused(queue, cookie, settings, origin):
+    settings.ALLOWED_HOSTS = ["*"]  # this must not open it
+    assert not await socket_to(page_of(queue), cookie(), origin).connect()
+
+
+@pytest.mark.parametrize("page", ["/audit/", "/nothing/at/all", "//evil.example/"])
+async def test_what_has_nothing_live_is_refused(queue, cookie, page):
+    assert not await socket_to(page, cookie()).connect()
+
+
+async def test_without_the_right_to_browse_nothing_is_told(queue, cookie):
+    communicator, told = await opened(page_of(queue), cookie(None))
+    assert "lacks the right" in told["refused"]
+    await communicator.disconnect()
+    assert not Feed.here()._pages
+
+
+async def test_a_queue_that_is_not_there_is_said_so(queue, cookie):
+    communicator, told = await opened("/queues/nowhere/nothing", cookie())
+    assert "could not be found" in told["refused"]
+    await communicator.disconnect()
+
+
+async def test_who_loses_the_rights_is_sent_away(queue, cookie, monkeypatch):
+    monkeypatch.setattr("explorer.live.consumers.RIGHTS_BEATS", 1)
+    communicator, _ = await opened(page_of(queue), cookie())
+    from asgiref.sync import sync_to_async
+    from django.contrib.auth import get_user_model
+
+    await sync_to_async(get_user_model().objects.update)(is_active=False)
+    async with asyncio.timeout(5):
+        while (await communicator.receive_output(timeout=5))["type"] != "websocket.close":
+            pass
+
+
+# What it tells
+
+
+async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
+    broker.send(queue, [Message(b"x", message_id="first"), Message(b"y", message_id="second")])
+    communicator, told = await opened(page_of(queue), cookie())
+    [first, second] = reversed(told["order"])
+    assert "first" in told["rows"][first]
+    assert "second" in told["rows"][second]
+    assert "body" not in told["rows"][first]
+    assert [text for key, text in told["texts"].items() if key.endswith("-active")] == ["2"]
+    assert told["clock"]["rate"] == 1
+    assert abs(told["clock"]["now"] / 1000 - time.time()) < 5
+    await communicator.disconnect()
+
+
+async def test_a_message_comes_is_locked_and_leaves_with_a_word(queue, cookie):
+    communicator, told = await opened(page_of(queue), cookie())
+    assert told.get("order") == []
+    [number] = broker.send(queue, [Message(b"x")])
+    told = await frame(communicator)
+    [row_id] = told["order"]
+    assert row_id.endswith(f"-0-{number}")
+    [held] = broker.receive(queue)
+    told = await frame(communicator)
+    assert list(told["rows"]) == [row_id]
+    assert "order" not in told
+    assert "data-deadline" in told["rows"][row_id]
+    broker.complete(queue, [held.lock_token])
+    told = await frame(communicator)
+    assert (told["left"], told["order"]) == ({row_id: "completed"}, [])
+    await communicator.disconnect()
+
+
+async def test_a_list_follows_its_own_tab(queue, cookie):
+    broker.send(queue, [Message(b"x")])
+    communicator, _ = await opened(page_of(queue, "?tab=dead-letter"), cookie())
+    [held] = broker.receive(queue)
+    broker.dead_letter(queue, [held.lock_token], "Broken")
+    told = await frame(communicator, lambda told: told.get("rows"))
+    [row] = told["rows"].values()
+    assert "Broken" in row
+    assert "checkbox" in row  # this list can be acted on in bulk, and the live row too
+    await communicator.disconnect()
+
+
+async def test_a_filtered_list_keeps_what_it_found(queue, cookie):
+    broker.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
+    communicator, told = await opened(page_of(queue, "?id=wanted"), cookie())
+    assert len(told["rows"]) == 1
+    assert "order" not in told
+    broker.send(queue, [Message(b"x", message_id="wanted, too")])
+    broker.receive(queue)
+    told = await frame(communicator, lambda told: told.get("rows"))
+    assert len(told["rows"]) == 1
+    await communicator.disconnect()
+
+
+async def test_the_overview_tells_rows_and_totals(queue, cookie):
+    communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
+    [row_id] = told["rows"]
+    broker.send(queue, [Message(b"x")] * 3)
+    told = await frame(communicator)
+    assert ">3<" in told["rows"][row_id]
+    assert told["texts"]["t-active"] == "3"
+    await communicator.disconnect()
+
+
+async def test_a_message_page_is_fetched_again_when_its_message_changes(queue, cookie):
+    first, _ = broker.send(queue, [Message(b"x"), Message(b"y")])
+    communicator, told = await opened(f"/messages/{queue.namespace}/{queue.path}/{first}", cookie())
+    broker.receive(queue)
+    changed = await frame(communicator)
+    assert changed["stamp"] != told["stamp"]
+    broker.receive(queue)  # the other message
+    with pytest.raises(TimeoutError):
+        await frame(communicator, seconds=0.8)
+    await communicator.disconnect()
+
+
+async def test_one_socket_can_turn_to_another_page(queue, cookie):
+    communicator, _ = await opened(page_of(queue), cookie())
+    await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled")}))
+    assert (await frame(communicator))["order"] == []
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    told = await frame(communicator, lambda told: told.get("rows"))
+    assert "due in" in next(iter(told["rows"].values()))
+    for nonsense in ("", "[]", '{"page": 5}', '{"page": "/audit/"}', "\x00", json.dumps({"page": "x" * 5000})):
+        await communicator.send(nonsense)
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    await frame(communicator, lambda told: told.get("rows"))  # it lives on
+    await communicator.disconnect()
+
+
+async def test_a_stepped_clock_is_told(queue, cookie):
+    entities.pause_clock(queue.namespace)
+    communicator, told = await opened(page_of(queue), cookie())
+    assert told["clock"]["rate"] == 0
+    entities.step_clock(queue.namespace, timedelta(hours=2))
+    after = await frame(communicator)
+    assert after["clock"]["now"] - told["clock"]["now"] == 2 * 3600 * 1000
+    await communicator.disconnect()
+
+
+async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie, monkeypatch):
+    """Over the cap the reader knows not all that happened, so it reads the pages anew."""
+    communicator, _ = await opened(page_of(queue), cookie())
+    follower = Feed.here()._follower
+    whole_look = type(follower).look
+    monkeypatch.setattr(type(follower), "look", lambda self, ids: whole_look(self, ids, max_events=2))
+    broker.send(queue, [Message(b"x")] * 7)
+    told = await frame(communicator)
+    assert len(told["order"]) == 7
+    await communicator.disconnect()
+
+
+async def test_without_history_a_page_is_live_all_the_same(queue, cookie):
+    entities.update_queue(queue, history_level=0)
+    communicator, _ = await opened(page_of(queue), cookie())
+    broker.send(queue, [Message(b"x")])
+    assert len((await frame(communicator))["order"]) == 1
+    await communicator.disconnect()
+
+
+# One reader however many look
+
+
+async def test_viewers_with_the_same_rights_share_one_page_and_the_last_one_ends_the_reader(queue, cookie):
+    one, _ = await opened(page_of(queue), cookie())
+    two, _ = await opened(page_of(queue), cookie())
+    other, _ = await opened(page_of(queue), cookie("viewer"))
+    assert sorted(len(page.viewers) for page in Feed.here()._pages.values()) == [1, 2]
+    broker.send(queue, [Message(b"x")])
+    for communicator in (one, two, other):
+        assert len((await frame(communicator))["rows"]) == 1
+    for communicator in (one, two):
+        await communicator.disconnect()
+    assert Feed.here().task is not None
+    await other.disconnect()
+    assert (Feed.here().task, Feed.here()._pages) == (None, {})
+    again, told = await opened(page_of(queue), cookie())
+    assert len(told["rows"]) == 1
+    await again.disconnect()
+
+
+async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database_is_away(queue, cookie, monkeypatch):
+    monkeypatch.setattr(feeds, "BEAT_SECONDS", 0.1)
+    communicator, _ = await opened(page_of(queue), cookie())
+    assert (await communicator.receive(2))["beat"] < 1
+
+    def away(self, pages):
+        raise OSError("the database is away")
+
+    monkeypatch.setattr(Feed, "_tick", away)
+    async with asyncio.timeout(8):
+        while (await communicator.receive(2)).get("beat", 0) < 1.5:
+            pass
+    monkeypatch.undo()
+    broker.send(queue, [Message(b"x")])
+    assert len((await frame(communicator, seconds=8))["rows"]) == 1
+    await communicator.disconnect()
+
+
+# Frames, without any database
+
+
+def picture(*ids, looks="", ordered=True, **others):
+    return Picture(rows={i: Element((i, looks), f"<tr id={i}>".__str__) for i in ids}, ordered=ordered, **others)
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (picture("a"), picture("a"), None),
+        (picture("a"), picture("b", "a"), {"rows": {"b": "<tr id=b>"}, "order": ["b", "a"]}),
+        (picture("b", "a"), picture("b"), {"left": {"a": "completed"}, "order": ["b"]}),
+        (picture("b", "x"), picture("b"), {"left": {"x": ""}, "order": ["b"]}),
+        (picture("x", ordered=False), picture(ordered=False), {"left": {"x": "gone"}}),
+        (picture("a"), picture("a", looks="new"), {"rows": {"a": "<tr id=a>"}}),
+        (picture(texts={"t": "1", "u": "1"}), picture(texts={"t": "2", "u": "1"}), {"texts": {"t": "2"}}),
+        (picture(stamp="1"), picture(stamp="2"), {"stamp": "2"}),
+        (picture(stamp="1"), picture(stamp="1"), None),
+    ],
+)
+def test_a_frame_holds_what_changed_and_nothing_else(old, new, expected):
+    told = difference(old, new, 7, {"a": "completed"})
+    assert told is None if expected is None else json.loads(told) == {"version": 7, **expected}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        (Clock(NOON, NOON, 1, False), Clock(NOON + 9 * SECOND, NOON + 9 * SECOND, 1, False), False),
+        (Clock(NOON, NOON, 2, True), Clock(NOON + 18 * SECOND, NOON + 9 * SECOND, 2, True), False),
+        (Clock(NOON, NOON, 1, False), Clock(NOON, NOON, 0, True), True),
+        (Clock(NOON, NOON, 0, True), Clock(NOON + SECOND, NOON + SECOND, 0, True), True),
+    ],
+)
+def test_a_clock_is_told_when_it_goes_otherwise_than_expected(then, now, told):
+    assert (difference(Picture(then), Picture(now), 1, {}) is not None) == told
+
+
+def test_the_whole_is_enough_for_any_older_page():
+    told = json.loads(whole(picture("a", "b", texts={"t": "1"}, stamp="s"), 3))
+    assert (told["order"], set(told["rows"]), told["texts"], told["stamp"]) == (["a", "b"], {"a", "b"}, {"t": "1"}, "s")
+
+
+# In a browser
+
+
+@pytest.fixture
+def see(live_site, new_context, sign_in, person):
+    """see(path, role): a browser page of the site, signed in and live."""
+
+    def open_page(path, role="operator"):
+        context = new_context()
+        sign_in(context, person(role))
+        page = context.new_page()
+        page.goto(live_site + path)
+        page.wait_for_selector('#live[data-live="live"]')
+        return page
+
+    return open_page
+
+
+def row(queue, number):
+    return f"#rows tr[id$='-0-{number}']"
+
+
+def test_browser_a_committed_send_changes_the_page(queue, see):
+    page = see(page_of(queue))
+    broker.send(queue, [Message(b"x", message_id="from-outside")])
+    page.wait_for_selector(f"{row(queue, 1)} >> text=from-outside")
+    page.wait_for_function("() => document.querySelector('[id$=-active].count').textContent === '1'")
+    [held] = broker.receive(queue)
+    page.wait_for_selector(f"{row(queue, 1)} [data-deadline]")
+    broker.complete(queue, [held.lock_token])
+    page.wait_for_selector(f"{row(queue, 1)} .state-gone")
+    page.wait_for_selector(row(queue, 1), state="detached", timeout=6000)
+    page.wait_for_selector("text=No active message")
+
+
+def test_browser_typed_text_focus_and_selection_survive(queue, see):
+    for number in range(1, 4):
+        broker.send(queue, [Message(b"x")])
+        [held] = broker.receive(queue)
+        broker.dead_letter(queue, [held.lock_token], f"reason {number}")
+    page = see(page_of(queue, "?tab=dead-letter"))
+    page.fill("#f-reason", "typed and not sent")
+    page.evaluate("document.getElementById('f-reason').setSelectionRange(2, 5)")
+    page.check("#rows tr:last-child input[type=checkbox]")
+    page.focus("#f-reason")
+    broker.receive(queue.dead_letter, 3)
+    page.wait_for_selector("#rows tr:last-child [data-deadline]")
+    assert page.input_value("#f-reason") == "typed and not sent"
+    assert page.evaluate("document.activeElement.id") == "f-reason"
+    assert page.is_checked("#rows tr:last-child input[type=checkbox]")
+
+
+def test_browser_an_empty_list_fills_while_a_filter_is_being_typed(queue, see):
+    page = see(page_of(queue))
+    page.fill("#f-id", "half typed")
+    broker.send(queue, [Message(b"x")])
+    page.wait_for_selector(row(queue, 1))
+    assert page.input_value("#f-id") == "half typed"
+
+
+def test_browser_new_rows_wait_while_one_is_selected(queue, see):
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    page = see(page_of(queue, "?tab=scheduled"))
+    page.check("#rows input[type=checkbox]")
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))] * 2)
+    page.wait_for_selector("#new-rows >> text=2 new")
+    assert page.locator("#rows tr").count() == 1
+    page.click("#new-rows")
+    page.wait_for_function("() => document.querySelectorAll('#rows tr').length === 3")
+    assert page.is_hidden("#new-rows")
+    assert page.is_checked(f"{row(queue, 1)} input[type=checkbox]")
+
+
+@pytest.mark.parametrize("how", ["click", "p", "Space"])
+def test_browser_paused_means_paused(queue, see, how):
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    page = see(page_of(queue, "?tab=scheduled"))
+    toggle = (lambda: page.click("#live")) if how == "click" else (lambda: page.keyboard.press(how))
+    toggle()
+    page.wait_for_selector('#live[data-live="paused"]')
+    before = page.text_content("#rows")
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    page.wait_for_timeout(1500)  # nothing to wait for: nothing may happen
+    assert page.text_content("#rows") == before  # the countdown stands still, too
+    toggle()
+    page.wait_for_function("() => document.querySelectorAll('#rows tr').length === 2")
+    page.wait_for_selector('#live[data-live="live"]')
+
+
+def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see):
+    entities.update_queue(queue, lock_duration=timedelta(seconds=5))
+    broker.send(queue, [Message(b"x")])
+    broker.receive(queue)
+    page = see(page_of(queue))
+    page.wait_for_function("() => /^0:0[0-4]$/.test(document.querySelector('#rows [data-deadline]').textContent)")
+    entities.pause_clock(queue.namespace)
+    page.wait_for_selector("text=clock paused")
+    entities.resume_clock(queue.namespace)
+    page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/deciding|lock ended/)", timeout=15000)
+
+
+def test_browser_the_next_tab_is_as_live_as_the_first(queue, see):
+    page = see(page_of(queue))
+    page.click("nav.tabs >> text=scheduled")
+    page.wait_for_url("**tab=scheduled")
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    page.wait_for_selector("#rows >> text=due in")
+
+
+def test_browser_the_overview_and_a_message_page_follow(queue, see):
+    page = see("/")
+    broker.send(queue, [Message(b"x")] * 4)
+    page.wait_for_function("() => [...document.querySelectorAll('td[id$=-active]')].some(td => td.textContent.trim() === '4')")
+    page.goto(page.url.rstrip("/") + f"/messages/{queue.namespace}/{queue.path}/1")
+    page.wait_for_selector('#live[data-live="live"]')
+    broker.receive(queue)
+    page.wait_for_selector("#message >> text=Received with peek-lock")
+
+
+class OwnSite:
+    """A server of the test's own, that can be stopped and started again on the same port."""
+
+    def __init__(self):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        import uvicorn
+
+        from explorer.site.asgi import application
+
+        config = uvicorn.Config(application, port=self.port, lifespan="off", log_level="warning", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    def stop(self):
+        self.server.should_exit = True
+        self.thread.join(10)
+
+
+def test_browser_finds_back_after_the_server_restarted(queue, new_context, client, person, settings):
+    site = OwnSite()
+    client.force_login(person("operator"))
+    context = new_context()
+    session = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": session.key, "value": session.value, "url": site.url}])
+    page = context.new_page()
+    page.goto(site.url + page_of(queue))
+    page.wait_for_selector('#live[data-live="live"]')
+    site.stop()
+    page.wait_for_selector('#live[data-live="disconnected"]')
+    broker.send(queue, [Message(b"x", message_id="meanwhile")])
+    site.start()
+    page.wait_for_selector("#rows >> text=meanwhile", timeout=20000)
+    page.wait_for_selector('#live[data-live="live"]')
+    site.stop()
+    context.complaints[:] = [text for text in context.complaints if "WebSocket" not in text]  # the browser logs failed attempts
