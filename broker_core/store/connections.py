@@ -128,6 +128,9 @@ def _djangos(alias: str) -> psycopg.Connection:
 
     wrapper = connections[alias]
     wrapper.ensure_connection()
+    if wrapper.in_atomic_block and wrapper.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+        # Django begins with its first statement. Were ours that one, a transaction block of psycopg's would end by committing.
+        wrapper.connection.execute("SELECT 1")
     return wrapper.connection
 
 

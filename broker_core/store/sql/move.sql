@@ -33,7 +33,7 @@ events AS (
      WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s, 0, 2, -count(*), 3 FROM active HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, 0, 2, -count(*), 3 FROM active HAVING count(*) > 0
     UNION ALL
     SELECT %(entity_id)s, 0, 0, count(*), NULL FROM active HAVING count(*) > 0)
 SELECT count(*) AS done,
@@ -63,7 +63,7 @@ events AS (
       FROM cancelled AS c, entity AS e WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s, 0, 2, -count(*), -sum(size), 13 FROM cancelled HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, 0, 2, -count(*), -sum(size), 13 FROM cancelled HAVING count(*) > 0)
 SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted;
 
 -- name: resubmit
@@ -116,7 +116,7 @@ events AS (
      WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s, 1, state, -count(*), -sum(size), 15 FROM taken GROUP BY state
+    SELECT %(entity_id)s::bigint, 1, state, -count(*), -sum(size), 15 FROM taken GROUP BY state
     UNION ALL
     SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0)
 SELECT t.sequence_number AS old_number, n.first + t.place AS new_number,
@@ -147,5 +147,5 @@ events AS (
       FROM purged AS p, entity AS e WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s, %(subqueue)s, %(state)s, -count(*), -sum(size), 14 FROM purged HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, %(state)s, -count(*), -sum(size), 14 FROM purged HAVING count(*) > 0)
 SELECT count(*) AS done FROM purged;

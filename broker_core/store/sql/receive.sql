@@ -29,7 +29,7 @@ events AS (
      WHERE e.history_level = 2),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s, %(subqueue)s, 10, locked_until, count(*), 4 FROM locked GROUP BY locked_until),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 10, locked_until, count(*), 4 FROM locked GROUP BY locked_until),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until),
@@ -64,7 +64,7 @@ events AS (
      WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM taken HAVING count(*) > 0),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM taken HAVING count(*) > 0),
 -- include: touched_by_receive
 SELECT taken.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
@@ -115,7 +115,7 @@ events AS (
      WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s, %(subqueue)s, 11, locked_until, count(*), 0, 4 FROM locked GROUP BY locked_until
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 11, locked_until, count(*), 0, 4 FROM locked GROUP BY locked_until
     UNION ALL
     -- include: buried_counts
 ),

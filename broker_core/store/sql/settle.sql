@@ -14,7 +14,7 @@ events AS (
       FROM owned AS o, entity AS e WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s, %(subqueue)s, state, NULL, -count(*), -sum(size), 6 FROM owned GROUP BY state
+    SELECT %(entity_id)s::bigint, %(subqueue)s, state, NULL, -count(*), -sum(size), 6 FROM owned GROUP BY state
     UNION ALL
     -- include: unlocked_counts
 )
@@ -102,7 +102,7 @@ events AS (
       FROM owned AS o, entity AS e WHERE e.history_level = 2),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s, %(subqueue)s, 0, NULL::timestamptz, -count(*), 0, 9 FROM owned WHERE state = 0 HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, 0::smallint, NULL::timestamptz, -count(*), 0, 9 FROM owned WHERE state = 0 HAVING count(*) > 0
     UNION ALL
     SELECT %(entity_id)s, %(subqueue)s, 1, NULL, count(*), 0, NULL FROM owned WHERE state = 0 HAVING count(*) > 0
     UNION ALL
@@ -155,7 +155,7 @@ events AS (
       FROM owned AS o, entity AS e WHERE e.history_level = 2),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s, %(subqueue)s, 10 + state, locked_until, count(*), 0, NULL::smallint FROM changed GROUP BY state, locked_until
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 10 + state, locked_until, count(*), 0, NULL::smallint FROM changed GROUP BY state, locked_until
     UNION ALL
     -- include: unlocked_counts
 ),

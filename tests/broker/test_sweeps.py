@@ -1,0 +1,193 @@
+"""Each sweep: before, at and after the instant; twice at once; and nothing of it needed for correctness (design D5)."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities, sweeps
+from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.types import ExpiryMode, HistoryLevel, Message
+from broker_core.store import connections
+from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+
+
+def expire():
+    return sweeps.expire_messages(pause=lambda _: None)
+
+
+@pytest.mark.parametrize("dead_lettering", [False, True])
+def test_expired_messages_leave_at_their_instant(make_queue, step, dead_lettering):
+    """SB-033, SB-034."""
+    queue = make_queue(dead_lettering_on_message_expiration=dead_lettering)
+    for seconds in (4, 5, 6):
+        broker.send(queue, [Message(str(seconds).encode(), time_to_live=seconds * SECOND)])
+    step(5 * SECOND)
+    expire()
+    assert bodies(broker.peek(queue)) == ["6"]
+    assert bodies(broker.peek(queue.dead_letter)) == (["4", "5"] if dead_lettering else [])
+    kind, reason = (10, "TTLExpiredException") if dead_lettering else (11, "TTLExpiredException")
+    assert [(e.kind, e.reason) for e in events(queue) if e.sequence_number < 3 and e.kind != 1] == [(kind, reason)] * 2
+    assert ledger_agrees(queue)
+
+
+def test_messages_that_live_by_the_default_leave_too_behind_any_number_of_others(make_queue, step):
+    """SB-921: 1,200 locked ones at the head do not hide the expired ones behind them."""
+    queue = make_queue(default_message_time_to_live=MINUTE, lock_duration=timedelta(minutes=5))
+    broker.send(queue, [Message(b"held")] * 1200)
+    held = broker.receive(queue, 1200)
+    broker.send(queue, [Message(b"waits")] * 700)
+    step(MINUTE)
+    expire()
+    assert set(bodies(broker.peek(queue, max_count=5000))) == {"held"}
+    assert len(broker.complete(queue, [m.lock_token for m in held]).settled) == 1200
+
+
+def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
+    """SB-030, SB-902."""
+    queue = make_queue(expiry_mode=ExpiryMode.ON_ACTIVITY)
+    broker.send(queue, [Message(b"a", time_to_live=SECOND)])
+    step(timedelta(hours=1))
+    expire()
+    assert bodies(broker.peek(queue)) == ["a"]
+    broker.receive(queue)
+    assert broker.peek(queue) == []
+
+
+def test_expiry_at_the_head_stops_at_the_first_that_lives(make_queue, step):
+    queue = make_queue(expiry_mode=ExpiryMode.AT_HEAD)
+    for text, seconds in (("a", 1), ("b", 100), ("c", 1)):
+        broker.send(queue, [Message(text.encode(), time_to_live=seconds * SECOND)])
+    step(2 * SECOND)
+    expire()
+    assert bodies(broker.peek(queue)) == ["b", "c"]
+    assert bodies(broker.receive_and_delete(queue, 5)) == ["b"]
+    expire()
+    assert broker.peek(queue) == []
+
+
+def test_ended_locks_are_taken_back(make_queue, step):
+    """SB-070, SB-090, SB-091: in the queue and in its dead-letter queue."""
+    queue = make_queue(max_delivery_count=2)
+    broker.send(queue, [Message(b"a"), Message(b"b")])
+    broker.abandon(queue, [m.lock_token for m in broker.receive(queue, 2)[:1]])
+    broker.receive(queue)  # a again, its last allowed delivery
+    sweeps.end_locks()
+    assert [m.delivery_count for m in broker.peek(queue)] == [1, 0]
+    step(MINUTE)
+    sweeps.end_locks()
+    assert [(m.body, m.delivery_count) for m in broker.peek(queue)] == [(b"b", 1)]
+    assert [m.dead_letter_reason for m in broker.peek(queue.dead_letter)] == ["MaxDeliveryCountExceeded"]
+    assert [e.kind for e in events(queue, 1)] == [1, 4, 7, 4, 12, 10]
+    broker.receive(queue.dead_letter)
+    step(MINUTE)
+    sweeps.end_locks()
+    (dead,) = broker.receive(queue.dead_letter)
+    assert dead.delivery_count == 0  # SB-089
+    assert ledger_agrees(queue)
+
+
+def test_a_renewed_lock_is_left_alone(queue, step):
+    broker.send(queue, [Message(b"a")])
+    (held,) = broker.receive(queue)
+    step(MINUTE - SECOND)
+    broker.renew(queue, [held.lock_token])
+    step(2 * SECOND)
+    sweeps.end_locks()
+    assert broker.complete(queue, [held.lock_token]).settled
+
+
+def test_scheduled_messages_become_active_in_order_of_their_schedule(queue, step):
+    """SB-047."""
+    at = now(queue)
+    broker.send(queue, [Message(t.encode(), scheduled_enqueue_at=at + s * SECOND) for t, s in (("c", 3), ("a", 1), ("b", 2), ("d", 9))])
+    step(3 * SECOND)
+    sweeps.activate_scheduled()
+    assert [(m.body, m.sequence_number) for m in broker.receive(queue, 9)] == [(b"a", 5), (b"b", 6), (b"c", 7)]
+    assert [(e.kind, e.details) for e in events(queue, 2)][-1] == (3, {"to": 5})
+    assert ledger_agrees(queue)
+
+
+def test_two_sweepers_at_once_do_everything_once(make_queue, step):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    broker.send(queue, [Message(b"x", time_to_live=SECOND)] * 3000)
+    step(MINUTE)
+    barrier = threading.Barrier(3)
+
+    def work():
+        barrier.wait()
+        for sweep in (expire, sweeps.end_locks, sweeps.activate_scheduled, sweeps.advance_heads, sweeps.roll_up_counts):
+            sweep()
+        connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(broker.peek(queue.dead_letter, max_count=5000)) == 3000
+    assert sum(e.kind == 10 for e in events(queue)) == 3000
+    assert ledger_agrees(queue)
+
+
+def test_an_idle_queue_is_deleted_and_looking_is_no_activity(make_queue, step):
+    """SB-190, SB-194."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    step(timedelta(minutes=4))
+    broker.send(queue, [Message(b"a")])  # activity
+    step(timedelta(minutes=5))
+    entities.get_queue(queue)
+    sweeps.delete_idle_entities()
+    assert bodies(broker.peek(queue)) == ["a"]  # activity is written every 20 s at most: never early
+    step(timedelta(minutes=5, seconds=21))
+    sweeps.delete_idle_entities()
+    with pytest.raises(EntityNotFound):
+        broker.peek(queue)
+
+
+def test_scheduled_messages_keep_a_queue_alive(make_queue, step):
+    """SB-918."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    broker.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue) + timedelta(hours=2))])
+    step(timedelta(hours=1))
+    sweeps.delete_idle_entities()
+    assert bodies(broker.peek(queue)) == ["a"]
+
+
+def test_the_messages_of_a_deleted_queue_end_with_an_event(queue):
+    """SB-240."""
+    broker.send(queue, [Message(b"a")] * 700)
+    number = entity_id(queue)
+    entities.delete_queue(queue)
+    sweeps.remove_deleted_entities()
+    found = connections.current().execute(
+        "SELECT kind, count(*) AS n FROM vitrine_message_event WHERE entity_id = %s GROUP BY 1 ORDER BY 1", [number]
+    )
+    assert [tuple(row) for row in found] == [(1, 700), (16, 700)]
+    assert connections.current().execute("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", [number]).fetchone()[0] == 0
+
+
+@pytest.mark.parametrize(("level", "kinds"), [(HistoryLevel.OFF, []), (HistoryLevel.LIFECYCLE, [1, 6]), (HistoryLevel.FULL, [1, 4, 7, 4, 5, 6])])
+def test_the_history_level_says_what_is_written(make_queue, level, kinds):
+    """Design D7."""
+    queue = make_queue(history_level=level)
+    broker.send(queue, [Message(b"a")])
+    broker.abandon(queue, [broker.receive(queue)[0].lock_token])
+    (held,) = broker.receive(queue)
+    broker.renew(queue, [held.lock_token])
+    broker.complete(queue, [held.lock_token])
+    assert [e.kind for e in events(queue)] == kinds
+
+
+def test_a_wrong_ledger_is_found_told_and_mended(queue):
+    """Design D9."""
+    broker.send(queue, [Message(b"a")])
+    connections.current().execute(
+        "INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n) VALUES (%s, 0, 0, 5)", [entity_id(queue)]
+    )
+    found = [d for d in sweeps.check_ledger()["differences"] if d["entity"] == str(queue)]
+    assert found == [{"entity": str(queue), "list": [0, 0], "ledger": 6, "present": 1}]
+    assert ledger_agrees(queue)

@@ -1,0 +1,60 @@
+"""Each statement is sound against the migrated schema, and the head bound holds in the race that once broke it."""
+
+import re
+import threading
+
+import pytest
+
+from broker_core import broker, entities
+from broker_core.semantics.types import EntityAddress, Message, SubQueue
+from broker_core.store import connections
+from broker_core.store.driver import run
+from broker_core.store.statements import SQL, call
+
+PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
+PLANNED = re.compile(r"^(--[^\n]*\n|\s)*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", sorted(SQL))
+def test_statement_is_sound(db, name):
+    if not PLANNED.match(SQL[name]):
+        pytest.skip("no statement that EXPLAIN takes")
+    with connections.current().transaction(force_rollback=True):
+        connections.current().execute(f"EXPLAIN {PLACEHOLDER.sub('NULL', SQL[name]).replace('%%', '%')}")
+
+
+def test_an_unknown_statement_is_named():
+    with pytest.raises(KeyError, match="nonsense"):
+        call("nonsense")
+
+
+def test_the_head_never_passes_a_message_that_is_being_moved_in(db):
+    """Core 3: raising the bound waits for whoever moves a message below it, then looks with a new snapshot."""
+    entities.create_namespace("head-race")
+    queue = EntityAddress("head-race", "q")
+    entities.create_queue(queue)
+    broker.send(queue, [Message(b"a"), Message(b"b"), Message(b"c")])
+    first, second, third = broker.receive(queue, 3)
+    broker.dead_letter(queue, [third.lock_token])
+    entity_id = run(broker._entity_id(queue))
+    mover = connections.Database().parameters()
+    import psycopg
+
+    with psycopg.connect(**mover) as other:
+        with other.transaction():
+            # another process dead-letters number 1 and has not committed yet
+            tokens, numbers = [first.lock_token], [1]
+            params = {"entity_id": entity_id, "subqueue": 0, "tokens": tokens, "numbers": numbers, "actor": "t"}
+            other.execute(SQL["dead_letter"], params | {"reason": None, "description": None, "properties": None})
+            racer = threading.Thread(target=_advance, args=(entity_id,))
+            racer.start()
+            racer.join(0.3)
+        racer.join(10)
+    assert not racer.is_alive()
+    assert [m.sequence_number for m in broker.receive(queue.dead_letter, 5)] == [1, 3]
+    assert second.sequence_number == 2
+
+
+def _advance(entity_id):
+    run(broker.advance_head(entity_id, SubQueue.DEAD_LETTER))
+    connections.close_all_of_this_thread()
