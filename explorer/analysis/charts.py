@@ -1,5 +1,5 @@
 """Numbers to the geometry of charts: pure, no markup. Templates draw it as SVG with classes, so that the style sheet decides on
-colour in light and dark. Lengths are in the units of a view box; each chart comes in two widths, for wide screens and for phones.
+colour in light and dark. Lengths are in the units of a view box; each chart comes in two widths, for a column and for phones.
 """
 
 import math
@@ -7,25 +7,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-WIDTHS = {"wide": 760, "narrow": 340}
+WIDTHS = {"wide": 520, "narrow": 340}
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 26
 CHARACTER = 7.0  # about the width of a digit at the labels' size
 
-DURATION_TICKS = tuple(
-    timedelta(milliseconds=ms)
-    for ms in (0.1, 1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000)
-)
+DURATION_TICKS = {
+    timedelta(milliseconds=0.1): "0.1 ms",
+    timedelta(milliseconds=1): "1 ms",
+    timedelta(milliseconds=10): "10 ms",
+    timedelta(milliseconds=100): "100 ms",
+    timedelta(seconds=1): "1 s",
+    timedelta(seconds=10): "10 s",
+    timedelta(minutes=1): "1 min",
+    timedelta(minutes=10): "10 min",
+    timedelta(hours=1): "1 h",
+    timedelta(hours=10): "10 h",
+    timedelta(days=1): "1 day",
+    timedelta(days=10): "10 days",
+    timedelta(days=100): "100 days",
+}
 FLOOR = timedelta(milliseconds=0.1)  # shorter durations are drawn here: a logarithmic axis has no zero
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label at a position along its axis. anchor: of the text, so that the first and last stay inside."""
+    """A label at a position along its axis."""
 
     at: float
     text: str
-    anchor: str = "middle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ def stacked_bars(starts: Sequence[datetime], series: dict[str, Sequence[int]], t
         stacked = [below + value for below, value in zip(stacked, values, strict=True)]
         shapes.append(Shape(name, path))
     steps = count_ticks(top)
-    return plot.chart(shapes, tips, [Tick(plot.y(step / top), f"{step:,}", "end") for step in steps])
+    return plot.chart(shapes, tips, [Tick(plot.y(step / top), f"{step:,}") for step in steps])
 
 
 def duration_lines(
@@ -89,7 +99,7 @@ def duration_lines(
     shapes = [
         Shape(name, plot.line([None if value is None else share(value) for value in values])) for name, values in series.items()
     ]
-    return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), brief(tick), "end") for tick in ticks])
+    return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), DURATION_TICKS[tick]) for tick in ticks])
 
 
 def brief(duration: timedelta | None) -> str:
@@ -106,8 +116,7 @@ def brief(duration: timedelta | None) -> str:
     ):
         if seconds < below:
             amount = seconds / size
-            whole = amount >= 9.95 or abs(amount - round(amount)) < 0.05
-            return f"{amount:,.0f} {unit}" if whole else f"{amount:.1f} {unit}"
+            return f"{amount:,.0f} {unit}" if amount >= 9.95 else f"{amount:.1f} {unit}"
     raise AssertionError("unreachable")
 
 
@@ -127,10 +136,10 @@ def count_ticks(top: int) -> list[int]:
 
 def duration_ticks(least: timedelta, most: timedelta) -> list[timedelta]:
     """The ticks from the last at or below `least` to the first at or above `most`; at least two."""
-    first = max((i for i, tick in enumerate(DURATION_TICKS) if tick <= max(least, FLOOR)), default=0)
-    last = next((i for i, tick in enumerate(DURATION_TICKS) if tick >= most), len(DURATION_TICKS) - 1)
-    first = min(first, len(DURATION_TICKS) - 2)
-    return list(DURATION_TICKS[first : max(last, first + 1) + 1])
+    ticks = list(DURATION_TICKS)
+    first = min(max(i for i, tick in enumerate(ticks) if tick <= max(least, FLOOR)), len(ticks) - 2)
+    last = next((i for i, tick in enumerate(ticks) if tick >= most), len(ticks) - 1)
+    return ticks[first : max(last, first + 1) + 1]
 
 
 class _Plot:
@@ -186,5 +195,5 @@ def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:
             break
         text = f"{at:%d %b}" if days_only or at.date() != told and told is not None else f"{at:%H:%M}"
         told = at.date()
-        ticks.append(Tick(round(position, 2), text, "start" if i == 0 else "middle"))
+        ticks.append(Tick(round(position, 2), text))
     return ticks

@@ -20,6 +20,7 @@ OUTCOMES = {
     "other": "other",
     "still_there": "still there",
 }
+DELIVERED = ("completed", "received_and_deleted")
 PERCENTILES = ("p50", "p95", "p99")
 TIMES = {"waiting": "waited", "processing": "processed"}
 
@@ -34,9 +35,11 @@ class QueueView:
     outcomes: dict[str, str]
     reasons: list[tuple[str, int]]
     outcome_charts: list[Chart]
+    trouble_charts: list[Chart]
     waiting_charts: list[Chart]
     processing_charts: list[Chart]
     sentence: str
+    trouble_sentence: str
     waiting_sentence: str
     processing_sentence: str
 
@@ -65,6 +68,7 @@ def queue_view(
         return [duration_lines(starts, series, tips, variant) for variant in WIDTHS]
 
     counts = {name: column(name, 0) for name in outcomes}
+    trouble = {name: values for name, values in counts.items() if name not in DELIVERED}
     tips = [
         f"{moment(at, run.bucket)}: "
         + (", ".join(f"{values[i]:,} {OUTCOMES[name]}" for name, values in counts.items() if values[i]) or "none")
@@ -77,9 +81,11 @@ def queue_view(
         outcomes=outcomes,
         reasons=ranked,
         outcome_charts=[stacked_bars(starts, counts, tips, variant) for variant in WIDTHS],
+        trouble_charts=[stacked_bars(starts, trouble, tips, variant) for variant in WIDTHS] if trouble else [],
         waiting_charts=lines("waiting"),
         processing_charts=lines("processing"),
         sentence=outcome_sentence(whole, ranked),
+        trouble_sentence=trouble_sentence(whole),
         waiting_sentence=time_sentence(whole, "waiting", "were received after", "No message was received."),
         processing_sentence=time_sentence(whole, "processing", "were settled after", "No message was settled by its receiver."),
     )
@@ -104,6 +110,14 @@ def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> s
     ]
     mostly = f" Most frequent reason of dead-lettering: {reasons[0][0]}." if reasons else ""
     return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'} that entered, {_joined(parts)}.{mostly}"
+
+
+def trouble_sentence(whole: AnalysisResult) -> str:
+    """How many were not delivered and done with."""
+    count = whole.messages - sum(getattr(whole, name) for name in DELIVERED)
+    if not count:
+        return "Every message was completed or received and deleted."
+    return f"{count:,} of {whole.messages:,} ({share(count, whole.messages)}) were not, or not yet. Their own scale shows when."
 
 
 def time_sentence(whole: AnalysisResult, kind: str, verb: str, none: str) -> str:

@@ -26,7 +26,7 @@ class QueuesField(forms.ModelMultipleChoiceField):
 
 
 class AnalysisForm(forms.Form):
-    """Cleaned: queues, and `start_at` and `end_at` (aware UTC) from the stretch chosen."""
+    """Cleaned: queues, and `start_at` and `end_at` (aware UTC) from the stretch chosen. Instants that are given go before it."""
 
     queues = QueuesField(
         queryset=Entity.objects.none(),
@@ -40,7 +40,7 @@ class AnalysisForm(forms.Form):
     )
     start = forms.DateTimeField(required=False, label="From (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
     end = forms.DateTimeField(required=False, label="Until (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
-    bucket = forms.ChoiceField(label="One point in the charts for each", choices=AnalysisRun.BUCKETS, initial="hour")
+    bucket = forms.ChoiceField(label="One chart point per", choices=AnalysisRun.BUCKETS, initial="hour")
 
     def __init__(self, *args, now: datetime | None = None, **kwargs):
         super().__init__(*args, **kwargs)
@@ -61,7 +61,7 @@ class AnalysisForm(forms.Form):
         return cleaned
 
     def _range(self, cleaned: dict) -> tuple[datetime, datetime]:
-        if cleaned["stretch"] != BETWEEN:
+        if cleaned["stretch"] != BETWEEN and not (cleaned["start"] or cleaned["end"]):
             return self.now - STRETCHES[cleaned["stretch"]][1], self.now
         if not cleaned["start"] or not cleaned["end"]:
             raise InvalidArgument("range", "needs both instants")
