@@ -52,9 +52,9 @@ class DurationField(forms.CharField):
 class EntityForm(forms.ModelForm):
     """A queue and its settings (SB 1.3)."""
 
-    lock_duration = DurationField(label="LockDuration")
-    default_message_time_to_live = DurationField(never=True, label="DefaultMessageTimeToLive")
-    auto_delete_on_idle = DurationField(never=True, label="AutoDeleteOnIdle")
+    lock_duration = DurationField(initial=DEFAULTS.lock_duration)
+    default_message_time_to_live = DurationField(never=True)
+    auto_delete_on_idle = DurationField(never=True)
 
     class Meta:
         model = Entity

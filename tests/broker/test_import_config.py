@@ -9,8 +9,7 @@ from django.core.management import CommandError, call_command
 
 from broker_core import entities, policies
 from broker_core.semantics.types import EntityAddress, ExpiryMode, QueueSettings
-
-pytestmark = pytest.mark.django_db(transaction=True)
+from broker_core.store.connections import callers_transaction
 
 SHIPPED = """{
   "UserConfig": { // as the emulator ships it
@@ -28,6 +27,13 @@ SHIPPED = """{
   }
 }"""
 QUEUE_1 = EntityAddress("sbemulatorns", "queue.1")
+
+
+@pytest.fixture(autouse=True)
+def in_one_transaction(db):
+    """All of a test in one transaction that is rolled back: many times faster than emptying tables."""
+    with callers_transaction():
+        yield
 
 
 @pytest.fixture

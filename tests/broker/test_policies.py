@@ -7,14 +7,20 @@ import pytest
 from broker_core import entities, policies
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.types import Actor, EntityAddress, Right
-
-pytestmark = pytest.mark.django_db(transaction=True)
+from broker_core.store.connections import callers_transaction
 
 ORDERS, OTHER = EntityAddress("space", "orders"), EntityAddress("space", "other")
 
 
 @pytest.fixture(autouse=True)
-def space():
+def in_one_transaction(db):
+    """All of a test in one transaction that is rolled back: many times faster than emptying tables."""
+    with callers_transaction():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def space(in_one_transaction):
     entities.create_namespace("space")
     entities.create_queue(ORDERS)
     entities.create_queue(OTHER)

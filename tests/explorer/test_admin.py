@@ -1,0 +1,396 @@
+"""The admin: every page opens, changes go through the use cases with the person's rights, and nothing breaks the strict CSP."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, User
+from django.urls import reverse
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
+
+from broker_core import broker, entities, policies
+from broker_core.models import Entity, Namespace, SharedAccessPolicy, SweepRun
+from broker_core.semantics.types import EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings
+from broker_core.store.connections import callers_transaction
+from explorer.models import AuditRecord
+from explorer.schedules import create_missing
+
+ORDERS = EntityAddress("space", "orders")
+MODELS = (
+    "broker_core.namespace",
+    "broker_core.entity",
+    "broker_core.sharedaccesspolicy",
+    "broker_core.messageevent",
+    "broker_core.sweeprun",
+    "explorer.auditrecord",
+    "django_celery_beat.periodictask",
+    "django_celery_beat.intervalschedule",
+    "django_celery_beat.crontabschedule",
+    "auth.user",
+    "auth.group",
+)
+READ_ONLY = ("broker_core.messageevent", "broker_core.sweeprun", "explorer.auditrecord")
+
+
+def url(model, page="changelist", *args):
+    return reverse(f"admin:{model.replace('.', '_')}_{page}", args=args)
+
+
+@pytest.fixture(autouse=True)
+def in_one_transaction(db):
+    """All of a test in one transaction that is rolled back: many times faster than emptying tables."""
+    with callers_transaction():
+        yield
+
+
+@pytest.fixture
+def space(in_one_transaction):
+    """A namespace with a queue, a policy, events, sweep runs and schedules: something on every page."""
+    entities.create_namespace("space")
+    entities.create_queue(ORDERS)
+    policies.create_policy(ORDERS, "app", send=True)
+    broker.send(ORDERS, [Message(b"1", message_id="first"), Message(b"2", message_id="second")])
+    entities.ensure_namespace("system", is_system=True)
+    entities.create_queue(EntityAddress("system", "sweeps"))
+    create_missing(apps)
+    SweepRun.objects.create(name="expire_messages", started_at="2026-01-01T00:00Z", outcome={"expired": 3})
+
+
+@pytest.fixture
+def administrator(in_one_transaction, client):
+    user = User.objects.create_superuser("anna")
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def onlooker(in_one_transaction, client):
+    user = User.objects.create_user("vera", is_staff=True)
+    user.groups.add(Group.objects.get_or_create(name="viewer")[0])
+    client.force_login(user)
+    return client
+
+
+def row(model):
+    return apps.get_model(model).objects.first()
+
+
+def fields_of(response):
+    """The values a browser would send back with the form of a page."""
+    form = response.context["adminform"].form
+    values = {name: form[name].value() for name in form.fields}
+    return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+def problems(response):
+    return response.context["adminform"].form.errors if response.context and "adminform" in response.context else {}
+
+
+# Every page
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_list_opens(space, administrator, model):
+    assert administrator.get(url(model)).status_code == 200
+    assert administrator.get(url(model), {"q": "space/orders"}).status_code in (200, 302)
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in READ_ONLY])
+def test_each_add_change_history_and_delete_page_opens(space, administrator, model):
+    assert administrator.get(url(model, "add")).status_code == 200
+    found = row(model)
+    if found is not None:
+        for page in ("change", "history", "delete"):
+            assert administrator.get(url(model, page, found.pk)).status_code == 200, page
+
+
+@pytest.mark.parametrize("model", READ_ONLY)
+def test_what_only_the_broker_writes_has_no_forms(space, administrator, model):
+    assert administrator.get(url(model, "add")).status_code in (302, 403)
+    assert administrator.get(url(model, "change", 1)).status_code == 302
+    assert administrator.post(url(model, "delete", 1), {"post": "yes"}).status_code in (302, 403, 404)
+
+
+# Queues
+
+
+def test_a_queue_is_created_through_the_use_case(space, administrator):
+    page = administrator.get(url("broker_core.entity", "add"))
+    values = fields_of(page) | {
+        "namespace": Namespace.objects.get(name="space").pk,
+        "path": "new/queue",
+        "lock_duration": "2 min",
+        "default_message_time_to_live": "PT36H",
+        "max_delivery_count": "3",
+        "expiry_mode": "on_activity",
+        "history_level": "1",
+    }
+    response = administrator.post(url("broker_core.entity", "add"), values)
+    assert response.status_code == 302, problems(response)
+    queue = entities.get_queue(EntityAddress("space", "new/queue"))
+    assert queue.settings == QueueSettings(
+        lock_duration=timedelta(minutes=2),
+        default_message_time_to_live=timedelta(hours=36),
+        max_delivery_count=3,
+        expiry_mode=ExpiryMode.ON_ACTIVITY,
+        history_level=HistoryLevel.LIFECYCLE,
+    )
+    assert broker.send(queue.address, [Message(b"x")]) == [1]
+
+
+def test_a_change_says_in_the_history_what_it_was_before(space, administrator):
+    entity = Entity.objects.get(path="orders")
+    change = url("broker_core.entity", "change", entity.pk)
+    values = fields_of(administrator.get(change))
+    response = administrator.post(change, values | {"lock_duration": "30 s", "user_metadata": "mine"})
+    assert response.status_code == 302, problems(response)
+    assert entities.get_queue(ORDERS).settings == QueueSettings(lock_duration=timedelta(seconds=30), user_metadata="mine")
+    entry = LogEntry.objects.get(object_id=str(entity.pk))
+    assert entry.get_change_message() == "LockDuration: 1 min -> 30 s; UserMetadata: None -> mine"
+    record = AuditRecord.objects.get()
+    assert (record.actor, record.action, record.target) == ("user:anna", "admin: change entity", "space/orders")
+
+
+def test_saving_a_form_unchanged_changes_nothing(space, administrator):
+    entities.update_queue(ORDERS, default_message_time_to_live=timedelta(days=1, seconds=5, microseconds=7), user_metadata="a\nb")
+    before = entities.get_queue(ORDERS).settings
+    change = url("broker_core.entity", "change", Entity.objects.get(path="orders").pk)
+    page = administrator.get(change)
+    assert administrator.post(change, fields_of(page)).status_code == 302
+    assert entities.get_queue(ORDERS).settings == before
+    assert LogEntry.objects.get().get_change_message() == "Nothing changed."
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "said"),
+    [
+        ({"lock_duration": "6 min"}, "lock_duration", "allowed is 5 s to 5 min"),
+        ({"lock_duration": "soon"}, "lock_duration", "is no duration"),
+        ({"lock_duration": "never"}, "lock_duration", "must be a duration, not never"),
+        ({"max_delivery_count": "0"}, "max_delivery_count", "out of range"),
+        ({"max_delivery_count": "99999999999"}, "max_delivery_count", ""),
+        ({"max_size_in_megabytes": "1500"}, "max_size_in_megabytes", "in steps of 1,024"),
+        ({"auto_delete_on_idle": "1 min"}, "auto_delete_on_idle", "at least 5 min, or never"),
+        ({"path": "ORDERS"}, "path", "already exists"),
+        ({"path": "a b"}, "path", "letters"),
+        ({"user_metadata": "x" * 1025}, "user_metadata", "1024"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_at_its_field(space, administrator, values, field, said):
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="space").pk, "path": "new"}
+    response = administrator.post(add, base | values)
+    assert response.status_code == 200
+    assert said in str(problems(response)[field])
+    assert entities.list_queues("space") == [entities.get_queue(ORDERS)]
+
+
+def test_deleting_queues_goes_through_the_use_case(space, administrator):
+    entity = Entity.objects.get(path="orders")
+    page = administrator.post(url("broker_core.entity"), {"action": "delete_selected", "_selected_action": [entity.pk]})
+    assert "space/orders" in page.content.decode()
+    confirmed = {"action": "delete_selected", "_selected_action": [entity.pk], "post": "yes"}
+    assert administrator.post(url("broker_core.entity"), confirmed).status_code == 302
+    entity.refresh_from_db()
+    assert entity.deleted_at is not None
+    assert administrator.get(url("broker_core.entity", "change", entity.pk)).status_code == 302  # no longer there
+    assert AuditRecord.objects.get().action == "admin: delete entity"
+
+
+def test_a_refusal_of_the_broker_is_a_message_and_nothing_is_stored(space, administrator, monkeypatch):
+    entity = Entity.objects.get(path="orders")
+    change = url("broker_core.entity", "change", entity.pk)
+    values = fields_of(administrator.get(change)) | {"lock_duration": "30 s"}
+    steps = entities.update_queue.steps
+
+    def late(*args, **kwargs):
+        yield from steps(*args, **kwargs)
+        raise entities.EntityNotFound("space/orders")
+
+    monkeypatch.setattr(entities.update_queue, "steps", late)
+    response = administrator.post(change, values, follow=True)
+    assert re.search(r"could not be found.*\(tracking id [0-9a-f-]{36}\)", response.content.decode())
+    assert entities.get_queue(ORDERS).settings == QueueSettings()
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("model", ["broker_core.entity", "broker_core.namespace"])
+def test_the_system_namespace_can_be_seen_but_not_changed(space, administrator, model):
+    found = Entity.objects.get(path="sweeps") if model.endswith("entity") else Namespace.objects.get(name="system")
+    change = url(model, "change", found.pk)
+    assert administrator.get(change).status_code == 200
+    assert administrator.post(change, {"description": "x", "lock_duration": "30 s"}).status_code == 403
+    assert administrator.post(url(model, "delete", found.pk), {"post": "yes"}).status_code == 403
+    refused = administrator.post(url(model), {"action": "delete_selected", "_selected_action": [found.pk], "post": "yes"})
+    assert entities.get_queue(EntityAddress("system", "sweeps"))
+    assert refused.status_code in (200, 302, 403)
+
+
+# Namespaces and clocks
+
+
+def test_a_namespace_is_created_with_its_policy(administrator):
+    response = administrator.post(url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d"})
+    assert response.status_code == 302, problems(response)
+    assert [p.name for p in policies.list_policies("fresh")] == ["RootManageSharedAccessKey"]
+    again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH"})
+    assert "already exists" in str(problems(again)["name"])
+
+
+def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator):
+    change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
+    before = entities.get_clock("space").now
+    administrator.post(change, {"description": "", "step": "2 h", "clock": "pause", "rate": "1.0"})
+    paused = entities.get_clock("space")
+    assert paused.rate == 0
+    assert timedelta(hours=2) <= paused.now - before < timedelta(hours=2, minutes=5)
+    assert "paused" in administrator.get(url("broker_core.namespace")).content.decode()
+    administrator.post(change, {"description": "", "clock": "run", "rate": "60"})
+    assert entities.get_clock("space").rate == 60
+    assert [e.get_change_message() for e in LogEntry.objects.order_by("pk")] == [
+        "Step: None -> 2 h; Clock: None -> pause",
+        "Clock: None -> run; Rate: 1.0 -> 60.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"), [({"step": "-PT5M"}, "forward only"), ({"clock": "run", "rate": "0"}, "more than 0")]
+)
+def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values, said):
+    change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
+    response = administrator.post(change, {"description": "", **values}, follow=True)
+    assert said in response.content.decode()
+    assert not entities.get_clock("space").is_manual
+
+
+def test_clocks_are_stepped_from_the_list_and_the_system_refuses(space, administrator):
+    pause = {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]}
+    administrator.post(url("broker_core.namespace"), pause)
+    before = entities.get_clock("space").now
+    administrator.post(url("broker_core.namespace"), pause | {"action": "step_an_hour"})
+    assert entities.get_clock("space").now - before == timedelta(hours=1)
+    both = {"action": "step_a_day", "_selected_action": [n.pk for n in Namespace.objects.order_by("name")]}
+    page = administrator.post(url("broker_core.namespace"), both, follow=True)
+    assert "own work" in page.content.decode()
+    assert entities.get_clock("space").now - before == timedelta(hours=1)  # all or nothing
+
+
+# Shared-access policies
+
+
+def test_a_policy_is_created_changed_and_its_key_regenerated(space, administrator):
+    model, entity = "broker_core.sharedaccesspolicy", Entity.objects.get(path="orders")
+    values = {"namespace": entity.namespace_id, "entity": entity.pk, "name": "clients", "send": "on"}
+    response = administrator.post(url(model, "add"), values)
+    assert response.status_code == 302, problems(response)
+    created = policies.get_policy(ORDERS, "clients")
+    pk = SharedAccessPolicy.objects.get(name="clients").pk
+    assert created.primary_key.replace("+", "&#x2B;") in administrator.get(url(model, "change", pk)).content.decode().replace(
+        "+", "&#x2B;"
+    )
+    administrator.post(url(model, "change", pk), {"listen": "on"})
+    administrator.post(url(model), {"action": "regenerate_primary_key", "_selected_action": [pk]})
+    changed = policies.get_policy(ORDERS, "clients")
+    assert (changed.send, changed.listen) == (False, True)
+    assert (changed.primary_key != created.primary_key, changed.secondary_key) == (True, created.secondary_key)
+    keys = {*created.keys, *changed.keys}
+    assert not any(key in f"{e.change_message} {e.object_repr}" for e in LogEntry.objects.all() for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"), [({"send": ""}, "send"), ({"name": "a;b"}, "name"), ({"entity": "other"}, "entity")]
+)
+def test_a_policy_that_makes_no_sense_is_refused_at_its_field(space, administrator, values, field):
+    entities.create_namespace("other")
+    other = entities.create_queue(EntityAddress("other", "q")).id
+    base = {"namespace": Namespace.objects.get(name="space").pk, "name": "p", "send": "on"}
+    values = values | ({"entity": other} if field == "entity" else {})
+    assert field in problems(administrator.post(url("broker_core.sharedaccesspolicy", "add"), base | values))
+
+
+# Rights
+
+
+def test_an_onlooker_sees_queues_and_events_but_neither_keys_nor_forms(space, onlooker):
+    assert onlooker.get(url("broker_core.entity")).status_code == 200
+    assert onlooker.get(url("broker_core.messageevent")).status_code == 200
+    entity = Entity.objects.get(path="orders")
+    assert onlooker.get(url("broker_core.entity", "change", entity.pk)).status_code == 200
+    for path in (
+        url("broker_core.sharedaccesspolicy"),
+        url("broker_core.entity", "add"),
+        url("explorer.auditrecord"),
+        url("django_celery_beat.periodictask", "add"),
+    ):
+        assert onlooker.get(path).status_code == 403, path
+    assert onlooker.post(url("broker_core.entity", "change", entity.pk), {"lock_duration": "30 s"}).status_code == 403
+    onlooker.post(url("broker_core.namespace"), {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]})
+    assert not entities.get_clock("space").is_manual
+
+
+def test_looking_at_a_queue_in_the_admin_is_no_activity(space, administrator):
+    from django.db import connection
+
+    def activity():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT entity_id, last_activity_at FROM vitrine_entity_activity ORDER BY 1")
+            return cursor.fetchall()
+
+    entity, before = Entity.objects.get(path="orders"), activity()
+    for path in (url("broker_core.entity"), url("broker_core.entity", "change", entity.pk), url("broker_core.messageevent")):
+        administrator.get(path)
+    assert activity() == before
+
+
+# Events
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, ["second", "first"]),
+        ({"q": "SPACE/orders"}, ["second", "first"]),
+        ({"q": "first"}, ["first"]),
+        ({"q": "2"}, ["second"]),
+        ({"q": "space/nothing"}, []),
+        ({"kind__exact": "1", "recorded": "week"}, ["second", "first"]),
+        ({"kind__exact": "6"}, []),
+    ],
+)
+def test_events_are_found_by_queue_number_id_and_kind_newest_first(space, administrator, query, expected):
+    changelist = administrator.get(url("broker_core.messageevent"), query).context["cl"]
+    ours = entities.get_queue(ORDERS).id  # the events of other tests stay: their table is not emptied
+    assert sorted(e.message_id for e in changelist.result_list if e.entity_id == ours) == sorted(expected)
+
+
+def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
+    from django.db import connection
+
+    entity = Entity.objects.get(path="orders")
+    page = administrator.get(url("broker_core.messageevent"), {"entity": entity.pk}).content.decode()
+    assert "space/orders" in page
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM vitrine_shared_access_policy; DELETE FROM vitrine_entity WHERE id = %s", [entity.pk])
+    page = administrator.get(url("broker_core.messageevent")).content.decode()
+    assert f"forgotten (number {entity.pk})" in page
+
+
+def test_a_list_of_events_counts_no_further_than_it_shows(space, administrator, monkeypatch):
+    monkeypatch.setattr("broker_core.admin.shared.MOST_COUNTED", 1)
+    assert administrator.get(url("broker_core.messageevent")).context["cl"].result_count == 1
+
+
+# Schedules
+
+
+def test_how_often_a_sweep_runs_is_changed_in_the_admin(space, administrator):
+    task = PeriodicTask.objects.get(task="broker_core.expire_messages")
+    slower = IntervalSchedule.objects.create(every=7, period="minutes")
+    change = url("django_celery_beat.periodictask", "change", task.pk)
+    values = fields_of(administrator.get(change)) | {"interval": slower.pk}
+    response = administrator.post(change, values)
+    assert response.status_code == 302, problems(response)
+    task.refresh_from_db()
+    assert task.interval == slower
