@@ -1,5 +1,6 @@
 """Fixtures for every test: a real PostgreSQL, a real server in a thread, a real browser."""
 
+import logging
 import os
 import shutil
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread
+logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request buries what a failed test says
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_FLAGS = [

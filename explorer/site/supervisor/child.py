@@ -52,10 +52,18 @@ class Child:
 
     def start(self) -> None:
         """Start it now. Raises OSError when there is no such program or no process to be had."""
-        self._process = subprocess.Popen(  # noqa: PLW1509  the function makes one system call and takes no lock
-            self._command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True, pass_fds=self._pass_fds, preexec_fn=_die_with_parent,
-        )  # fmt: skip
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            pass_fds=self._pass_fds,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  it makes one system call and takes no lock
+        )
         self._started_at = time.monotonic()
         self._start_again_at = None
         self._pump = threading.Thread(target=self._pump_lines, args=[self._process], name=f"output of {self.name}", daemon=True)

@@ -1,0 +1,115 @@
+"""`manage.py up` as a process: what it serves, what it refuses in words, and how it stops."""
+
+import os
+import socket
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.site.vitrine import Vitrine, eventually, free_port, manage
+
+
+@pytest.fixture(scope="module")
+def vitrine():
+    running = Vitrine(PATH_PREFIX="/tools/vitrine")
+    try:
+        running.up()
+        yield running
+    finally:
+        running.remove()
+
+
+def test_every_part_reports_itself(vitrine):
+    parts = eventually(lambda: (found := vitrine.health()) and found["worker"]["state"] == "ok" and found)
+    assert {name: part["state"] for name, part in parts.items() if name != "java"} == {
+        "web": "ok", "database": "ok", "worker": "ok", "beat": "ok", "disk": "ok"
+    }  # fmt: skip
+
+
+def test_the_link_signs_in_once_and_pages_and_files_have_the_prefix(vitrine):
+    link = vitrine.sign_in_link()
+    assert link.startswith(vitrine.url + "/sign-in/")
+    with httpx.Client(follow_redirects=True) as client:
+        page = client.get(link)
+        token = page.text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+        assert client.post(link, data={"csrfmiddlewaretoken": token}, headers={"Referer": link}).url.path == "/tools/vitrine/"
+        assert client.get(f"{vitrine.url}/static/explorer/app.css").status_code == 200
+        assert client.get(f"http://127.0.0.1:{vitrine.port}/sign-in/").status_code == 200  # behind a proxy that strips the prefix
+    assert "already used" in httpx.get(link).text
+
+
+def test_a_second_one_on_the_same_folder_is_told_about_the_first(vitrine):
+    second = manage("up", data=vitrine.data, PORT=str(free_port()))
+    assert second.returncode == 1
+    assert f"already running on {vitrine.data}: process {vitrine.supervisor.pid}" in second.stderr
+    assert "VITRINE_DATA=" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert vitrine.supervisor.poll() is None
+
+
+def test_a_lone_command_uses_the_running_database(vitrine):
+    before = vitrine.process("postgres").pid
+    assert manage("sign_in_link", data=vitrine.data).stdout.startswith("http://127.0.0.1:8000/sign-in/")
+    assert vitrine.process("postgres").pid == before
+
+
+def test_nobody_else_can_reach_the_database(vitrine):
+    assert (vitrine.data / "postgres").stat().st_mode & 0o077 == 0
+    kinds = {connection.family for connection in vitrine.process("postgres").net_connections() if connection.status == "LISTEN"}
+    assert socket.AF_INET not in kinds
+    assert (vitrine.data / "secret_key").stat().st_mode & 0o077 == 0
+
+
+def test_a_taken_port_is_said_before_anything_starts(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = manage("up", data=tmp_path, PORT=str(port))
+    assert refused.returncode == 1
+    assert f"Port {port} is in use by another program. Choose another: make up PORT={port + 1}" in refused.stderr
+    assert not (tmp_path / "postgres").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"PORT": "http"}, "PORT must be a number"),
+        ({"PORT": "99999"}, "Port 99999 cannot be used"),
+        ({"DATABASE_URL": "mysql://me@here/db"}, "DATABASE_URL must look like postgresql://"),
+        ({"DATABASE_URL": "postgresql://me:secret@127.0.0.1:1/db"}, "127.0.0.1:1, database db) cannot be reached"),
+    ],
+)
+def test_wrong_settings_are_said_in_words(tmp_path, settings, says):
+    refused = manage("up", data=tmp_path, **{"PORT": str(free_port())} | settings)
+    assert refused.returncode == 1
+    assert says in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "secret@" not in refused.stderr
+
+
+def test_a_path_too_long_for_a_socket_is_said(tmp_path):
+    refused = manage("up", data=tmp_path / ("long" * 25), PORT=str(free_port()))
+    assert refused.returncode == 1
+    assert "Set VITRINE_DATA to a folder with a shorter path" in refused.stderr
+
+
+def test_a_data_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    refused = manage("up", data=Path(tmp_path / "file" / "data"), PORT=str(free_port()))
+    assert refused.returncode == 1
+    assert "choose another with VITRINE_DATA" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_ctrl_c_stops_everything_and_keeps_the_data(vitrine):
+    """The last test of this module: it stops what the others use."""
+    parts = [vitrine.process("postgres"), *vitrine.children()]
+    assert vitrine.interrupt() == 0
+    gone, alive = psutil.wait_procs(parts, timeout=2)
+    assert not alive
+    assert (vitrine.data / "postgres" / "PG_VERSION").exists()
+    assert "Traceback" not in vitrine.output
+    with socket.create_server(("127.0.0.1", vitrine.port)):
+        pass
+    assert os.path.getsize(vitrine.data / "up.lock") == 0
