@@ -25,7 +25,7 @@ _FIELDS = ("sr", "sig", "se", "skn")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as received; it proves nothing before `verify`.
+    """A token as received; it proves nothing before `signed_by` and `check_claims`.
 
     resource: `sr` exactly as received, still encoded, since that is what was signed.
     expires:  `se` as text, unix seconds.
@@ -74,17 +74,20 @@ def signed_by(token: Token, keys: Iterable[str]) -> bool:
     return any(agree)
 
 
-def verify(token: Token, keys: Iterable[str], *, host: str, path: str, now: float) -> None:
-    """Raise TokenRefused unless the token is signed by one of `keys`, covers http://host/path and lasts beyond `now`.
+def wrong_signature(token: Token) -> TokenRefused:
+    """The same for a wrong key and for a policy that does not exist, so that nobody learns which names there are."""
+    return TokenRefused(
+        TokenRefused.SIGNATURE,
+        f"The token's signature was made by no key of a policy {token.policy!r} that holds here. Check the policy's name, "
+        "its key (was it regenerated?), and that the encoded resource URI, a line feed and the expiry were signed.",
+    )
+
+
+def check_claims(token: Token, *, host: str, path: str, now: float) -> None:
+    """Raise TokenRefused unless a token, its signature verified, covers http://host/path and lasts beyond `now`.
 
     host: as the client wrote it, a port is ignored.   path: decoded, with the namespace.   now: unix seconds.
     """
-    if not signed_by(token, keys):
-        raise TokenRefused(
-            TokenRefused.SIGNATURE,
-            f"The token's signature was made by no key of a policy {token.policy!r} that holds here. Check the policy's name, "
-            "its key (was it regenerated?), and that the encoded resource URI, a line feed and the expiry were signed.",
-        )
     if int(token.expires) <= now:
         raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Make a new one with a later se.")
     if not covers(token.resource, host, path):

@@ -22,13 +22,14 @@ _remembered: dict[tuple[str, str, str], tuple[float, list[Policy]]] = {}
 async def actor_of(request: Request) -> Actor:
     """Raises TokenRefused, saying why. A token's rights are checked by the use cases."""
     token, address = sas.parse(request.header("authorization") or ""), request.target.address
-    found = _recall(address, token.policy)
-    if not _signer(token, found):  # nothing is remembered, or a key was replaced a moment ago
+    signer = _signer(token, _recall(address, token.policy))
+    if signer is None:  # nothing is remembered, or a key was replaced a moment ago
         found = await policies.find_policies.aio(address.namespace, address.path, token.policy)
         _remember(address, token.policy, found)
-    keys = [key for policy in found for key in policy.keys]
-    sas.verify(token, keys, host=request.host, path=request.target.path, now=time.time())
-    signer = _signer(token, found)
+        signer = _signer(token, found)
+    if signer is None:
+        raise sas.wrong_signature(token)
+    sas.check_claims(token, host=request.host, path=request.target.path, now=time.time())
     return Actor("key", signer.name, signer.rights, _holder(request, signer))
 
 
