@@ -28,6 +28,7 @@ RUNS_FOLDER = VITRINE_DATA / "runs"
 SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
+VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # whom the broker's own admin takes a signed-in person for
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- security ---------------------------------------------------------------------------------------------------------
