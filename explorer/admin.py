@@ -6,6 +6,8 @@ from importlib.util import find_spec
 
 from django.contrib import admin
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.auth import admin as auth
+from django.contrib.auth.models import Group, User
 from django.db.models.signals import post_save
 from django.dispatch import receiver
 from django_celery_beat import admin as beat
@@ -53,8 +55,31 @@ class SweepScheduleAdmin(RightsAdmin, beat.PeriodicTaskAdmin):
     date_hierarchy = None
 
 
-for model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
+class PeopleAdmin(RightsAdmin, auth.UserAdmin):
+    """Who may sign in. A role is membership in the group of its name; staff may enter the admin."""
+
+    right_to_view = Right.MANAGE
+    list_display = ["username", "roles", "is_active", "is_staff", "is_superuser", "last_login"]
+    list_filter = ["groups", "is_active", "is_staff"]
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).prefetch_related("groups")
+
+    @admin.display
+    def roles(self, obj):
+        return ", ".join(group.name for group in obj.groups.all())
+
+
+class RolesAdmin(RightsAdmin, auth.GroupAdmin):
+    """Groups; the rights of those named viewer, operator and administrator are the broker's."""
+
+    right_to_view = Right.MANAGE
+
+
+for model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule, User, Group):
     admin.site.unregister(model)
+admin.site.register(User, PeopleAdmin)
+admin.site.register(Group, RolesAdmin)
 admin.site.register([ClockedSchedule, IntervalSchedule, SolarSchedule], ScheduleAdmin)
 admin.site.register(CrontabSchedule, CrontabAdmin)
 admin.site.register(PeriodicTask, SweepScheduleAdmin)

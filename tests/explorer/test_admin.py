@@ -113,6 +113,18 @@ def test_what_only_the_broker_writes_has_no_forms(space, administrator, model):
     assert administrator.post(url(model, "delete", 1), {"post": "yes"}).status_code in (302, 403, 404)
 
 
+def test_an_administrator_needs_no_permissions_of_djangos(space, client, person):
+    client.force_login(person("administrator"))
+    for model in MODELS:
+        assert client.get(url(model)).status_code == 200, model
+    changed = url("auth.user", "change", person("viewer", username="vera").pk)
+    groups = [Group.objects.get_or_create(name="operator")[0].pk]
+    values = {"username": "vera", "groups": groups, "is_active": "on", "date_joined_0": "2026-01-01", "date_joined_1": "00:00"}
+    response = client.post(changed, values)
+    assert response.status_code == 302, problems(response)
+    assert AuditRecord.objects.get().target == "vera"
+
+
 # Queues
 
 
@@ -322,6 +334,7 @@ def test_an_onlooker_sees_queues_and_events_but_neither_keys_nor_forms(space, on
         url("broker_core.sharedaccesspolicy"),
         url("broker_core.entity", "add"),
         url("explorer.auditrecord"),
+        url("auth.user"),
         url("django_celery_beat.periodictask", "add"),
     ):
         assert onlooker.get(path).status_code == 403, path
