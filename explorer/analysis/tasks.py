@@ -2,6 +2,8 @@
 
 from celery import shared_task
 
+from broker_core import sweep_runs
+
 from . import launch
 
 
@@ -12,5 +14,6 @@ def run_analysis(run_id: int) -> None:
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)
-def end_dead_analyses() -> int:
-    return launch.end_dead_runs()
+def end_dead_analyses() -> dict:
+    """A sweep of the explorer's own, recorded like the broker's."""
+    return sweep_runs.recorded("end_dead_analyses", lambda: {"ended": launch.end_dead_runs()})

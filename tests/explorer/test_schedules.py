@@ -5,6 +5,7 @@ from django.apps import apps
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import tasks as sweeps
+from broker_core.models import SweepRun
 from explorer.analysis import tasks as analyses
 from explorer.schedules import QUEUE, SCHEDULES, create_missing
 
@@ -44,3 +45,9 @@ def test_what_an_administrator_changed_stays():
     task.refresh_from_db()
     assert (task.interval.every, task.enabled) == (7, False)
     assert PeriodicTask.objects.filter(task__in=TASKS).count() == len(SCHEDULES)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_explorers_own_sweep_is_recorded_too():
+    assert analyses.end_dead_analyses() == {"ended": 0}
+    assert SweepRun.objects.get(name="end_dead_analyses").finished_at is not None
