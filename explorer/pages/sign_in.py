@@ -1,7 +1,7 @@
 """Signing in by password or by a link that works once, and signing out.
 
 A link carries the user's id and a digest of when they last signed in; signing in changes that, so no table is needed. Opening
-the link shows a button (previews of links open them, too); pressing it signs in.
+the link shows a button, which a script presses; previews of links, which run none, do not use it up.
 """
 
 from __future__ import annotations

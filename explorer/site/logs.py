@@ -13,7 +13,7 @@ class Formatter(logging.Formatter):
 
     default_msec_format = "%s.%03d"
 
-    def formatException(self, ei) -> str:  # noqa: N802  its name in the base class
+    def formatException(self, ei) -> str:
         if isinstance(ei[1], DATABASE_IS_AWAY):
             return f"  {type(ei[1]).__name__}: {' '.join(str(ei[1]).split())}"
         return super().formatException(ei)
