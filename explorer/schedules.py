@@ -6,7 +6,10 @@ A migration calls `create_missing`. A sweep that is added later comes with a mig
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from django.utils import timezone
 
 QUEUE = "sweeps"
 SHORTEST_EXPIRY_SECONDS = 5
@@ -59,6 +62,9 @@ def create_missing(apps: Any) -> None:
             "queue": QUEUE,
             "expire_seconds": schedule.expires_after_seconds,
             "description": schedule.description,
+            # Due at the first start of beat. With no last run it would count from each start, and on a machine that is never on
+            # for an hour, or at night, the rarer ones would never have their turn.
+            "last_run_at": timezone.now() - timedelta(days=1),
             **_when(apps, schedule),
         }
         periodic_task.objects.get_or_create(name=schedule.name, defaults=values)

@@ -36,6 +36,11 @@ def test_no_run_outlives_the_time_to_its_next():
             assert task.crontab.timezone.key == "UTC"
 
 
+def test_each_is_due_when_beat_first_starts():
+    for task in PeriodicTask.objects.filter(task__in=TASKS):
+        assert task.schedule.is_due(task.last_run_at).is_due, task.name
+
+
 def test_what_an_administrator_changed_stays():
     task = PeriodicTask.objects.get(task="broker_core.expire_messages")
     task.interval = IntervalSchedule.objects.create(every=7, period="minutes")
