@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def namespace(db):
-    """A new namespace with real time. The broker commits on connections of its own, so what a test leaves stays until the run ends."""
+    """A new namespace with real time. The broker commits by itself, so what a test leaves stays until the run ends."""
     name = f"celery{next(_numbers)}-{uuid.uuid4().hex[:8]}"
     entities.create_namespace(name)
     return name

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import kombu
@@ -30,11 +31,9 @@ def settled():
 
 def drain(connection, seconds=0.3):
     """Deliver until nothing comes any more."""
-    try:
+    with suppress(TimeoutError):
         while True:
             connection.drain_events(timeout=seconds)
-    except socket.timeout:
-        pass
 
 
 class Inbox:

@@ -58,11 +58,7 @@ def test_nothing_is_lost_in_a_storm(data):
         server.ensure_running(data / "postgres")
 
         until(lambda: set(shop.ran()) >= {*tasks, *long_tasks}, 60, "every task ran to its end")
-        until(
-            lambda: all(reads.counts(q).active + reads.counts(q).scheduled == 0 for q in (queue, long_queue)),
-            15,
-            "all is settled",
-        )
+        until(lambda: all(left(q) == 0 for q in (queue, long_queue)), 15, "all is settled")
         dead = {m.message_id: m for m in broker.peek(queue.dead_letter)}
         assert set(dead) == set(poison)
         assert {m.dead_letter_reason for m in dead.values()} == {"MaxDeliveryCountExceeded"}
@@ -72,6 +68,11 @@ def test_nothing_is_lost_in_a_storm(data):
         assert again <= MOST_RUN_TWICE
         for worker in (first, patient, shop.workers[-1]):
             assert worker.poll() is None, worker.output.read_text()[-2000:]
+
+
+def left(queue):
+    counts = reads.counts(queue)
+    return counts.active + counts.scheduled
 
 
 def publish(shop):

@@ -1,0 +1,49 @@
+"""The tasks of a small shop."""
+
+import os
+import time
+from pathlib import Path
+
+from celery import Celery
+from celery.exceptions import Reject
+from psycopg.conninfo import make_conninfo
+
+import broker_core.celery_transport  # noqa: F401  (makes vitrine:// known)
+
+# The database that `make up` keeps in this repository, unless another is named.
+HERE = make_conninfo(host=Path(__file__).resolve().parents[2] / ".vitrine" / "postgres", user="postgres", dbname="vitrine")
+
+app = Celery("shop", broker="vitrine://local/example-shop")
+app.conf.update(
+    broker_transport_options={"dsn": os.environ.get("VITRINE_DSN") or HERE},
+    broker_connection_retry_on_startup=True,
+    task_ignore_result=True,
+    task_acks_late=True,  # a task survives the death of its process
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+)
+
+
+@app.task
+def send_receipt(order: int) -> None:
+    print(f"receipt for order {order}")
+
+
+@app.task(bind=True, max_retries=3, default_retry_delay=2)
+def charge(self, order: int, cents: int) -> None:
+    """The card company answers at the second attempt."""
+    time.sleep(0.5)
+    if self.request.retries == 0:
+        raise self.retry()
+    send_receipt.delay(order)
+
+
+@app.task
+def remind(order: int) -> None:
+    print(f"order {order} is waiting to be picked up")
+
+
+@app.task
+def deliver_to_the_moon(order: int) -> None:
+    """Nobody can: it is given back each time, until the broker takes it out of the way."""
+    raise Reject(f"no way to the moon for order {order}", requeue=True)
