@@ -48,18 +48,7 @@ EntityAdmin.actions = [*(EntityAdmin.actions or ()), analyse_history]
 
 @admin.register(AnalysisRun)
 class AnalysisRunAdmin(ReadOnlyAdmin):
-    list_display = [
-        "page",
-        "state",
-        "queue_names",
-        "start_at",
-        "end_at",
-        "bucket",
-        "requested_by",
-        "requested_at",
-        "messages",
-        "message",
-    ]
+    list_display = ["page", "state", "queue_names", "start_at", "end_at", "requested_by", "requested_at", "messages"]
     list_filter = ["state", "bucket", "requested_at"]
     search_fields = ["requested_by", "queues"]
     search_help_text = "Who asked, or a queue"

@@ -1,0 +1,141 @@
+"""A run's row: who may do what to it, and when."""
+
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+from kombu.exceptions import OperationalError
+
+from broker_core.models import Entity, Namespace
+from broker_core.semantics.errors import InvalidArgument, NotAuthorized
+from broker_core.semantics.types import Actor, Right
+from explorer.analysis import runs, tasks
+from explorer.models import AnalysisResult, AnalysisRun
+
+from .factories import NOON, a_result, a_run
+
+pytestmark = pytest.mark.django_db
+ALICE = Actor("user", "alice", Right.BROWSE | Right.OPERATE)
+VIEWER = Actor("user", "bob", Right.BROWSE)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def queue():
+    return Entity.objects.create(namespace=Namespace.objects.create(name="demo"), path="orders")
+
+
+@pytest.fixture
+def handed(monkeypatch):
+    """The ids of runs that were given to Celery."""
+    ids = []
+    monkeypatch.setattr(tasks.run_analysis, "delay", ids.append)
+    return ids
+
+
+@pytest.fixture
+def run():
+    made = a_run()
+    made.save()
+    return made
+
+
+def test_a_run_is_handed_to_a_worker_once_it_is_stored(queue, handed, django_capture_on_commit_callbacks):
+    with django_capture_on_commit_callbacks(execute=True):
+        run = runs.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
+        assert handed == []
+    assert handed == [run.pk]
+    run.refresh_from_db()
+    assert (run.state, run.requested_by) == ("queued", "user:alice")
+    assert run.queues == [{"id": queue.pk, "namespace": "demo", "path": "orders"}]
+
+
+def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, django_capture_on_commit_callbacks):
+    def refuse(run_id):
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(tasks.run_analysis, "delay", refuse)
+    with django_capture_on_commit_callbacks(execute=True):
+        run = runs.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
+    run.refresh_from_db()
+    assert run.state == "failed"
+    assert "connection refused" in run.message
+
+
+def test_who_may_not_operate_starts_and_cancels_nothing(queue, run):
+    with pytest.raises(NotAuthorized):
+        runs.create([queue], NOON, NOON + HOUR, "hour", actor=VIEWER)
+    with pytest.raises(NotAuthorized):
+        runs.request_cancel(run.pk, actor=VIEWER)
+    assert AnalysisRun.objects.get().state == "queued"
+
+
+@pytest.mark.parametrize(
+    ("end", "bucket", "name"), [(NOON, "hour", "range"), (NOON - HOUR, "hour", "range"), (NOON + 24 * HOUR, "minute", "bucket")]
+)
+def test_a_range_without_sense_is_refused(queue, end, bucket, name):
+    with pytest.raises(InvalidArgument) as refused:
+        runs.create([queue], NOON, end, bucket, actor=ALICE)
+    assert refused.value.name == name
+
+
+def test_a_run_is_claimed_once(run):
+    first = runs.claim(run.pk)
+    assert first is not None
+    assert runs.claim(run.pk) is None
+    run.refresh_from_db()
+    assert (run.state, run.claimed_by) == ("running", first.token)
+
+
+def test_a_run_that_is_over_is_never_begun_again(run):
+    held = runs.claim(run.pk)
+    runs.end(held, AnalysisRun.FAILED, "no")
+    assert runs.claim(run.pk) is None
+
+
+def test_a_run_whose_lease_ended_is_failed_and_its_worker_writes_nothing_more(run):
+    held = runs.claim(run.pk)
+    assert runs.end_dead_runs() == []
+    AnalysisRun.objects.update(lease_until=Now() - timedelta(seconds=1))
+    assert runs.end_dead_runs() == [run.pk]
+    for late in (
+        lambda: runs.renew(held),
+        lambda: runs.report(held, {"event": "step", "step": 1, "steps": 5, "text": "late"}),
+        lambda: runs.cancel_requested(held),
+        lambda: runs.succeed(held, 1, [a_result(run=run, completed=1)], []),
+    ):
+        with pytest.raises(runs.ClaimLost):
+            late()
+    run.refresh_from_db()
+    assert (run.state, run.message) == ("failed", runs.WORKER_ENDED)
+    assert not AnalysisResult.objects.exists()
+
+
+def test_a_renewed_lease_keeps_a_run_alive(run):
+    held = runs.claim(run.pk)
+    AnalysisRun.objects.update(lease_until=Now() - timedelta(seconds=1))
+    runs.renew(held)
+    assert runs.end_dead_runs() == []
+
+
+def test_a_waiting_run_is_cancelled_at_once_and_a_running_one_by_its_worker(run):
+    runs.request_cancel(run.pk, actor=ALICE)
+    run.refresh_from_db()
+    assert (run.state, run.cancelled_by) == ("cancelled", "user:alice")
+
+    other = a_run()
+    other.save()
+    held = runs.claim(other.pk)
+    assert not runs.cancel_requested(held)
+    runs.request_cancel(other.pk, actor=ALICE)
+    assert runs.cancel_requested(held)
+    other.refresh_from_db()
+    assert other.state == "running"
+
+
+def test_a_run_that_is_over_cannot_be_cancelled(run):
+    held = runs.claim(run.pk)
+    runs.succeed(held, 0, [], [])
+    runs.request_cancel(run.pk, actor=ALICE)
+    run.refresh_from_db()
+    assert (run.state, run.cancel_requested_at) == ("succeeded", None)
