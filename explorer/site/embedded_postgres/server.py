@@ -58,7 +58,10 @@ def ensure_running(folder: Path) -> str:
             if not answers(folder):
                 _initialise(folder)
                 _start(folder)
-            _create_database(folder)
+            try:
+                _create_database(folder)
+            except psycopg.Error as problem:
+                raise CannotStart(f"PostgreSQL cannot make its database. {_full(folder)}It says: {problem}") from problem
     return str(folder)
 
 
@@ -169,14 +172,18 @@ def _disk_is_full(folder: Path) -> bool:
     return shutil.disk_usage(folder).free < LITTLE_DISK
 
 
+def _full(folder: Path, known: bool = False) -> str:
+    full = known or _disk_is_full(folder)
+    return f"The disk of {folder} is full: free some space, then start again. Nothing is lost. " if full else ""
+
+
 def _why(folder: Path) -> str:
     """The last lines of the server's log, with a plain word about a full disk before them."""
     try:
         lines = (folder / "log").read_text(errors="replace").splitlines()[-6:]
     except OSError:
         lines = []
-    full = _disk_is_full(folder) or any("No space left" in line for line in lines)
-    hint = "The disk is full: free some space, then start again. Nothing is lost. " if full else ""
+    hint = _full(folder, any("No space left" in line for line in lines))
     return f"{hint}Its log, {folder / 'log'}, ends with:\n" + "\n".join(lines)
 
 
