@@ -1,17 +1,21 @@
 """What clients do with messages: send, receive, settle, renew, peek, schedule, cancel, resubmit, purge.
 
-Each function is a use case (see store.driver): call it for the answer now, `await name.aio(...)` under asyncio, `name.steps(...)` to compose.
-All take an `actor`; without one the calling process itself acts, with all rights. They raise the refusals of semantics.errors, and nothing is
-stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek, Operate to resubmit and purge.
+Each function is a use case (see store.driver): call it for the answer now, `await name.aio(...)` under asyncio,
+`name.steps(...)` to compose.
+All take an `actor`; without one the calling process itself acts, with all rights. They raise the refusals of semantics.errors,
+and nothing is
+stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek, Operate to
+resubmit and purge.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from .renewal import renewer
 from .semantics import service_bus
@@ -57,8 +61,10 @@ FIRST_POLL_SECONDS = 0.05  # a send that was under way when the wait began may n
 def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | None = None) -> Steps:
     """Store messages in order, all or none, with consecutive sequence numbers, which are returned (SB-001, SB-004).
 
-    A message with a `scheduled_enqueue_at` that lies ahead is scheduled (SB-045, SB-046); its number serves to cancel it. One without a message id is given
-    one (SB-134). Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), EntityDisabled, EntityNotFound, NotAllowed (SB-013).
+    A message with a `scheduled_enqueue_at` that lies ahead is scheduled (SB-045, SB-046); its number serves to cancel it. One
+    without a message id is given
+    one (SB-134). Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), EntityDisabled, EntityNotFound,
+    NotAllowed (SB-013).
     """
     actor = actor or Actor.local()
     actor.require(Right.SEND, address)
@@ -104,7 +110,8 @@ def receive(
 ) -> Steps:
     """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
 
-    With max_wait_seconds it waits so long for the first one. With auto_renew this process renews the locks for that time, or until the messages are
+    With max_wait_seconds it waits so long for the first one. With auto_renew this process renews the locks for that time, or
+    until the messages are
     settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is right
     with no sweep running (SB-032).
     """
@@ -166,9 +173,7 @@ def receive_deferred(address: EntityAddress, sequence_numbers: Sequence[int], *,
 
 
 @use_case
-def peek(
-    address: EntityAddress, from_sequence_number: int = 1, max_count: int = 100, *, actor: Actor | None = None
-) -> Steps:
+def peek(address: EntityAddress, from_sequence_number: int = 1, max_count: int = 100, *, actor: Actor | None = None) -> Steps:
     """Up to max_count messages from a number on, in every state, changing nothing (SB-140, SB-141). It is activity (SB-147)."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
@@ -252,8 +257,8 @@ def resubmit(
 ) -> Steps:
     """Send dead letters to their queue again and remove them, in one transaction (SB-105). Returns old number -> new number.
 
-    A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name their ancestor; a body
-    replaces theirs.
+    A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
+    their ancestor; a body replaces theirs.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -491,21 +496,27 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
 
 
 def _columns(prepared: Sequence[service_bus.Prepared]) -> dict[str, Any]:
-    """A batch as the arrays that `send` takes."""
+    """A batch as the arrays that `send` takes; None for an array of nothing, which costs nothing."""
+    messages = [p.message for p in prepared]
     sizes = [p.size for p in prepared]
+    ids = os.urandom(16 * len(messages)).hex()
     return {
-        "bodies": [bytes(p.message.body) for p in prepared],
+        "bodies": [bytes(m.body) for m in messages],
         "sizes": sizes,
         "bytes": sum(sizes),
         "largest": max(sizes),
-        "body_kinds": [int(p.message.body_kind) for p in prepared],
-        "message_ids": [p.message.message_id or uuid4().hex for p in prepared],
-        "session_ids": [p.message.session_id for p in prepared],
-        "times_to_live": [p.time_to_live for p in prepared],
-        "scheduled_at": [p.message.scheduled_enqueue_at for p in prepared],
-        "properties": [p.properties for p in prepared],
-        "application_properties": [p.application_properties for p in prepared],
+        "message_ids": [m.message_id or ids[32 * i : 32 * i + 32] for i, m in enumerate(messages)],
+        "body_kinds": _unless_empty([int(m.body_kind) for m in messages]),
+        "session_ids": _unless_empty([m.session_id for m in messages]),
+        "times_to_live": _unless_empty([p.time_to_live for p in prepared]),
+        "scheduled_at": _unless_empty([m.scheduled_enqueue_at for m in messages]),
+        "properties": _unless_empty([p.properties for p in prepared]),
+        "application_properties": _unless_empty([p.application_properties for p in prepared]),
     }
+
+
+def _unless_empty(values: list) -> list | None:
+    return values if any(values) else None
 
 
 def _numbers(sequence_numbers: Sequence[int]) -> list[int]:
@@ -536,5 +547,3 @@ def _refuse_send(address: EntityAddress, look: Any, largest: int) -> None:
     if largest > look.largest:
         raise MessageTooLarge("message", largest, look.largest)
     raise QuotaExceeded(str(address), look.quota)
-
-

@@ -1,7 +1,7 @@
 """Automatic lock renewal: one daemon thread a process keeps the locks it was given (SB-064).
 
-The thread renews everything held in one statement an entity, well before the soonest lock ends. What cannot be renewed any more is dropped and told to
-whoever asked to know.
+The thread renews everything held in one statement an entity, well before the soonest lock ends. What cannot be renewed any
+more is dropped and told to whoever asked to know.
 """
 
 from __future__ import annotations
@@ -146,4 +146,3 @@ def _pause(lock_duration: timedelta) -> float:
 
 
 renewer = LockRenewer()
-

@@ -1,7 +1,8 @@
-"""What tidies up without being asked. Receiving is right without any of it (design D5): sweeps free space, move what is due and forget.
+"""What tidies up without being asked. Receiving is right without any of it (design D5): sweeps free space, move what is due
+and forget.
 
-Each sweep works in bounded batches, each batch its own short transaction, and is safe to run several times at once: rows another one holds
-are skipped. A sweep returns what it did, counted by name; an empty answer means there was nothing to do.
+Each sweep works in bounded batches, each batch its own short transaction, and is safe to run several times at once: rows
+another one holds are skipped. A sweep returns what it did, counted by name; an empty answer means there was nothing to do.
 """
 
 from __future__ import annotations
@@ -34,12 +35,18 @@ def expire_messages(*, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable
 
 @use_case
 def end_locks(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Messages whose lock has ended: counted as a failed delivery, dead-lettered at the last one, expired where their life is over (SB-070, SB-090, SB-091)."""
+    """Messages whose lock has ended: counted as a failed delivery, dead-lettered at the last one, expired where their life is
+    over (SB-070, SB-090, SB-091)."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due")):
         while entity.locks and time.monotonic() < deadline:
             (row,) = yield call(
-                "end_locks", entity_id=entity.entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, expires_deferred=False, properties=None
+                "end_locks",
+                entity_id=entity.entity_id,
+                subqueue=SubQueue.MAIN,
+                max_count=BATCH,
+                expires_deferred=False,
+                properties=None,
             )
             total += row.done
             if row.done and row.waiting:
@@ -123,7 +130,12 @@ def check_ledger() -> Steps:
         )
     return {
         "differences": [
-            {"entity": f"{row.namespace_name}/{row.path}", "list": [row.subqueue, row.state], "ledger": row.ledger, "present": row.present}
+            {
+                "entity": f"{row.namespace_name}/{row.path}",
+                "list": [row.subqueue, row.state],
+                "ledger": row.ledger,
+                "present": row.present,
+            }
             for row in differences
         ]
     }

@@ -34,14 +34,18 @@ class Follower:
     def __init__(self) -> None:
         self._snapshot: str | None = None
 
+    def begin(self) -> None:
+        """Take a place, unless there is one: what happens from now on will be told. Who reads a state afterwards misses
+        nothing."""
+        if self._snapshot is None:
+            self._snapshot = _start()
+
     def look(self, entity_ids: Iterable[int], max_events: int = MAX_EVENTS) -> News:
-        """What happened to these entities since the last look; the first look only takes its place and finds nothing.
+        """What happened to these entities since the last look, or since `begin`.
 
         Raises BrokerUnavailable when the database does not answer; the place is kept, so the next look misses nothing.
         """
-        if self._snapshot is None:
-            self._snapshot = _start()
-            return News()
+        self.begin()
         rows = _news(self._snapshot, list(entity_ids), max_events)
         self._snapshot = rows[0].snapshot
         latest: dict[int, dict[int, EventKind]] = {}

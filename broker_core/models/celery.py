@@ -6,7 +6,7 @@ from .entities import Entity
 
 
 class CeleryBinding(models.Model):
-    """A queue that gets what is published to an exchange under a routing key. It ends with its queue, so no constraint ties them."""
+    """A queue that gets what is published to an exchange under a routing key. It ends with its queue: no constraint ties them."""
 
     entity = models.ForeignKey(Entity, db_constraint=False, on_delete=models.DO_NOTHING, related_name="+")
     exchange = models.CharField(max_length=255)

@@ -32,7 +32,8 @@ class Namespace(models.Model):
 
 
 class Entity(models.Model):
-    """What has an address. A deleted one keeps its row, so that history can name it, until its messages are gone and forgotten."""
+    """What has an address. A deleted one keeps its row, so that history can name it, until its messages are gone and
+    forgotten."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="entities")
     path = models.CharField(max_length=260)

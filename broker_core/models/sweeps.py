@@ -4,7 +4,8 @@ from django.db import models
 
 
 class SweepRun(models.Model):
-    """One run of one sweep. outcome: counts by name. finished_at is empty while it runs, or for ever if its process was killed."""
+    """One run of one sweep. outcome: counts by name. finished_at is empty while it runs, or for ever if its process was
+    killed."""
 
     name = models.CharField(max_length=100)
     started_at = models.DateTimeField()

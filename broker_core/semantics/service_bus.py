@@ -1,7 +1,8 @@
-"""What Service Bus decides about a message: when its life ends, who may have it, what a settlement or a failed delivery does to it.
+"""What Service Bus decides about a message: when its life ends, who may have it, what a settlement or a failed delivery does
+to it.
 
-Pure: facts and the time go in, a decision comes out. The statements in `store/sql` carry the same rules for whole sets; a test compares the
-two on generated cases.
+Pure: facts and the time go in, a decision comes out. The statements in `store/sql` carry the same rules for whole sets; a test
+compares the two on generated cases.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 
 from .durations import FOREVER
 from .errors import InvalidArgument, MessageTooLarge, NotAllowed
@@ -83,7 +85,8 @@ Outcome = Remove | MakeAvailable | SetAside | MoveToDeadLetter | KeepLocked | Re
 
 
 def ends_at(message: Facts, settings: QueueSettings) -> datetime | None:
-    """The instant its life ends: by its own time-to-live as capped when it was sent, else by the entity's default of now (SB-020, SB-921).
+    """The instant its life ends: by its own time-to-live as capped when it was sent, else by the entity's default of now
+    (SB-020, SB-921).
 
     None: never; also while it is scheduled, for a life begins when it is due (SB-024).
     """
@@ -96,7 +99,8 @@ def ends_at(message: Facts, settings: QueueSettings) -> datetime | None:
 
 
 def own_time_to_live(asked: timedelta | None, settings: QueueSettings) -> timedelta | None:
-    """The time-to-live stored with a message: what was asked, lowered to the entity's default (SB-020); None if none was asked."""
+    """The time-to-live stored with a message: what was asked, lowered to the entity's default (SB-020); None if none was
+    asked."""
     if asked is None or settings.default_message_time_to_live is None:
         return asked
     return min(asked, settings.default_message_time_to_live)
@@ -114,7 +118,8 @@ def has_expired(message: Facts, now: datetime, settings: QueueSettings) -> bool:
 
 
 def failures(message: Facts, now: datetime) -> int:
-    """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the dead-letter queue (SB-089)."""
+    """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the
+    dead-letter queue (SB-089)."""
     ended = message.locked_until is not None and not is_locked(message, now)
     return message.delivery_count + (ended and message.subqueue is SubQueue.MAIN)
 
@@ -129,7 +134,8 @@ def is_available(message: Facts, now: datetime, settings: QueueSettings) -> bool
 
 
 def after_failed_delivery(message: Facts, count: int, now: datetime, settings: QueueSettings) -> Outcome:
-    """What a failed delivery leads to: expiry first (SB-027, SB-920), then the last allowed failure (SB-091), else it is available again.
+    """What a failed delivery leads to: expiry first (SB-027, SB-920), then the last allowed failure (SB-091), else it is
+    available again.
 
     count: failed deliveries including this one. A deferred message expires only when it is asked for (SB-036), so not here.
     """
@@ -201,27 +207,24 @@ class Prepared:
 
 _TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
 _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
+_texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
 
 
 def prepare(message: Message, limits: Limits = STRICT) -> Prepared:
     """Check a message on its own and turn its properties into what is stored.
 
-    Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4); the size of the whole
-    depends on the entity and is checked where it is stored.
+    Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4);
+    the size of the whole depends on the entity and is checked where it is stored.
     """
     if not isinstance(message.body, (bytes, bytearray, memoryview)):
         raise InvalidArgument("body", f"must be bytes, not {type(message.body).__name__}; encode text first")
-    for name in _TEXTS:
-        _check_text(name, getattr(message, name))
-    for name in _SHORT:
-        if len(getattr(message, name) or "") > limits.message_id:
-            raise InvalidArgument(name, f"has {len(getattr(message, name))} characters; at most {limits.message_id} are allowed")
-    if message.session_id and message.partition_key and message.session_id != message.partition_key:
-        raise InvalidArgument("partition_key", "must equal session_id where both are set (SB-009)")
+    texts = _texts_of(message)
+    if any(texts):
+        _check_texts(message, limits)
     if message.scheduled_enqueue_at is not None and message.scheduled_enqueue_at.tzinfo is None:
         raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
-    broker = {name: value for name in JSON_PROPERTIES if (value := getattr(message, name)) is not None} | dict(message.extra)
-    broker_json = json.dumps(broker) if broker else None
+    broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
+    broker_json = json.dumps(broker | dict(message.extra)) if broker or message.extra else None
     application_json = properties_json(message.properties, limits)
     size = len(message.body) + len(message.message_id or "") + len(message.session_id or "")
     size += len(broker_json or "") + len(application_json or "")
@@ -242,13 +245,18 @@ def properties_json(properties, limits: Limits = STRICT) -> str | None:
     return stored
 
 
-def _check_text(name: str, value: str | None) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str):
-        raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
-    if "\x00" in value:
-        raise InvalidArgument(name, "has a NUL character, which cannot be stored")
+def _check_texts(message: Message, limits: Limits) -> None:
+    for name, value in zip(_TEXTS, _texts_of(message), strict=True):
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
+        if "\x00" in value:
+            raise InvalidArgument(name, "has a NUL character, which cannot be stored")
+        if name in _SHORT and len(value) > limits.message_id:
+            raise InvalidArgument(name, f"has {len(value)} characters; at most {limits.message_id} are allowed")
+    if message.session_id and message.partition_key and message.session_id != message.partition_key:
+        raise InvalidArgument("partition_key", "must equal session_id where both are set (SB-009)")
 
 
 def _time_to_live(asked: timedelta | None) -> timedelta | None:

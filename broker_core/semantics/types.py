@@ -304,7 +304,8 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class LockedMessage(StoredMessage):
-    """A message received in peek-lock mode. The token proves the lock until `locked_until` (SB-061), lock_duration after the receive."""
+    """A message received in peek-lock mode. The token proves the lock until `locked_until` (SB-061), lock_duration after the
+    receive."""
 
     lock_token: UUID
     locked_until: datetime

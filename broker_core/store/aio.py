@@ -1,6 +1,7 @@
 """The asynchronous driver: the same use cases on one pool a process, for connections that wait (design D12).
 
-A statement borrows a connection for as long as it runs; waiting holds none. Wake-ups come over one listening connection a process.
+A statement borrows a connection for as long as it runs; waiting holds none. Wake-ups come over one listening connection a
+process.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ async def _execute(statement: Statement, pool: AsyncConnectionPool) -> list:
 
 async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection) -> list:
     async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
-        await cursor.execute(statement.sql, statement.params)
+        await cursor.execute(statement.sql, statement.params, binary=True)
         return await cursor.fetchall() if cursor.description else []
 
 

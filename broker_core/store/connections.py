@@ -1,6 +1,7 @@
 """The broker's own connections to Postgres.
 
-Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's connection has
+Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's
+connection has
 neither and may be inside a caller's transaction. So each thread has one connection here, made from the parameters of a Django
 database alias or from a DSN, and each asyncio process one pool (design D12). No connection crosses a fork.
 """

@@ -1,5 +1,5 @@
-"""Runs use cases. A use case is a generator that yields what it needs done and receives the rows (design D12), so it is written once
-and run by a synchronous and an asynchronous driver, both below.
+"""Runs use cases. A use case is a generator that yields what it needs done and receives the rows (design D12), so it is
+written once and run by a synchronous and an asynchronous driver, both below.
 
 It yields
 - a Statement: run by itself, committed at once; the value is its list of rows,
@@ -52,8 +52,8 @@ class WaitForMessages:
 
 
 class UseCase:
-    """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's pool;
-    `send.steps(...)` is the generator, to be composed with `yield from`."""
+    """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's
+    pool; `send.steps(...)` is the generator, to be composed with `yield from`."""
 
     def __init__(self, steps: Callable[..., Steps]):
         self.steps = steps
@@ -107,7 +107,7 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
     for tries_left in reversed(range(_TRIES)):
         try:
             with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
-                cursor.execute(statement.sql, statement.params)
+                cursor.execute(statement.sql, statement.params, binary=True)
                 return cursor.fetchall() if cursor.description else []
         except TRANSIENT:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:

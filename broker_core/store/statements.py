@@ -54,8 +54,8 @@ def _with_fragments(text: str, fragments: dict[str, str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without comments and indentation (no literal of ours holds two dashes): psycopg remembers how to read a statement of at most
-    4,096 characters, and the server reads less."""
+    """Without comments and indentation (no literal of ours holds two dashes): psycopg remembers how to read a statement of at
+    most 4,096 characters, and the server reads less."""
     lines = (line.partition("--")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 

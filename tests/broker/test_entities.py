@@ -66,17 +66,18 @@ def test_a_namespace_with_queues_cannot_be_deleted(space):
     entities.delete_queue(ORDERS)
     with pytest.raises(NotAllowed, match="history of 1 deleted"):
         entities.delete_namespace("space")
-    Entity.objects.all().delete()
+    Entity.objects.filter(namespace=space.id).delete()
     entities.delete_namespace("space")
-    assert not Namespace.objects.exists()
-    assert not SharedAccessPolicy.objects.exists()
+    assert not Namespace.objects.filter(name="space").exists()
+    assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
 
 
 def test_what_is_done_in_a_callers_transaction_is_undone_with_it(transactional_db):
     with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
         entities.create_namespace("space")  # the first statement of Django's transaction, and a transaction block of its own
         raise ZeroDivisionError
-    assert entities.list_namespaces() == []
+    with pytest.raises(EntityNotFound):
+        entities.get_namespace("space")
 
 
 # Queues
@@ -136,7 +137,7 @@ def test_ensure_queue_creates_once_and_then_leaves_alone(space):
 def test_what_cannot_be_created_is_refused_and_nothing_is_stored(space, address, settings, error):
     with pytest.raises(error):
         entities.create_queue(address, **settings)
-    assert entities.list_queues() == []
+    assert entities.list_queues("space") == []
 
 
 def test_relaxed_limits_allow_short_locks(space, settings):
@@ -222,7 +223,8 @@ def test_list_is_by_address(space):
     for path in ("b", "A", "c"):
         entities.create_queue(EntityAddress("space", path))
     entities.create_queue(EntityAddress("Another", "z"))
-    assert [str(q.address) for q in entities.list_queues()] == ["Another/z", "space/A", "space/b", "space/c"]
+    ours = [str(q.address) for q in entities.list_queues() if q.address.namespace in ("space", "Another")]
+    assert ours == ["Another/z", "space/A", "space/b", "space/c"]
     assert [str(q.address) for q in entities.list_queues("SPACE")] == ["space/A", "space/b", "space/c"]
 
 
@@ -264,7 +266,7 @@ def test_reading_needs_the_right_to_browse(space):
 
 def test_the_system_namespace_is_protected_from_people_but_open_to_processes():
     entities.ensure_namespace("system", is_system=True)
-    queue = EntityAddress("system", "sweeps")
+    queue = EntityAddress("system", "of-a-test")
     with pytest.raises(NotAllowed, match="only its processes"):
         entities.create_queue(queue, actor=ADMINISTRATOR)
     created = entities.create_queue(queue)

@@ -1,7 +1,8 @@
-"""Random operations against the broker and against a plain model made of the pure rules must agree after every step (invariants 1, 3, 4, 6).
+"""Random operations against the broker and against a plain model made of the pure rules must agree after every step
+(invariants 1, 3, 4, 6).
 
-Time passes only when the machine steps the namespace's clock. Nothing sweeps unless the machine does it, so this also shows that receiving
-is right with no sweep running (design D5).
+Time passes only when the machine steps the namespace's clock. Nothing sweeps unless the machine does it, so this also shows
+that receiving is right with no sweep running (design D5).
 """
 
 import uuid
@@ -60,7 +61,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     # What the machine does
 
-    @rule(lives=st.lists(st.sampled_from([None, 5, 15, 30, 90]), min_size=1, max_size=4), delay=st.sampled_from([None, 0, 10, 25]))
+    @rule(
+        lives=st.lists(st.sampled_from([None, 5, 15, 30, 90]), min_size=1, max_size=4), delay=st.sampled_from([None, 0, 10, 25])
+    )
     def send(self, lives, delay):
         at = self.now
         due = None if delay is None else at + delay * SECOND
@@ -97,8 +100,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             self.messages.remove(modelled)
 
     def _expected(self, found, count, dead):
-        """The modelled messages that were found. From the queue exactly the lowest numbers; from the dead-letter queue as many as there are, since
-        which ones arrive there before others does not matter."""
+        """The modelled messages that were found. From the queue exactly the lowest numbers; from the dead-letter queue as many
+        as there are, since which ones arrive there before others does not matter."""
         self._follow(taken={(self._address(dead).subqueue, m.sequence_number) for m in found})
         available = self._available(dead)
         numbers = [m.sequence_number for m in found]
@@ -301,6 +304,10 @@ def test_the_broker_agrees_with_the_rules():
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking against a database takes minutes; the steps are printed
+            phases=(
+                Phase.explicit,
+                Phase.reuse,
+                Phase.generate,
+            ),  # shrinking against a database takes minutes; the steps are printed
         ),
     )

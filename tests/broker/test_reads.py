@@ -448,7 +448,7 @@ def test_a_manual_clock_is_told_as_one(queue, namespace, step):
 def test_a_follower_sees_each_event_once_and_late_commits_too(queue):
     follower, ids = Follower(), [entity_id(queue)]
     send(queue)
-    assert follower.look(ids).latest == {}  # the first look takes its place
+    assert follower.look(ids).latest == {}  # it begins here
     with _connection() as slow:
         slow.autocommit = False
         late = "INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, kind) VALUES (now(), %s, 0, 99, 1)"

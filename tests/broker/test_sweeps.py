@@ -103,7 +103,9 @@ def test_a_renewed_lock_is_left_alone(queue, step):
 def test_scheduled_messages_become_active_in_order_of_their_schedule(queue, step):
     """SB-047."""
     at = now(queue)
-    broker.send(queue, [Message(t.encode(), scheduled_enqueue_at=at + s * SECOND) for t, s in (("c", 3), ("a", 1), ("b", 2), ("d", 9))])
+    broker.send(
+        queue, [Message(t.encode(), scheduled_enqueue_at=at + s * SECOND) for t, s in (("c", 3), ("a", 1), ("b", 2), ("d", 9))]
+    )
     step(3 * SECOND)
     sweeps.activate_scheduled()
     assert [(m.body, m.sequence_number) for m in broker.receive(queue, 9)] == [(b"a", 5), (b"b", 6), (b"c", 7)]
@@ -170,7 +172,9 @@ def test_the_messages_of_a_deleted_queue_end_with_an_event(queue):
     assert connections.current().execute("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", [number]).fetchone()[0] == 0
 
 
-@pytest.mark.parametrize(("level", "kinds"), [(HistoryLevel.OFF, []), (HistoryLevel.LIFECYCLE, [1, 6]), (HistoryLevel.FULL, [1, 4, 7, 4, 5, 6])])
+@pytest.mark.parametrize(
+    ("level", "kinds"), [(HistoryLevel.OFF, []), (HistoryLevel.LIFECYCLE, [1, 6]), (HistoryLevel.FULL, [1, 4, 7, 4, 5, 6])]
+)
 def test_the_history_level_says_what_is_written(make_queue, level, kinds):
     """Design D7."""
     queue = make_queue(history_level=level)

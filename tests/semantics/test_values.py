@@ -37,7 +37,14 @@ def test_properties_come_back_as_they_were(properties):
 
 @pytest.mark.parametrize(
     "value",
-    [Typed("ubyte", 7), Typed("long", 5), Typed("float", 0.5), Typed("symbol", "s"), Typed("char", "x"), Typed("decimal32", "1.5")],
+    [
+        Typed("ubyte", 7),
+        Typed("long", 5),
+        Typed("float", 0.5),
+        Typed("symbol", "s"),
+        Typed("char", "x"),
+        Typed("decimal32", "1.5"),
+    ],
 )
 def test_types_that_python_lacks_come_back_typed(value):
     assert decode_properties(encode_properties({"a": value})) == {"a": value}

@@ -3,6 +3,7 @@
 import re
 import threading
 
+import psycopg
 import pytest
 
 from broker_core import broker, entities
@@ -28,7 +29,7 @@ def test_an_unknown_statement_is_named():
         call("nonsense")
 
 
-def test_the_head_never_passes_a_message_that_is_being_moved_in(db):
+def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database):
     """Core 3: raising the bound waits for whoever moves a message below it, then looks with a new snapshot."""
     entities.create_namespace("head-race")
     queue = EntityAddress("head-race", "q")
@@ -38,8 +39,6 @@ def test_the_head_never_passes_a_message_that_is_being_moved_in(db):
     broker.dead_letter(queue, [third.lock_token])
     entity_id = run(broker._entity_id(queue))
     mover = connections.Database().parameters()
-    import psycopg
-
     with psycopg.connect(**mover) as other:
         with other.transaction():
             # another process dead-letters number 1 and has not committed yet

@@ -21,7 +21,7 @@ numbers AS (
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
-    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.now THEN 2 ELSE 0 END, t.size, t.body_kind, n.now,
+    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.now THEN 2 ELSE 0 END, t.size, coalesce(t.body_kind, 0), n.now,
            -- Only a life of its own is written down; the life of a scheduled message begins when it is due (SB-024).
            CASE WHEN (t.scheduled_at > n.now) IS NOT TRUE AND t.time_to_live IS NOT NULL
                 THEN n.now + least(t.time_to_live, n.default_message_time_to_live) END,

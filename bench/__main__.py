@@ -1,0 +1,43 @@
+"""Run the parts named on the command line, or all of them, on a database of their own (VITRINE_DATA, else .vitrine/bench)."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from pathlib import Path
+
+PARTS = ("core", "overview", "live", "http", "celery", "history")
+
+
+def main() -> int:
+    os.environ.setdefault("VITRINE_DATA", str(Path(__file__).resolve().parent.parent / ".vitrine" / "bench"))
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
+    os.environ.setdefault("VITRINE_LIMITS", "relaxed")
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+    from django.db import connection
+
+    from bench.report import Report
+
+    unknown = set(sys.argv[1:]) - set(PARTS)
+    if unknown:
+        print(f"No part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.", file=sys.stderr)
+        return 2
+    call_command("migrate", verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        version = cursor.fetchone()[0]
+    print(f"PostgreSQL {version}, Python {platform.python_version()}, {os.cpu_count()} cores shared by clients and server")
+    report = Report()
+    for part in sys.argv[1:] or PARTS:
+        report.part(part)
+        importlib.import_module(f"bench.{part}").run(report)
+    return report.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
