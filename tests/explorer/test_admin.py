@@ -48,12 +48,12 @@ def in_one_transaction(db):
 @pytest.fixture
 def space(in_one_transaction):
     """A namespace with a queue, a policy, events, sweep runs and schedules: something on every page."""
+    entities.ensure_namespace("system", is_system=True)
+    entities.create_queue(EntityAddress("system", "of-a-test"))
     entities.create_namespace("space")
     entities.create_queue(ORDERS)
     policies.create_policy(ORDERS, "app", send=True)
     broker.send(ORDERS, [Message(b"1", message_id="first"), Message(b"2", message_id="second")])
-    entities.ensure_namespace("system", is_system=True)
-    entities.create_queue(EntityAddress("system", "sweeps"))
     create_missing(apps)
     SweepRun.objects.create(name="expire_messages", started_at="2026-01-01T00:00Z", outcome={"expired": 3})
 
@@ -74,7 +74,8 @@ def onlooker(in_one_transaction, client):
 
 
 def row(model):
-    return apps.get_model(model).objects.first()
+    """The newest: what the test made itself."""
+    return apps.get_model(model).objects.order_by("-pk").first()
 
 
 def fields_of(response):
@@ -153,7 +154,7 @@ def test_a_queue_is_created_through_the_use_case(space, administrator):
 
 
 def test_a_change_says_in_the_history_what_it_was_before(space, administrator):
-    entity = Entity.objects.get(path="orders")
+    entity = Entity.objects.get(namespace__name="space", path="orders")
     change = url("broker_core.entity", "change", entity.pk)
     values = fields_of(administrator.get(change))
     response = administrator.post(change, values | {"lock_duration": "30 s", "user_metadata": "mine"})
@@ -168,7 +169,7 @@ def test_a_change_says_in_the_history_what_it_was_before(space, administrator):
 def test_saving_a_form_unchanged_changes_nothing(space, administrator):
     entities.update_queue(ORDERS, default_message_time_to_live=timedelta(days=1, seconds=5, microseconds=7), user_metadata="a\nb")
     before = entities.get_queue(ORDERS).settings
-    change = url("broker_core.entity", "change", Entity.objects.get(path="orders").pk)
+    change = url("broker_core.entity", "change", Entity.objects.get(namespace__name="space", path="orders").pk)
     page = administrator.get(change)
     assert administrator.post(change, fields_of(page)).status_code == 302
     assert entities.get_queue(ORDERS).settings == before
@@ -200,7 +201,7 @@ def test_a_value_out_of_range_is_refused_at_its_field(space, administrator, valu
 
 
 def test_deleting_queues_goes_through_the_use_case(space, administrator):
-    entity = Entity.objects.get(path="orders")
+    entity = Entity.objects.get(namespace__name="space", path="orders")
     page = administrator.post(url("broker_core.entity"), {"action": "delete_selected", "_selected_action": [entity.pk]})
     assert "space/orders" in page.content.decode()
     confirmed = {"action": "delete_selected", "_selected_action": [entity.pk], "post": "yes"}
@@ -212,7 +213,7 @@ def test_deleting_queues_goes_through_the_use_case(space, administrator):
 
 
 def test_a_refusal_of_the_broker_is_a_message_and_nothing_is_stored(space, administrator, monkeypatch):
-    entity = Entity.objects.get(path="orders")
+    entity = Entity.objects.get(namespace__name="space", path="orders")
     change = url("broker_core.entity", "change", entity.pk)
     values = fields_of(administrator.get(change)) | {"lock_duration": "30 s"}
     steps = entities.update_queue.steps
@@ -230,13 +231,13 @@ def test_a_refusal_of_the_broker_is_a_message_and_nothing_is_stored(space, admin
 
 @pytest.mark.parametrize("model", ["broker_core.entity", "broker_core.namespace"])
 def test_the_system_namespace_can_be_seen_but_not_changed(space, administrator, model):
-    found = Entity.objects.get(path="sweeps") if model.endswith("entity") else Namespace.objects.get(name="system")
+    found = Entity.objects.get(path="of-a-test") if model.endswith("entity") else Namespace.objects.get(name="system")
     change = url(model, "change", found.pk)
     assert administrator.get(change).status_code == 200
     assert administrator.post(change, {"description": "x", "lock_duration": "30 s"}).status_code == 403
     assert administrator.post(url(model, "delete", found.pk), {"post": "yes"}).status_code == 403
     refused = administrator.post(url(model), {"action": "delete_selected", "_selected_action": [found.pk], "post": "yes"})
-    assert entities.get_queue(EntityAddress("system", "sweeps"))
+    assert entities.get_queue(EntityAddress("system", "of-a-test"))
     assert refused.status_code in (200, 302, 403)
 
 
@@ -283,7 +284,7 @@ def test_clocks_are_stepped_from_the_list_and_the_system_refuses(space, administ
     before = entities.get_clock("space").now
     administrator.post(url("broker_core.namespace"), pause | {"action": "step_an_hour"})
     assert entities.get_clock("space").now - before == timedelta(hours=1)
-    both = {"action": "step_a_day", "_selected_action": [n.pk for n in Namespace.objects.order_by("name")]}
+    both = {"action": "step_a_day", "_selected_action": [n.pk for n in Namespace.objects.filter(name__in=["space", "system"])]}
     page = administrator.post(url("broker_core.namespace"), both, follow=True)
     assert "own work" in page.content.decode()
     assert entities.get_clock("space").now - before == timedelta(hours=1)  # all or nothing
@@ -293,7 +294,7 @@ def test_clocks_are_stepped_from_the_list_and_the_system_refuses(space, administ
 
 
 def test_a_policy_is_created_changed_and_its_key_regenerated(space, administrator):
-    model, entity = "broker_core.sharedaccesspolicy", Entity.objects.get(path="orders")
+    model, entity = "broker_core.sharedaccesspolicy", Entity.objects.get(namespace__name="space", path="orders")
     values = {"namespace": entity.namespace_id, "entity": entity.pk, "name": "clients", "send": "on"}
     response = administrator.post(url(model, "add"), values)
     assert response.status_code == 302, problems(response)
@@ -328,7 +329,7 @@ def test_a_policy_that_makes_no_sense_is_refused_at_its_field(space, administrat
 def test_an_onlooker_sees_queues_and_events_but_neither_keys_nor_forms(space, onlooker):
     assert onlooker.get(url("broker_core.entity")).status_code == 200
     assert onlooker.get(url("broker_core.messageevent")).status_code == 200
-    entity = Entity.objects.get(path="orders")
+    entity = Entity.objects.get(namespace__name="space", path="orders")
     assert onlooker.get(url("broker_core.entity", "change", entity.pk)).status_code == 200
     for path in (
         url("broker_core.sharedaccesspolicy"),
@@ -351,7 +352,7 @@ def test_looking_at_a_queue_in_the_admin_is_no_activity(space, administrator):
             cursor.execute("SELECT entity_id, last_activity_at FROM vitrine_entity_activity ORDER BY 1")
             return cursor.fetchall()
 
-    entity, before = Entity.objects.get(path="orders"), activity()
+    entity, before = Entity.objects.get(namespace__name="space", path="orders"), activity()
     for path in (url("broker_core.entity"), url("broker_core.entity", "change", entity.pk), url("broker_core.messageevent")):
         administrator.get(path)
     assert activity() == before
@@ -381,7 +382,7 @@ def test_events_are_found_by_queue_number_id_and_kind_newest_first(space, admini
 def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
     from django.db import connection
 
-    entity = Entity.objects.get(path="orders")
+    entity = Entity.objects.get(namespace__name="space", path="orders")
     page = administrator.get(url("broker_core.messageevent"), {"entity": entity.pk}).content.decode()
     assert "space/orders" in page
     with connection.cursor() as cursor:
