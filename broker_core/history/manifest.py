@@ -21,8 +21,16 @@ class ArchiveState:
     done_at: datetime | None
 
 
-def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> list[str]:
-    """Addresses of the files that hold lives enqueued at or after `start` and before `end` in these namespaces."""
+@dataclass(frozen=True, slots=True)
+class LifeFiles:
+    """addresses: to open. rows: how many lives they hold together, those outside the range asked for included."""
+
+    addresses: list[str]
+    rows: int
+
+
+def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> LifeFiles:
+    """The files that hold lives enqueued at or after `start` and before `end` in these namespaces."""
     files = ArchiveFile.objects.filter(
         content=ArchiveFile.LIVES,
         slice__state=ArchiveSlice.DONE,
@@ -31,7 +39,8 @@ def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> list
         last_at__gte=start,
     )
     archive = storage.open_archive(settings.ARCHIVE_URL)
-    return [archive.address(path) for path in files.order_by("path").values_list("path", flat=True)]
+    found = files.order_by("path").values_list("path", "rows")
+    return LifeFiles([archive.address(path) for path, _ in found], sum(rows for _, rows in found))
 
 
 def state() -> ArchiveState:

@@ -38,6 +38,8 @@ TICK_SECONDS = 0.5
 GRACE_SECONDS = 5.0
 HORIZON_SECONDS = 20.0
 ARCHIVER_SECONDS = 120.0
+SMALL_LIVES = 2_000_000
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # below that the JVM's own compiling is half the processor time
 SECRETS = ("DATABASE_URL", "SECRET_KEY", "CELERY_BROKER_URL")  # a job needs none of them
 LOG4J = """\
 status = error
@@ -49,6 +51,8 @@ appender.file.fileName = {log}
 appender.file.append = true
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%throwable{{20}}
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
 """
 
 
@@ -150,10 +154,12 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
     pq.write_table(still_there.cast(schema.LIFE), folder.still_there)
     notes = _archive_beyond(after.xmax)
     namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
+    lives = manifest.life_files(run.start_at, run.end_at, namespace_ids)
     return {
         "name": f"Vitrine: {run}",
         "master": settings.SPARK_MASTER,
-        "lives": manifest.life_files(run.start_at, run.end_at, namespace_ids),
+        "spark": {"spark.driver.extraJavaOptions": SMALL_JVM} if lives.rows < SMALL_LIVES else {},
+        "lives": lives.addresses,
         "still_there": str(folder.still_there),
         "exported_xmin": before.xmin,
         "entity_ids": entity_ids,

@@ -121,11 +121,13 @@ def test_lives_lie_beside_the_events_that_ended_them(archive_folder, happened, q
     archive.archive_events()
     eleven = datetime(2026, 3, 1, 11, tzinfo=UTC)
     minute = timedelta(minutes=1)
-    [file] = manifest.life_files(eleven, eleven + minute, [queue.namespace_id])
+    found = manifest.life_files(eleven, eleven + minute, [queue.namespace_id])
+    [file] = found.addresses
+    assert found.rows == 1
     assert pq.read_table(file).num_rows == 1
-    assert manifest.life_files(eleven + minute, eleven + 2 * minute, [queue.namespace_id]) == []
-    assert manifest.life_files(eleven - minute, eleven, [queue.namespace_id]) == []
-    assert manifest.life_files(*EVER, [queue.namespace_id + 1]) == []
+    assert manifest.life_files(eleven + minute, eleven + 2 * minute, [queue.namespace_id]).addresses == []
+    assert manifest.life_files(eleven - minute, eleven, [queue.namespace_id]).addresses == []
+    assert manifest.life_files(*EVER, [queue.namespace_id + 1]).addresses == []
 
 
 def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, queue, monkeypatch):
@@ -141,7 +143,7 @@ def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, que
     with pytest.raises(KeyboardInterrupt):
         archive.archive_events()
     assert list(archive_folder.rglob("*.parquet"))
-    assert manifest.life_files(*EVER, [queue.namespace_id]) == []
+    assert manifest.life_files(*EVER, [queue.namespace_id]).addresses == []
 
     monkeypatch.undo()
     happened(EventKind.SENT, 2)

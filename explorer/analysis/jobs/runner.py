@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +28,11 @@ class Reporter:
         self._stream, self._steps, self._step, self._write = stream, steps, 0, threading.Lock()
 
     def step(self, text: str) -> None:
-        """Say that the next of the job's steps begins."""
+        """Say that the next of the job's steps begins, in the log as well."""
         self._step += 1
+        print(
+            f"{time.strftime('%H:%M:%S', time.gmtime())} Step {self._step} of {self._steps}: {text}", file=sys.stderr, flush=True
+        )
         self.say(event="step", step=self._step, steps=self._steps, text=text)
 
     def tasks(self, done: int, total: int) -> None:

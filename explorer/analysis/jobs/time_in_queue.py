@@ -5,6 +5,7 @@ Specification: lives (files of ended lives), still_there (a file of lives withou
 Writes `result/whole`, `result/buckets`, `result/reasons`: one Parquet file each.
 """
 
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
     reporter.step("Reading lives from the archive")
     lives = prepared(spark, spec).persist(StorageLevel.MEMORY_AND_DISK)
     messages = lives.count()
+    print(
+        f"{messages} messages entered in the range; {len(spec['lives'])} files of ended lives were read",
+        file=sys.stderr,
+        flush=True,
+    )
 
     reporter.step("Outcomes and percentiles of the whole range")
     write(transforms.time_and_outcome(lives, ["entity_id"], accuracy=spec["accuracy"]), spec, "whole")
