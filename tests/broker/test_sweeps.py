@@ -150,6 +150,25 @@ def test_an_idle_queue_is_deleted_and_looking_is_no_activity(make_queue, step):
         broker.peek(queue)
 
 
+def test_a_waiting_receiver_keeps_its_queue(make_queue, step):
+    """SB-195."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    waiter = threading.Thread(
+        target=lambda: (broker.receive(queue, max_wait_seconds=1.5), connections.close_all_of_this_thread())
+    )
+    step(timedelta(minutes=6))
+    waiter.start()
+    until = lambda: connections.current().execute(  # noqa: E731
+        "SELECT waiting_until > clock_timestamp() FROM vitrine_entity_activity WHERE entity_id = %s", [entity_id(queue)]
+    )
+    while not until().fetchone()[0]:
+        pass
+    step(timedelta(minutes=6))
+    sweeps.delete_idle_entities()
+    entities.get_queue(queue)
+    waiter.join()
+
+
 def test_scheduled_messages_keep_a_queue_alive(make_queue, step):
     """SB-918."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
