@@ -1,15 +1,16 @@
 """Namespaces, queues and clocks against a real database (SB 1.2, 1.3, SB-190, SB-230 to SB-242, SB-907, design D6)."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 
-from broker_core import entities, policies
+from broker_core import broker, entities, policies
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, HistoryLevel, QueueSettings, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Message, QueueSettings, Right
 from broker_core.store import connections
 
 ORDERS = EntityAddress("space", "Orders")
@@ -163,19 +164,11 @@ def test_what_is_fixed_at_creation_cannot_be_changed(space, change):
 def test_two_updates_at_once_both_hold(transactional_db, space):
     entities.create_queue(ORDERS)
     changes = [{"max_delivery_count": 7}, {"lock_duration": 3 * MIN}, {"user_metadata": "x"}, {"hidden": True}]
-    threads = [threading.Thread(target=_update, args=(c,)) for c in changes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for update in [in_another_thread(lambda c=c: entities.update_queue(ORDERS, **c)) for c in changes]:
+        update.result(timeout=10)
     assert entities.get_queue(ORDERS).settings == QueueSettings(
         max_delivery_count=7, lock_duration=3 * MIN, user_metadata="x", hidden=True
     )
-
-
-def _update(change):
-    entities.update_queue(ORDERS, **change)
-    connections.current().close()  # this thread's own
 
 
 def test_an_update_is_activity_and_looking_is_not(space):
@@ -210,6 +203,53 @@ def test_delete_frees_the_name_at_once_and_takes_the_counter_away(space):
     assert second.id != first.id
     assert one("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", second.id) == (1,)
     assert policies.list_policies(ORDERS) == []
+
+
+def in_another_thread(call):
+    """Start a call on a connection of its own; `.result()` waits for what it returned or raised."""
+    executor = ThreadPoolExecutor(max_workers=1)
+    future = executor.submit(call)
+    executor.submit(lambda: connections.current().close())
+    return future
+
+
+def waits(future):
+    with pytest.raises(FutureTimeout):
+        future.result(timeout=0.3)
+    return True
+
+
+def test_a_send_under_way_ends_before_the_delete(transactional_db, space):
+    queue = entities.create_queue(ORDERS)
+    with transaction.atomic(), connections.callers_transaction():
+        assert broker.send(ORDERS, [Message(b"x")]) == [1]
+        deleting = in_another_thread(lambda: entities.delete_queue(ORDERS))
+        assert waits(deleting)
+    deleting.result(timeout=10)
+    with pytest.raises(EntityNotFound):
+        broker.send(ORDERS, [Message(b"y")])
+    assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (1,)  # for the sweep
+
+
+def test_a_send_that_meets_a_delete_finds_no_queue_and_stores_nothing(transactional_db, space):
+    queue = entities.create_queue(ORDERS)
+    with transaction.atomic(), connections.callers_transaction():
+        entities.delete_queue(ORDERS)
+        sending = in_another_thread(lambda: broker.send(ORDERS, [Message(b"x")]))
+        assert waits(sending)
+    with pytest.raises(EntityNotFound):
+        sending.result(timeout=10)
+    assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (0,)
+    entities.create_queue(ORDERS)
+    assert broker.send(ORDERS, [Message(b"y")]) == [1]  # SB-241
+
+
+def test_locks_are_kept_when_the_queue_is_changed(space):
+    entities.create_queue(ORDERS)
+    broker.send(ORDERS, [Message(b"x")])
+    (held,) = broker.receive(ORDERS)
+    entities.update_queue(ORDERS, lock_duration=5 * MIN, max_delivery_count=1, status="SendDisabled")
+    assert broker.complete(ORDERS, [held.lock_token]).settled
 
 
 @pytest.mark.parametrize("operation", [entities.delete_queue, entities.update_queue, entities.get_queue, entities.effective])
