@@ -41,6 +41,13 @@ def database_from_url(url: str, options: dict) -> dict:
     }
 
 
+def trusted_origins(hosts: list[str], public_url: str) -> list[str]:
+    """Origins that forms may come from besides the request's own: a proxy that ends TLS makes `https` look like `http`."""
+    origins = {f"https://{'*' if host.startswith('.') else ''}{host}" for host in hosts if host != "*"}
+    parts = urlsplit(public_url)
+    return sorted(origins | ({f"{parts.scheme}://{parts.netloc}"} if parts.netloc else set()))
+
+
 def secret_key(data: Path) -> str:
     """The key kept in the data folder, made at first use and readable by its owner only.
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import Error, connection
+from django.db.models import Max
 from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -41,17 +42,10 @@ def _database() -> dict:
 
 
 def _sweeps(now: datetime) -> dict:
-    """The worker by the last sweep that ended; beat by that, too, or by what it wrote down itself."""
-    ended = (
-        SweepRun.objects.filter(finished_at__gt=now - timedelta(days=1))
-        .order_by("-finished_at")
-        .values_list("finished_at", flat=True)
-    )
-    last_sweep = ended.first()
-    last_sent = (
-        PeriodicTask.objects.exclude(last_run_at=None).order_by("-last_run_at").values_list("last_run_at", flat=True).first()
-    )
-    worker = _state(last_sweep, now, WORKER_LATE)
+    """The worker by the newest sweep; beat by that, too, or by what it wrote down itself."""
+    newest = SweepRun.objects.order_by("-pk").values_list("started_at", flat=True).first()
+    last_sent = PeriodicTask.objects.aggregate(at=Max("last_run_at"))["at"]
+    worker = _state(newest, now, WORKER_LATE)
     beat = worker if worker["state"] == "ok" else _state(last_sent, now, BEAT_LATE)
     return {"worker": worker, "beat": {**beat, "last_at": last_sent}}
 

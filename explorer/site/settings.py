@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from explorer.site.configuration import database_from_url, flag, secret_key
+from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ
@@ -27,6 +27,7 @@ ARCHIVE_URL = environment.get("ARCHIVE_URL") or str(VITRINE_DATA / "archive")
 RUNS_FOLDER = VITRINE_DATA / "runs"
 SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
+BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # whom the broker's own admin takes a signed-in person for
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
@@ -37,7 +38,8 @@ SECRET_KEY = environment.get("SECRET_KEY") or secret_key(VITRINE_DATA)
 ALLOWED_HOSTS = [
     host.strip() for host in (environment.get("ALLOWED_HOSTS") or "localhost,127.0.0.1,[::1]").split(",") if host.strip()
 ]
-CSRF_TRUSTED_ORIGINS = [f"https://{host if host[0] != '.' else '*' + host}" for host in ALLOWED_HOSTS if host != "*"]
+CSRF_TRUSTED_ORIGINS = trusted_origins(ALLOWED_HOSTS, VITRINE_PUBLIC_URL)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'none'"],

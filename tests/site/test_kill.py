@@ -97,6 +97,7 @@ def test_nothing_is_lost_when_parts_are_killed(vitrine):
                 eventually(lambda killed=killed, part=part: vitrine.process(part).pid != killed.pid)
             works_again(vitrine, clients)
     check_invariants(vitrine, clients)
+    assert vitrine.health()["worker"]["state"] == "ok"  # sweeps go on, too
 
 
 def check_invariants(vitrine: Vitrine, clients: Clients) -> None:

@@ -140,8 +140,10 @@ class Vitrine:
         """Stop what runs and delete the folder."""
         close_all()
         if self.supervisor and self.supervisor.poll() is None:
+            self.supervisor.send_signal(signal.SIGINT)
+            time.sleep(0.2)
             with suppress(subprocess.TimeoutExpired):
-                self.interrupt()
+                self.interrupt()  # the second Ctrl-C: at once
             self.supervisor.kill()
         server.stop(self.data / "postgres")
         self._log.close()

@@ -1,0 +1,57 @@
+"""What the environment says, as typed values."""
+
+import stat
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", False), ("no", False), ("Off", False), ("1", True), ("yes", True), ("", True), (None, True)]
+)
+def test_flag(text, expected):
+    assert flag(text, default=True) is expected
+
+
+def test_database_url_is_taken_apart():
+    found = database_from_url("postgresql://me:p%40ss@db.example:5433/broker?sslmode=require", {"prepare_threshold": 5})
+    assert {name: found[name] for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")} == {
+        "NAME": "broker",
+        "USER": "me",
+        "PASSWORD": "p@ss",
+        "HOST": "db.example",
+        "PORT": "5433",
+    }
+    assert found["OPTIONS"] == {"connect_timeout": 5, "prepare_threshold": 5, "sslmode": "require"}
+
+
+def test_database_url_may_name_a_folder_with_a_socket():
+    assert database_from_url("postgres://postgres@/vitrine?host=%2Ftmp%2Fpg", {})["HOST"] == "/tmp/pg"
+
+
+@pytest.mark.parametrize("url", ["mysql://me@here/db", "postgresql://me@here", "nonsense"])
+def test_another_database_url_is_refused_without_showing_it(url):
+    with pytest.raises(ImproperlyConfigured, match="must look like postgresql://"):
+        database_from_url(url, {})
+
+
+def test_the_secret_key_is_made_once_for_its_owner_only(tmp_path):
+    key = secret_key(tmp_path / "data")
+    assert len(key) > 50
+    assert secret_key(tmp_path / "data") == key
+    assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
+
+
+def test_a_key_that_a_full_disk_left_empty_is_made_anew(tmp_path):
+    (tmp_path / "secret_key").touch()
+    assert len(secret_key(tmp_path)) > 50
+
+
+def test_forms_are_trusted_over_tls():
+    assert trusted_origins(["a.example", ".b.example", "*"], "https://v.example:8443/tools") == [
+        "https://*.b.example",
+        "https://a.example",
+        "https://v.example:8443",
+    ]
