@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ OPERATIONS = {
     Kind.HEAD: {"POST": receive.peek_lock, "DELETE": receive.receive_and_delete},
     Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
 }
+_TURNS_TO_NOTICE = 2  # of the event loop: in the first a hang-up that has arrived is read, in the second it is told
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +73,8 @@ async def _write(answer: Answer, request: Request, send) -> None:
     await send({"type": "http.response.body", "body": answer.body, "more_body": answer.undo is not None})
     if answer.undo is None:
         return
+    for _ in range(_TURNS_TO_NOTICE):
+        await asyncio.sleep(0)
     if request.client_is_gone:
         await answer.undo()
     else:
