@@ -170,10 +170,11 @@ def _by_day_and_namespace(events: pa.Table) -> Iterator[pa.Table]:
     ordered = events.sort_by(
         [(name, "ascending") for name in ("day", "namespace_id", "entity_id", "sequence_number", "event_id")]
     )
-    for part in ordered.select(["day", "namespace_id"]).group_by(["day", "namespace_id"]).aggregate([]).to_pylist():
-        yield ordered.filter(
-            pc.and_(pc.equal(ordered["day"], part["day"]), pc.equal(ordered["namespace_id"], part["namespace_id"]))
-        )
+    counts = ordered.group_by(["day", "namespace_id"], use_threads=False).aggregate([([], "count_all")])  # in the table's order
+    begin = 0
+    for rows in counts["count_all"].to_pylist():
+        yield ordered.slice(begin, rows)
+        begin += rows
 
 
 def _write_part(archive, part: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:

@@ -1,0 +1,84 @@
+"""History: making the demonstration's, archiving a million events, analysing the lives among them."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from broker_core import entities
+from broker_core.history import archive, manifest
+from broker_core.models import Entity
+from broker_core.semantics.types import EntityAddress
+from explorer.analysis import demo_history, java, launch
+from explorer.models import AnalysisRun
+
+DEMO_MESSAGES, DEMO_SECONDS = 50_000, 3
+MESSAGES = 300_000  # some 970,000 events
+HOURS = 12
+
+
+def run(report) -> None:
+    """Seconds and events a second; the archive against a binary COPY of the same rows that is thrown away."""
+    queue = _queue()
+    took, events = _timed(lambda: demo_history.generate(queue.namespace, [queue.path], HOURS, messages=DEMO_MESSAGES))
+    report.row(f"generate history of {DEMO_MESSAGES:,} messages ({events:,} events)", took, "s", DEMO_SECONDS, at_most=True)
+
+    demo_history.generate(queue.namespace, [queue.path], HOURS, messages=MESSAGES - DEMO_MESSAGES)
+    copying, _ = _timed(_copy_away)
+    before = manifest.state()
+    archiving, archived = _timed(lambda: archive.archive_events(wait_seconds=60))
+    report.line(f"archive {archived.events:,} events in {archived.slices} slices", f"{archived.events / archiving:,.0f}/s")
+    report.row("archive against a binary COPY thrown away", copying / archiving, "times")
+    report.line(
+        "bytes an event in the archive, lives included",
+        f"{(manifest.state().bytes - before.bytes) / max(archived.events, 1):.1f}",
+    )
+
+    if problem := java.problem():
+        report.line("analyses", "not run", problem)
+        return
+    for bucket in ("hour", "day"):
+        took, run = _timed(lambda bucket=bucket: _analyse(queue, bucket))
+        report.line(
+            f"analysis of {run.messages or 0:,} messages by {bucket}, Spark's start included", f"{took:.1f} s", run.message
+        )
+
+
+def _queue() -> EntityAddress:
+    address = EntityAddress(f"bench-{uuid4().hex[:8]}", "orders")
+    entities.ensure_namespace(address.namespace)
+    entities.create_queue(address)
+    return address
+
+
+def _copy_away() -> None:
+    """What the server and a client can move at most: the columns of a slice, in binary, to nowhere."""
+    with (
+        archive.connected() as connection,
+        connection.cursor().copy("COPY (SELECT * FROM vitrine_message_event) TO STDOUT (FORMAT binary)") as copy,
+    ):
+        for _ in copy:
+            pass
+
+
+def _analyse(queue: EntityAddress, bucket: str) -> AnalysisRun:
+    entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
+    now = datetime.now(UTC)
+    run = AnalysisRun.objects.create(
+        queues=[{"id": entity.pk, "namespace": queue.namespace, "path": queue.path}],
+        start_at=now - timedelta(hours=HOURS),
+        end_at=now,
+        bucket=bucket,
+        requested_by="bench",
+        requested_at=now,
+    )
+    launch.execute(run.pk)
+    run.refresh_from_db()
+    return run
+
+
+def _timed(work):
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
