@@ -504,7 +504,7 @@ def _columns(prepared: Sequence[service_bus.Prepared]) -> dict[str, Any]:
         "bodies": [bytes(m.body) for m in messages],
         "sizes": sizes,
         "bytes": sum(sizes),
-        "largest": max(sizes),
+        "largest": max(len(m.body) for m in messages),
         "message_ids": [m.message_id or ids[32 * i : 32 * i + 32] for i, m in enumerate(messages)],
         "body_kinds": _unless_empty([int(m.body_kind) for m in messages]),
         "session_ids": _unless_empty([m.session_id for m in messages]),

@@ -100,7 +100,7 @@ def test_too_large_a_message_is_refused_and_nothing_stored(queue):
     with pytest.raises(MessageTooLarge, match="262,144"):
         broker.send(queue, [Message(b"small"), Message(b"x" * (256 * 1024 + 1))])
     assert broker.peek(queue) == []
-    broker.send(queue, [Message(b"x" * (256 * 1024 - 100))])
+    broker.send(queue, [Message(b"x" * (256 * 1024), content_type="text/plain", properties={"n": 1})])
 
 
 def test_a_full_queue_refuses_until_there_is_room(make_queue, settings):
