@@ -43,7 +43,7 @@ SCHEDULES = (
     Schedule("broker_core.advance_heads", 30, "Lets receives skip what is gone."),
     Schedule("broker_core.remove_deleted_entities", 30, "Removes the messages of deleted queues."),
     Schedule("broker_core.delete_idle_entities", 60, "Deletes queues that were idle for their AutoDeleteOnIdle."),
-    Schedule("broker_core.archive_events", 60, "Writes the history to Parquet files."),
+    Schedule("broker_core.archive_events", 600, "Writes the history to Parquet files."),
     Schedule("explorer.end_dead_analyses", 60, "Ends analyses whose worker has died."),
     Schedule("broker_core.forget_sweep_runs", 600, "Forgets old records of sweeps."),
     Schedule(
