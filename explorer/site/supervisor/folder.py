@@ -10,8 +10,6 @@ from pathlib import Path
 
 import psutil
 
-LEFTOVERS_SECONDS = 10.0
-
 
 class Taken(Exception):
     """Another supervisor works on this folder; the message says which and what to do."""
@@ -41,16 +39,11 @@ class Folder:
         os.pwrite(self._lock, text.encode(), 0)
 
     def end_leftovers(self) -> int:
-        """End the children of a supervisor that was killed, so that the port and the queues are free. Returns how many."""
+        """Ask the children of a supervisor that was killed to end. Returns how many; a worker takes seconds, and may overlap."""
         leftovers = [process for process in map(_living, self._recorded()) if process]
         for process in leftovers:
             with suppress(psutil.Error):
                 process.terminate()
-        _, stubborn = psutil.wait_procs(leftovers, timeout=LEFTOVERS_SECONDS)
-        for process in stubborn:
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(stubborn, timeout=2)
         return len(leftovers)
 
     def remember(self, pids: list[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 
 HOST = "127.0.0.1"
 BACKLOG = 512
@@ -13,16 +14,30 @@ class PortTaken(Exception):
     """The port cannot be had; the message says what to do."""
 
 
-def listen(port: int) -> socket.socket:
-    """A listening socket on this machine's own address; 0 lets the system choose the port. Raises PortTaken."""
+def listen(port: int, patience: float = 0.0) -> socket.socket:
+    """A listening socket on this machine's own address; 0 lets the system choose the port. Raises PortTaken.
+
+    patience: for how many seconds to try again, while a web server of an earlier run ends.
+    """
+    ends_at = time.monotonic() + patience
+    while True:
+        try:
+            return _bound(port)
+        except (OSError, OverflowError) as problem:
+            if time.monotonic() >= ends_at:
+                raise PortTaken(_why(port, problem)) from problem
+        time.sleep(0.1)
+
+
+def _bound(port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((HOST, port))
         listening.listen(BACKLOG)
-    except (OSError, OverflowError) as problem:
+    except (OSError, OverflowError):
         listening.close()
-        raise PortTaken(_why(port, problem)) from problem
+        raise
     return listening
 
 

@@ -25,6 +25,7 @@ from explorer.site.supervisor.folder import Folder
 
 TICK_SECONDS = 0.5
 WEB_READY_SECONDS = 30.0
+LEFTOVERS_SECONDS = 10.0
 STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5}, {"worker": 10, "analysis": 10})  # seconds each gets
 
 
@@ -53,9 +54,9 @@ class Up:
         except OSError as problem:
             raise CannotRun(f"The data folder {settings.VITRINE_DATA} cannot be written: {problem.strerror}.") from problem
         try:
-            if ended := folder.end_leftovers():
-                self.say("up", f"ended {ended} processes of an earlier run")
-            listening = port.listen(self._wanted_port)
+            if leftovers := folder.end_leftovers():
+                self.say("up", f"ending {leftovers} processes of an earlier run")
+            listening = port.listen(self._wanted_port, LEFTOVERS_SECONDS if leftovers else 0)
             self._run_on(folder, listening)
         finally:
             folder.release()
