@@ -133,6 +133,7 @@ class Feed:
     def _present_state(self, page: Watched) -> tuple[int, str] | None:
         if page.picture is None:
             try:
+                self._follower.begin()
                 self._read(page, None)
             except psycopg.OperationalError:
                 return None

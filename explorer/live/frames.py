@@ -4,6 +4,7 @@ A frame is JSON, and live.js applies it:
   version  grows with each frame of a page
   clock    {"now": ms, "rate": seconds a second}: what the page's deadlines are read by
   order    ids of the list's rows from top to bottom; absent: no row comes, goes or moves
+  next     the cursor of the list's next page, where there is one, with `order`
   rows     {id: html} of rows that are new or look different
   left     {id: word} of rows that are no longer in the list, and what became of them; empty: perhaps they moved off the page
   texts    {id: text} of elements whose text is another
@@ -39,6 +40,7 @@ class Picture:
     texts: Mapping[str, str] = field(default_factory=dict)
     stamp: str | None = None
     ordered: bool = False
+    next_cursor: str | None = None
 
 
 def whole(picture: Picture, version: int) -> str:
@@ -77,6 +79,8 @@ def _encoded(picture: Picture, version: int, rows: Mapping, texts: Mapping, *, o
         frame["stamp"] = picture.stamp
     if order:
         frame["order"] = list(picture.rows)
+        if picture.next_cursor:
+            frame["next"] = picture.next_cursor
     contents = {
         "rows": {key: element.render() for key, element in rows.items()},
         "texts": dict(texts),

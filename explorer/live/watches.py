@@ -130,21 +130,23 @@ class QueueWatch(Watch):
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         self._entity_id = entity.id
-        rows = () if self._tab == HISTORY else self._messages()
+        rows, onward = ((), None) if self._tab == HISTORY else self._messages()
         elements = {row.dom_id: Element(_message_looks(row), partial(self._message_html, row)) for row in rows}
         stamp = self._history_stamp(touched) if self._tab == HISTORY else None
-        return Picture(entity.clock, elements, _queue_texts(entity), stamp, ordered=self._tab != HISTORY and not self._filter)
+        ordered = self._tab != HISTORY and not self._filter
+        return Picture(entity.clock, elements, _queue_texts(entity), stamp, ordered, onward)
 
     def _history_stamp(self, touched: Touched | None) -> str:
         if touched and any(kind.is_terminal for kind in touched.get(self._entity_id, {}).values()):
             self._left += 1
         return f"{self._born}-{self._left}"
 
-    def _messages(self) -> Iterable[MessageRow]:
+    def _messages(self) -> tuple[Iterable[MessageRow], str | None]:
+        """The list's rows, and the cursor of its next page."""
         if self._filter and self._found is not None:
             tab = Tab(self._tab)
             rows = reads.messages_by_number(self._entity_id, self._found, actor=self.actor)
-            return [row for row in rows if (row.subqueue, row.state) == (tab.subqueue, tab.state)]
+            return [row for row in rows if (row.subqueue, row.state) == (tab.subqueue, tab.state)], None
         page = reads.list_messages(
             self._address,
             Tab(self._tab),
@@ -154,7 +156,7 @@ class QueueWatch(Watch):
             actor=self.actor,
         )
         self._found = [row.sequence_number for row in page.rows]
-        return page.rows
+        return page.rows, page.next_cursor
 
     def _message_html(self, row: MessageRow) -> str:
         return render_to_string("explorer/_message_row.html", {"row": row, "bulk_action": queue_page.BULK.get(self._tab)})

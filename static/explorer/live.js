@@ -8,6 +8,7 @@
   const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
   const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
   const RELOADED = "#messages, #message, #receiver"; // what is fetched again where rows alone do not tell it
+  const UNREPEATABLE = "[role=alert], #taken-title"; // but not while it shows a refusal, or what was received and deleted
 
   const connection = document.getElementById("live-connection");
   const button = document.getElementById("live");
@@ -143,7 +144,7 @@
   // --- Frames. ---
 
   let stamp; // of what the page was fetched for, where it is fetched again rather than told
-  let order = []; // the list as it should be, from top to bottom
+  let order = null; // ids of the list as it should be, from top to bottom; null: not known, or no whole list
   const coming = new Map(); // id -> row that is not in the page yet
   const ghosts = new Map(); // id -> timer of a row that left
 
@@ -156,7 +157,9 @@
     for (const [id, fate] of Object.entries(frame.left ?? {})) leave(id, fate);
     morph(Object.entries(frame.rows ?? {}));
     if (frame.order) order = frame.order;
-    if (frame.order || coming.size) arrange();
+    if (order) arrange();
+    else coming.clear();
+    if (frame.next) turnFurther(frame.next);
     if (frame.stamp !== undefined && frame.stamp !== stamp) {
       stamp = frame.stamp;
       fetchAgain();
@@ -212,6 +215,25 @@
     }
     ghosts.delete(id);
     row?.remove();
+    fetchIfEmpty();
+  }
+
+  // An empty list has words instead of a table, so both ways between the two are the server's to draw.
+  function fetchIfEmpty() {
+    const list = document.getElementById("rows");
+    if (order && (list ? !order.length && !list.rows.length : order.length)) fetchAgain();
+  }
+
+  // Rows that new ones push off this page are the first of the next.
+  function turnFurther(cursor) {
+    const link = document.querySelector("#messages a[rel=next]");
+    if (!link) {
+      fetchAgain();
+      return;
+    }
+    const address = new URL(link.href);
+    address.searchParams.set("cursor", cursor);
+    link.href = address;
   }
 
   function inUse(row) {
@@ -234,11 +256,8 @@
     const list = document.getElementById("rows");
     const wanted = new Set(order);
     for (const id of coming.keys()) if (!wanted.has(id)) coming.delete(id);
-    if (!list) {
-      if (order.length && connection) fetchAgain();
-      return;
-    }
-    if (!order.length && !list.querySelector("tr")) fetchAgain();
+    fetchIfEmpty();
+    if (!list) return;
     for (const row of [...list.rows]) if (!wanted.has(row.id) && !ghosts.has(row.id)) remove(row.id);
     if (evenIfHeld || !isHeld(list)) insert(list);
     showWaiting();
@@ -263,14 +282,29 @@
     if (coming.size) setText(newRowsButton, `${coming.size} new`);
   }
 
-  let fetching = null;
+  let fetching = false;
+  let fetchOnceMore = false;
 
-  function fetchAgain() {
+  async function fetchAgain() {
     const target = document.querySelector(RELOADED);
-    if (!target || fetching || target.querySelector("[role=alert]")) return; // a refusal stays until it was read
+    if (!target || target.querySelector(UNREPEATABLE)) return;
+    fetchOnceMore = fetching;
+    if (fetching) return;
+    fetching = true;
+    try {
+      await htmx.ajax("GET", location.pathname + location.search, { source: connection, target, swap: "outerMorph" });
+    } finally {
+      fetching = false;
+    }
+    forgetList();
+    if (fetchOnceMore) fetchAgain();
+    else ask(); // for what changed while it was under way
+  }
+
+  function forgetList() {
+    order = null;
     coming.clear();
-    fetching = htmx.ajax("GET", location.pathname + location.search, { source: connection, target, swap: "outerMorph" });
-    fetching.catch(() => {}).finally(() => { fetching = null; });
+    showWaiting();
   }
 
   // --- Wiring. ---
@@ -278,8 +312,7 @@
   function onSwapped(event) {
     const source = event.detail.ctx?.sourceElement;
     if (source === connection) return;
-    coming.clear();
-    showWaiting();
+    forgetList();
     ask(); // what was swapped in may be older than frames that came while it was under way
   }
 
@@ -308,6 +341,9 @@
     connection.addEventListener("htmx:ws:before:message:incoming", onFrame);
     document.addEventListener("htmx:after:swap", onSwapped);
     document.addEventListener("keydown", onKey);
+    // htmx may have gone over the page before hx-ws was loaded; and a connection made before now would not have been noticed here.
+    htmx.process(connection);
+    connection.dispatchEvent(new Event("live-ready"));
   }
   addEventListener("pageshow", (event) => event.persisted && location.reload()); // out of the browser's cache, its socket closed
   setInterval(tick, 250);

@@ -57,7 +57,9 @@ def socket_to(page, cookie=None, origin=f"https://{HOST}", host=HOST):
     if cookie:
         headers.append((b"cookie", cookie.encode()))
     query = f"page={quote(page, safe='')}".encode()
-    return Socket(application, {"type": "websocket", "path": "/live/", "query_string": query, "headers": headers, "subprotocols": []})
+    return Socket(
+        application, {"type": "websocket", "path": "/live/", "query_string": query, "headers": headers, "subprotocols": []}
+    )
 
 
 class Socket(ApplicationCommunicator):
@@ -100,7 +102,9 @@ async def test_the_anonymous_are_refused(queue):
     assert not await socket_to(page_of(queue)).connect()
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", f"https://{HOST}.evil.example", f"https://{HOST}:8443", "null", "", None])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", f"https://{HOST}.evil.example", f"https://{HOST}:8443", "null", "", None]
+)
 async def test_pages_of_other_sites_are_refused(queue, cookie, settings, origin):
     settings.ALLOWED_HOSTS = ["*"]  # this must not open it
     assert not await socket_to(page_of(queue), cookie(), origin).connect()
@@ -446,6 +450,30 @@ def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see
     page.wait_for_selector("text=clock paused")
     entities.resume_clock(queue.namespace)
     page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/deciding|lock ended/)", timeout=15000)
+
+
+def test_browser_rows_pushed_off_the_page_are_the_first_of_the_next(queue, see):
+    broker.send(queue, [Message(b"x")] * 50)
+    page = see(page_of(queue))
+    assert page.locator("a[rel=next]").count() == 0
+    broker.send(queue, [Message(b"x")] * 2)
+    page.wait_for_selector("a[rel=next]")
+    broker.send(queue, [Message(b"x")] * 3)
+    page.wait_for_selector(row(queue, 55))
+    page.wait_for_selector(row(queue, 5), state="detached")
+    page.click("a[rel=next]")
+    page.wait_for_selector(row(queue, 5))
+    assert page.locator("#rows tr").count() == 5
+
+
+def test_browser_what_the_reader_opened_stays_open(queue, see):
+    [number] = broker.send(queue, [Message(b"x")])
+    page = see(f"/messages/{queue.namespace}/{queue.path}/{number}")
+    page.evaluate("() => document.querySelectorAll('#message details').forEach(d => d.open = true)")
+    opened = page.locator("#message details[open]").count()
+    broker.receive(queue)
+    page.wait_for_selector("#message >> text=Received with peek-lock")
+    assert page.locator("#message details[open]").count() == opened
 
 
 def test_browser_the_next_tab_is_as_live_as_the_first(queue, see):
