@@ -13,7 +13,7 @@ from django.dispatch import receiver
 from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
-from broker_core.admin import ReadOnlyAdmin, RightsAdmin
+from broker_core.admin import ReadOnlyAdmin, RightsAdmin, to_the_millisecond
 from broker_core.semantics.types import Actor, Right
 from explorer import audit
 from explorer.models import AuditRecord
@@ -30,12 +30,16 @@ _DID = {ADDITION: "add", CHANGE: "change", DELETION: "delete"}
 @admin.register(AuditRecord)
 class AuditRecordAdmin(ReadOnlyAdmin):
     right_to_view = Right.MANAGE
-    list_display = ["at", "actor", "action", "namespace", "path", "target", "outcome", "detail", "tracking_id"]
+    list_display = ["when", "actor", "action", "namespace", "path", "target", "outcome", "detail", "tracking_id"]
     list_filter = ["outcome", "action", "at"]
     search_fields = ["actor", "path", "target", "tracking_id"]
     search_help_text = "Actor, queue, target or tracking id"
     sortable_by = []
     ordering = ["-at", "-id"]
+
+    @admin.display
+    def when(self, obj):
+        return to_the_millisecond(obj.at)
 
 
 class ScheduleAdmin(RightsAdmin, beat.ScheduleAdmin):

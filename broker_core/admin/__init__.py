@@ -5,7 +5,7 @@ Every change goes through a use case, as the person's own actor; the admin's his
 
 from .configuration import EntityAdmin, NamespaceAdmin, SharedAccessPolicyAdmin
 from .history import MessageEventAdmin, SweepRunAdmin
-from .shared import ReadOnlyAdmin, RightsAdmin, actor_of
+from .shared import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
 
 __all__ = [
     "EntityAdmin",
@@ -16,4 +16,5 @@ __all__ = [
     "SharedAccessPolicyAdmin",
     "SweepRunAdmin",
     "actor_of",
+    "to_the_millisecond",
 ]

@@ -12,7 +12,7 @@ from django.db.models import Count, Q
 from broker_core import entities, policies
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.durations import human
-from broker_core.semantics.entity_settings import DURATIONS, SERVICE_NAMES, SETTINGS
+from broker_core.semantics.entity_settings import DURATIONS, SETTINGS
 from broker_core.semantics.types import EntityAddress, Right
 
 from .forms import EntityForm, NamespaceForm, PolicyForm
@@ -190,15 +190,15 @@ class EntityAdmin(UseCaseAdmin):
     def address(self, obj):
         return str(obj)
 
-    @admin.display(description=SERVICE_NAMES["lock_duration"], ordering="lock_duration")
+    @admin.display(ordering="lock_duration")
     def lock(self, obj):
         return human(obj.lock_duration)
 
-    @admin.display(description=SERVICE_NAMES["default_message_time_to_live"], ordering="default_message_time_to_live")
+    @admin.display(ordering="default_message_time_to_live")
     def time_to_live(self, obj):
         return human(obj.default_message_time_to_live)
 
-    @admin.display(description=SERVICE_NAMES["auto_delete_on_idle"], ordering="auto_delete_on_idle")
+    @admin.display(description="deleted when idle", ordering="auto_delete_on_idle")
     def idle(self, obj):
         return human(obj.auto_delete_on_idle)
 

@@ -14,7 +14,7 @@ from broker_core.models import Entity, MessageEvent, SweepRun
 from broker_core.semantics.durations import human
 from broker_core.semantics.types import SubQueue
 
-from .shared import ReadOnlyAdmin
+from .shared import ReadOnlyAdmin, to_the_millisecond
 
 MOST_QUEUES_TO_CHOOSE = 50
 
@@ -57,17 +57,17 @@ class QueueFilter(admin.SimpleListFilter):
 @admin.register(MessageEvent)
 class MessageEventAdmin(ReadOnlyAdmin):
     list_display = [
-        "recorded_at",
-        "at",
+        "recorded",
+        "kind",
         "queue",
         "list_name",
         "sequence_number",
-        "kind",
         "message_id",
         "delivery_count",
         "actor",
         "reason",
         "details_text",
+        "namespace_time",
     ]
     list_filter = [RecordedFilter, "kind", QueueFilter]
     search_fields = ["message_id"]
@@ -90,6 +90,14 @@ class MessageEventAdmin(ReadOnlyAdmin):
         return queryset.filter(entity_id__in=ids) if ids else queryset.filter(message_id=term), False
 
     @admin.display
+    def recorded(self, obj):
+        return to_the_millisecond(obj.recorded_at)
+
+    @admin.display(description="by the namespace's clock")
+    def namespace_time(self, obj):
+        return to_the_millisecond(obj.at)
+
+    @admin.display
     def queue(self, obj):
         try:
             return str(obj.entity)
@@ -107,10 +115,14 @@ class MessageEventAdmin(ReadOnlyAdmin):
 
 @admin.register(SweepRun)
 class SweepRunAdmin(ReadOnlyAdmin):
-    list_display = ["started_at", "name", "took", "did", "error"]
+    list_display = ["started", "name", "took", "did", "error"]
     list_filter = ["name", "started_at"]
     sortable_by = []
     ordering = ["-started_at"]
+
+    @admin.display
+    def started(self, obj):
+        return to_the_millisecond(obj.started_at)
 
     @admin.display
     def took(self, obj):

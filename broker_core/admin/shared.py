@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +29,11 @@ def actor_of(request: HttpRequest) -> Actor:
 def superuser_has_all_rights(user: Any) -> Actor:
     """For a site without roles of its own: a superuser may do everything, other staff may look."""
     return Actor("user", user.get_username(), Right.ALL if user.is_superuser else Right.BROWSE)
+
+
+def to_the_millisecond(at: datetime | None) -> str:
+    """An instant in UTC, as precise as things happen here."""
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}" if at else ""
 
 
 class CappedPaginator(Paginator):
@@ -94,6 +100,7 @@ class ReadOnlyAdmin(RightsAdmin):
 
     list_display_links = None
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # each would be a count of its own
     paginator = CappedPaginator
 
     def has_add_permission(self, request):
@@ -106,8 +113,11 @@ class ReadOnlyAdmin(RightsAdmin):
         return False
 
     def changelist_view(self, request, extra_context=None):
-        note = f"the newest that match; at most {MOST_COUNTED:,} are listed"
-        return super().changelist_view(request, {"subtitle": note, **(extra_context or {})})
+        words = {
+            "title": self.opts.verbose_name_plural.capitalize(),
+            "subtitle": f"the newest that match; at most {MOST_COUNTED:,} are listed",
+        }
+        return super().changelist_view(request, words | (extra_context or {}))
 
     def changeform_view(self, request, object_id=None, form_url="", extra_context=None):
         return HttpResponseRedirect("../..")
