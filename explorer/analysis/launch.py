@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -60,6 +60,10 @@ class Cancelled(Exception):
     """Somebody asked the run to stop."""
 
 
+class Stopped(Exception):
+    """The worker that executes the run is to stop."""
+
+
 class CannotRun(Exception):
     """The run cannot be done here; the message says what is missing and what to do."""
 
@@ -76,7 +80,7 @@ class RunFolder:
         self.log = self.root / "log.txt"
         self.scratch = self.root / "scratch"
         self.result = self.root / "result"
-        self.still_there = self.root / "still_there.parquet"
+        self.still_there = self.scratch / "still_there.parquet"
         self.specification = self.root / "specification.json"
         self.log4j = self.root / "log4j2.properties"
 
@@ -94,19 +98,24 @@ class RunFolder:
             return file.read().decode(errors="replace").replace("\0", "")
 
 
-def execute(run_id: int) -> None:
-    """Do a run that is waiting, from its claim to its end. A run that is not waiting is left alone (a task delivered twice)."""
+def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+    """Do a run that is waiting, from its claim to its end. A run that is not waiting is left alone (a task delivered twice).
+
+    should_stop: asked at every tick of the job; True ends the run, so that a worker can be stopped within seconds.
+    """
     held = runs.claim(run_id)
     if held is None:
         return
     folder = RunFolder(run_id)
     try:
         with _lease_kept(held):
-            _execute(held, AnalysisRun.objects.get(pk=run_id), folder)
+            _execute(held, AnalysisRun.objects.get(pk=run_id), folder, should_stop)
     except runs.ClaimLost:
         pass
     except Cancelled:
         _end(held, AnalysisRun.CANCELLED, "Cancelled. What it had computed was thrown away.")
+    except Stopped:
+        _end(held, AnalysisRun.FAILED, "Its worker was stopped before it was done. Start the analysis again.")
     except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
@@ -124,7 +133,7 @@ def end_dead_runs() -> int:
     return len(dead)
 
 
-def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder) -> None:
+def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
         raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (456 MB), then start again.")
@@ -134,7 +143,7 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder) -> None:
     held.write(notes=notes)
     folder.specification.write_text(json.dumps(specification, indent=1))
     module = f"explorer.analysis.jobs.{run.kind}"
-    finished = _run_job(held, folder, [sys.executable, "-m", module, str(folder.specification)], java_home)
+    finished = _run_job(held, folder, [sys.executable, "-m", module, str(folder.specification)], java_home, should_stop)
     runs.succeed(held, finished["messages"], *_results(run, folder))
 
 
@@ -185,10 +194,12 @@ def _archive_beyond(xid: int) -> list[str]:
     return []
 
 
-def _run_job(held: runs.Claim, folder: RunFolder, command: list[str], java_home: Path) -> dict:
+def _run_job(
+    held: runs.Claim, folder: RunFolder, command: list[str], java_home: Path, should_stop: Callable[[], bool] = lambda: False
+) -> dict:
     """Run the child to its end, writing its progress and log to the run. Returns its `finished` event.
 
-    Raises Cancelled, JobFailed, ClaimLost; the child's whole group is gone afterwards in any case.
+    Raises Cancelled, Stopped, JobFailed, ClaimLost; the child's whole group is gone afterwards in any case.
     """
     with folder.log.open("ab") as log:
         child = subprocess.Popen(
@@ -201,7 +212,7 @@ def _run_job(held: runs.Claim, folder: RunFolder, command: list[str], java_home:
             start_new_session=True,
         )
     try:
-        return _follow(held, folder, child)
+        return _follow(held, folder, child, should_stop)
     finally:
         _end_group(child)
         child.stdout.close()
@@ -224,8 +235,8 @@ def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
     )
 
 
-def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen) -> dict:
-    """Read the child's lines until it ends, looking for a wish to cancel at every tick."""
+def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen, should_stop: Callable[[], bool]) -> dict:
+    """Read the child's lines until it ends, looking for a wish to cancel or to stop at every tick."""
     last, logged = {}, ""
     for event in _events(child):
         if event is None:
@@ -235,6 +246,8 @@ def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen) -> dic
                 logged = tail
             if runs.cancel_requested(held):
                 raise Cancelled
+            if should_stop():
+                raise Stopped
         else:
             runs.report(held, event)
             last = event
@@ -338,5 +351,6 @@ def _lease_kept(held: runs.Claim) -> Iterator[None]:
 
 
 def _end(held: runs.Claim, state: str, message: str) -> None:
+    close_old_connections()  # one that broke is why we are here, perhaps
     with suppress(runs.ClaimLost):
         runs.end(held, state, message)

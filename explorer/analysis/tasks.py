@@ -1,6 +1,7 @@
 """Celery's side of analyses."""
 
 from celery import shared_task
+from celery.worker import state
 
 from broker_core import sweep_runs
 
@@ -10,7 +11,12 @@ from . import launch
 @shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
 def run_analysis(run_id: int) -> None:
     """Execute a run. Acknowledged when it begins: a run whose worker dies is declared dead by its lease, not begun again."""
-    launch.execute(run_id)
+    launch.execute(run_id, should_stop=_is_stopping)
+
+
+def _is_stopping() -> bool:
+    """Whether this worker was asked to stop. With the solo pool it waits for its task, so the task must look."""
+    return any(asked not in (None, False) for asked in (state.should_stop, state.should_terminate))
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)

@@ -98,7 +98,7 @@ def test_cancelling_ends_the_whole_group(held, folder, monkeypatch, manner):
     monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
 
     def ask_for_the_end():
-        wait_until(lambda: row().step_text)
+        wait_until(lambda: row().step)
         AnalysisRun.objects.update(cancel_requested_at=row().requested_at)
         connection.close()
 
@@ -111,8 +111,15 @@ def test_cancelling_ends_the_whole_group(held, folder, monkeypatch, manner):
     wait_until(lambda: not any(lives(pid) for pid in pids), 2)
 
 
+def test_a_worker_that_is_to_stop_ends_its_child(held, folder):
+    with pytest.raises(launch.Stopped):
+        launch._run_job(held, folder, SLEEPY, JAVA, lambda: bool(row().step))
+    pids = [int(pid) for pid in row().step_text.split()]
+    wait_until(lambda: not any(lives(pid) for pid in pids), 2)
+
+
 def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch):
-    def prepared(held, run, folder):
+    def prepared(held, run, folder, should_stop):
         (folder.scratch / "blockmgr").mkdir()
         raise launch.Cancelled
 
@@ -125,7 +132,11 @@ def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch
 
 @pytest.mark.parametrize(
     ("problem", "said"),
-    [(java.JavaNotFound("An analysis needs Java 17"), "needs Java 17"), (launch.JobFailed("no such column"), "no such column")],
+    [
+        (java.JavaNotFound("An analysis needs Java 17"), "needs Java 17"),
+        (launch.JobFailed("no such column"), "no such column"),
+        (launch.Stopped(), "worker was stopped"),
+    ],
 )
 def test_a_run_that_fails_says_why(held, monkeypatch, problem, said):
     def fail(*_):
@@ -154,7 +165,7 @@ settings.DATABASES["default"]["NAME"] = {database!r}
 settings.RUNS_FOLDER = Path({runs!r})
 from explorer.analysis import launch, runs
 runs.LEASE, runs.RENEW_SECONDS = timedelta(seconds=2), 0.5
-def sleep(held, run, folder):
+def sleep(held, run, folder, should_stop):
     folder.make()
     launch._run_job(held, folder, {command!r}, Path("/nonexistent"))
 launch._execute = sleep
