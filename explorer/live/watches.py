@@ -202,7 +202,9 @@ class ReceiverWatch(Watch):
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         held = [(one.row.sequence_number, one.row.locked_until) for one in receiver.held(self._address, self.actor)]
-        return Picture(entity.clock, texts=_queue_texts(entity), stamp=f"{self._born}-{held}")
+        available = receiver.available(entity, self._address.subqueue)
+        texts = _queue_texts(entity) | {"available": f"{available:,} message{'' if available == 1 else 's'}"}
+        return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{held}")
 
 
 def watch_for(page: str, actor: Actor) -> Watch:

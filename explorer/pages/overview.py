@@ -13,10 +13,10 @@ from broker_core import reads
 from broker_core.reads import EntityRow
 from broker_core.semantics.errors import EntityNotFound
 from explorer.forms.queries import OverviewQuery
-from explorer.pages import presenters
+from explorer.pages import demonstration, presenters
 from explorer.pages.shell import cleaned, page, show
 
-ROWS = 200
+ROWS = 100  # on a page: drawing a row takes longer than reading it
 _LATE = datetime.max.replace(tzinfo=UTC)
 _KEYS = {
     "name": lambda e: (e.address.namespace.lower(), e.address.path.lower()),
@@ -97,6 +97,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "totals": totals(shown),
         "any_queue": bool(rows),
         "neglected": [e for e in shown if presenters.is_neglected(e)],
+        "demonstration": demonstration.shown() if namespace in (None, "demo") else None,
     }
     return show(request, "overview", context, fragment="_overview_table")
 

@@ -61,7 +61,7 @@ def _show(
         "address": place,
         "clock": entity.clock,
         "in_dead_letters": address.subqueue == SubQueue.DEAD_LETTER,
-        "available": _available(entity, address.subqueue),
+        "available": available(entity, address.subqueue),
         "held": held(place, request.actor),
         "receive_form": (forms or {}).get("receive") or ReceiveForm(),
         "deferred_form": (forms or {}).get("deferred") or ReceiveDeferredForm(),
@@ -93,7 +93,7 @@ def _preview(content: bytes, total: int, content_type: str | None) -> str:
     return shown.text or shown.note
 
 
-def _available(entity: reads.EntityRow, subqueue: SubQueue) -> int:
+def available(entity: reads.EntityRow, subqueue: SubQueue) -> int:
     counts = entity.counts
     if subqueue == SubQueue.DEAD_LETTER:
         return counts.dead_letter - counts.dead_letter_locked

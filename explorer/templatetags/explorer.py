@@ -49,13 +49,14 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
     """How long ago it was, with the instant in full on hover. now: the namespace's, for instants by its clock."""
     if not at:
         return mark_safe('<span class="quiet">–</span>')
-    text = presenters.age((now or real_now()) - at)
+    now = now or real_now()
     return format_html(
-        '<time datetime="{}" data-since="{}" title="{}">{}</time>',
+        '<time datetime="{}" data-since="{}" data-now="{}" title="{}">{}</time>',
         at.isoformat(),
         presenters.epoch_ms(at),
+        presenters.epoch_ms(now),
         presenters.absolute(at),
-        text,
+        presenters.age(now - at),
     )
 
 

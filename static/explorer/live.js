@@ -6,6 +6,7 @@
 
   const LATE_MS = 2500; // without a beat, which comes each second
   const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
+  const SAME_CLOCK_MS = 5000; // what a page takes to arrive, at most
   const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
   const RELOADED = "#messages, #message, #receiver"; // what is fetched again where rows alone do not tell it
   const UNREPEATABLE = "[role=alert], #taken-title"; // but not while it shows a refusal, or what was received and deleted
@@ -63,9 +64,20 @@
       setText(element, clock.rate === 0 && left > 0 ? `${countdownText(left)}, clock paused` : countdownText(left));
     }
     for (const element of document.querySelectorAll("[data-since]")) {
-      const real = "real" in element.dataset ? Date.now() : now;
-      setText(element, ageText(Math.max(0, real - Number(element.dataset.since))));
+      setText(element, ageText(Math.max(0, now + skew(element, now) - Number(element.dataset.since))));
     }
+  }
+
+  // How far the clock that an age was read by is from the page's: a row of another namespace, a real instant on a page of a manual one.
+  const skews = new WeakMap();
+
+  function skew(element, now) {
+    const readAt = element.dataset.now;
+    const known = skews.get(element);
+    if (known?.readAt === readAt) return known.by;
+    const by = Math.abs(readAt - now) > SAME_CLOCK_MS ? readAt - now : 0;
+    skews.set(element, { readAt, by });
+    return by;
   }
 
   // --- The indicator: live, paused, delayed (with its age), disconnected. ---

@@ -11,11 +11,13 @@ from urllib.parse import quote
 
 import pytest
 from asgiref.testing import ApplicationCommunicator  # channels.testing needs daphne
+from channels.db import database_sync_to_async
+from django.contrib.auth import get_user_model
 from django.test import Client
 
 from broker_core import broker, entities
 from broker_core.reads import Clock
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core.semantics.types import Actor, EntityAddress, Message, Right
 from explorer.live import feed as feeds
 from explorer.live.feed import Feed
 from explorer.live.frames import Element, Picture, difference, whole
@@ -131,13 +133,11 @@ async def test_a_queue_that_is_not_there_is_said_so(queue, cookie):
 async def test_who_loses_the_rights_is_sent_away(queue, cookie, monkeypatch):
     monkeypatch.setattr("explorer.live.consumers.RIGHTS_BEATS", 1)
     communicator, _ = await opened(page_of(queue), cookie())
-    from asgiref.sync import sync_to_async
-    from django.contrib.auth import get_user_model
-
-    await sync_to_async(get_user_model().objects.update)(is_active=False)
+    await database_sync_to_async(get_user_model().objects.update)(is_active=False)
     async with asyncio.timeout(5):
         while (await communicator.receive_output(timeout=5))["type"] != "websocket.close":
             pass
+    await communicator.disconnect()
 
 
 # What it tells
@@ -217,6 +217,19 @@ async def test_a_message_page_is_fetched_again_when_its_message_changes(queue, c
     broker.receive(queue)  # the other message
     with pytest.raises(TimeoutError):
         await frame(communicator, seconds=0.8)
+    await communicator.disconnect()
+
+
+async def test_the_receiver_tells_what_is_available_and_when_a_lock_of_this_person_changes(queue, cookie):
+    broker.send(queue, [Message(b"x")] * 3)
+    communicator, told = await opened(f"/receive/main/{queue.namespace}/{queue.path}", cookie())
+    assert told["texts"]["available"] == "3 messages"
+    broker.receive(queue)  # somebody else
+    after = await frame(communicator)
+    assert (after["texts"]["available"], after["stamp"]) == ("2 messages", told["stamp"])
+    name = get_user_model().objects.get().username
+    broker.receive(queue, actor=Actor("user", name, Right.ALL))
+    assert (await frame(communicator))["stamp"] != told["stamp"]
     await communicator.disconnect()
 
 
