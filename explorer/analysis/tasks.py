@@ -15,8 +15,11 @@ def run_analysis(run_id: int) -> None:
 
 
 def _is_stopping() -> bool:
-    """Whether this worker was asked to stop. With the solo pool it waits for its task, so the task must look."""
-    return any(asked not in (None, False) for asked in (state.should_stop, state.should_terminate))
+    """Whether this worker was asked to stop. With the solo pool it waits for its task, so the task must look.
+
+    Celery keeps the exit code there, which may be 0; None or False while nobody asked.
+    """
+    return any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate))
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)

@@ -1,0 +1,16 @@
+"""Celery's side: when a worker counts as stopping."""
+
+import pytest
+from celery.worker import state
+
+from explorer.analysis import tasks
+
+
+@pytest.mark.parametrize(
+    ("should_stop", "should_terminate", "stopping"),
+    [(None, None, False), (False, None, False), (0, None, True), (None, 0, True), (1, None, True), (None, True, True)],
+)
+def test_a_worker_asked_to_stop_has_an_exit_code_of_any_number(monkeypatch, should_stop, should_terminate, stopping):
+    monkeypatch.setattr(state, "should_stop", should_stop)
+    monkeypatch.setattr(state, "should_terminate", should_terminate)
+    assert tasks._is_stopping() is stopping
