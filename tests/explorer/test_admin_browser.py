@@ -61,5 +61,5 @@ def test_the_admins_own_scripts_work_under_the_policy(space, page):
     page.fill("#id_path", "from/browser")
     page.select_option("#id_namespace", label="space")
     page.click("input[name=_save]")
-    assert "was added successfully" in page.inner_text("body")
+    page.wait_for_selector(".messagelist .success:has-text('was added successfully')")
     assert entities.get_queue(EntityAddress("space", "from/browser"))
