@@ -6,6 +6,7 @@ from django.urls import path
 from explorer.pages import (
     analysis,
     audit_log,
+    demonstration,
     glossary,
     message,
     overview,
@@ -30,6 +31,7 @@ urlpatterns = [
     path("sweeps/", sweeps.sweeps, name="sweeps"),
     path("audit/", audit_log.audit_log, name="audit"),
     path("words/", glossary.glossary, name="help"),
+    path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-queue/", queue_settings.create, name="queue_new"),
     path(f"settings/{QUEUE}", queue_settings.change, name="queue_settings"),

@@ -2,5 +2,6 @@
 
 from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
 from .audit import AuditRecord
+from .demo import Demonstration
 
-__all__ = ["AnalysisReason", "AnalysisResult", "AnalysisRun", "AuditRecord"]
+__all__ = ["AnalysisReason", "AnalysisResult", "AnalysisRun", "AuditRecord", "Demonstration"]

@@ -1,5 +1,6 @@
 """manage.py seed: what a site needs before its first page."""
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
@@ -7,18 +8,19 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from broker_core import entities
+from explorer.demo import stage
 from explorer.models import AuditRecord
 from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
 
 ADMIN = "admin"
 CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps
-NAMESPACES = (("system", "Vitrine's own work: sweeps and analyses"), ("demo", "The demonstration"))
+NAMESPACES = (("system", "Vitrine's own work: sweeps and analyses"), ("demo", "The first queues"))
 
 
 class Command(BaseCommand):
-    """Runs at each start; what is there already is left as it is."""
+    """Runs at each start; what is there already is left as it is. The demonstration is set up once, unless VITRINE_DEMO=0."""
 
-    help = "Create the roles, the first administrator and the namespaces that are not there yet."
+    help = "Create the roles, the first administrator, the namespaces and the demonstration's queues that are not there yet."
 
     def handle(self, **options) -> None:
         with transaction.atomic():
@@ -26,6 +28,8 @@ class Command(BaseCommand):
             _create_administrator()
         for name, description in NAMESPACES:
             entities.ensure_namespace(name, description, is_system=name == "system")
+        if settings.VITRINE_DEMO:
+            stage.set_up_once()
 
 
 def _create_roles() -> None:

@@ -1,0 +1,115 @@
+"""What the shop's messages say. Pure: the dice are an argument."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from random import Random
+from uuid import UUID
+
+from broker_core.semantics.types import Message
+
+CUSTOMERS = (
+    ("C-1041", "Amara Okafor", "NG"), ("C-1077", "Jonas Lindqvist", "SE"), ("C-1102", "Mei Tanaka", "JP"),
+    ("C-1138", "Lucía Fernández", "ES"), ("C-1150", "Tomasz Nowak", "PL"), ("C-1189", "Priya Raman", "IN"),
+    ("C-1203", "Hannah Weiß", "DE"), ("C-1217", "Olivier Dubois", "FR"),
+)  # fmt: skip
+WARES = (
+    ("KTL-01", "Kettle, enamel", 34.90), ("LMP-07", "Desk lamp", 59.00), ("MUG-03", "Mug, stoneware", 12.50),
+    ("CHR-12", "Folding chair", 89.00), ("RUG-05", "Wool rug 120 x 180", 149.00), ("CLK-02", "Wall clock", 42.00),
+)  # fmt: skip
+REGIONS = ("eu-west", "eu-north", "us-east", "ap-south")
+METHODS = ("card",) * 6 + ("bank transfer", "pay later")
+CHANNELS = ("e-mail", "push", "sms")
+REMINDERS = ("basket.left", "delivery.tomorrow", "review.please")
+JSON = "application/json"
+
+
+def order(dice: Random) -> Message:
+    """A customer's order. One in twenty names no customer, so that nothing can ever be done with it."""
+    number = f"SO-{dice.randrange(10**8):08d}"
+    customer, name, country = dice.choice(CUSTOMERS)
+    lines = [
+        {"sku": sku, "name": ware, "quantity": dice.randint(1, 4), "unitPrice": price}
+        for sku, ware, price in dice.sample(WARES, dice.randint(1, 3))
+    ]
+    total = round(sum(line["quantity"] * line["unitPrice"] for line in lines), 2)
+    said = {
+        "order": number,
+        "customer": {"id": customer, "name": name, "country": country} if dice.random() > 0.05 else None,
+        "currency": "EUR",
+        "lines": lines,
+        "total": total,
+    }
+    properties = {"region": dice.choice(REGIONS), "lines": len(lines), "total": total, "express": dice.random() < 0.2}
+    basket = f"basket-{dice.getrandbits(32):08x}"
+    return _message(number, said, "order.placed", correlation_id=basket, properties=properties)
+
+
+def payment(dice: Random, placed: dict) -> Message:
+    """What an order asks to be paid."""
+    method = dice.choice(METHODS)
+    said = {
+        "payment": f"PAY-{dice.randrange(10**7):07d}",
+        "order": placed["order"],
+        "customer": placed["customer"],
+        "method": method,
+        "amount": placed["total"],
+        "currency": placed["currency"],
+    }
+    properties = {
+        "method": method,
+        "risk": round(dice.random(), 3),
+        "trace": UUID(int=dice.getrandbits(128), version=4),
+        "requested_at": datetime.now(UTC),
+    }
+    return _message(said["payment"], said, "payment.requested", correlation_id=placed["order"], properties=properties)
+
+
+def invoice(dice: Random, paid: dict) -> Message:
+    number = f"INV-{dice.randrange(10**7):07d}"
+    net = round(paid["amount"] / 1.19, 2)
+    said = {
+        "invoice": number,
+        "order": paid["order"],
+        "customer": paid["customer"],
+        "net": net,
+        "vat": round(paid["amount"] - net, 2),
+        "currency": paid["currency"],
+        "due": (datetime.now(UTC) + timedelta(days=14)).date().isoformat(),
+    }
+    properties = {"country": (paid["customer"] or {}).get("country", "DE"), "net": net, "pages": 1}
+    return _message(number, said, "invoice.due", correlation_id=paid["order"], properties=properties)
+
+
+def notification(dice: Random, placed: dict) -> Message:
+    channel = dice.choice(CHANNELS)
+    name = placed["customer"]["name"].split()[0]
+    said = {"channel": channel, "to": placed["customer"]["id"], "text": f"Thank you, {name}! We are packing {placed['order']}."}
+    return _message(
+        f"note-{dice.getrandbits(40):010x}",
+        said,
+        f"notify.{channel}",
+        correlation_id=placed["order"],
+        properties={"channel": channel},
+    )
+
+
+def reminder(dice: Random, at: datetime) -> Message:
+    """A message scheduled for `at` (namespace's clock)."""
+    subject = dice.choice(REMINDERS)
+    customer, name, _ = dice.choice(CUSTOMERS)
+    said = {"reminder": subject, "customer": {"id": customer, "name": name}}
+    return _message(f"reminder-{dice.getrandbits(40):010x}", said, subject, scheduled_enqueue_at=at)
+
+
+def stock_level(dice: Random) -> Message:
+    sku, ware, _ = dice.choice(WARES)
+    said = {"sku": sku, "name": ware, "onHand": dice.randint(0, 250)}
+    properties = {"sku": sku, "low": said["onHand"] < 20}
+    return _message(f"stock-{dice.getrandbits(40):010x}", said, "stock.counted", properties=properties)
+
+
+def _message(message_id: str, said: dict, subject: str, **values) -> Message:
+    body = json.dumps(said, ensure_ascii=False).encode()
+    return Message(body=body, message_id=message_id, subject=subject, content_type=JSON, **values)

@@ -1,0 +1,95 @@
+"""A queue as a program sees it that knows a web address and a key, and nothing else of Vitrine."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from broker_core import policies
+from broker_core.protocols import sas
+from broker_core.semantics.types import EntityAddress, Message
+
+TIMEOUT_SECONDS = 2.0
+TOKEN_SECONDS = 300
+
+
+class Refused(Exception):
+    """The HTTP front end gave another answer than was hoped for; the message has its status and words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message locked over HTTP. location: the path of its lock."""
+
+    body: bytes
+    location: str
+
+
+class HttpQueue:
+    """One client's connection to one queue, opened when needed and again after a failure.
+
+    site: where Vitrine listens, with its prefix ("http://127.0.0.1:8000"). policy: the queue's key to sign with. holder: the
+    name that locks are shown with. Every call raises OSError or http.client.HTTPException where nothing (sensible) answers,
+    Refused where the answer is no.
+    """
+
+    def __init__(self, site: str, address: EntityAddress, policy: str, holder: str = ""):
+        parts = urlsplit(site)
+        self._address, self._policy, self._holder = address, policy, holder
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+        self._path = f"{parts.path}/servicebus/{quote(address.namespace)}/{quote(address.path)}"
+        self._uri = f"http://{parts.netloc}{self._path}"
+        self._key = ""
+
+    def send(self, message: Message) -> None:
+        names = {"MessageId": message.message_id, "CorrelationId": message.correlation_id, "Label": message.subject}
+        headers = {
+            "Content-Type": message.content_type,
+            "BrokerProperties": json.dumps({name: value for name, value in names.items() if value}),
+            "Vitrine-Properties": json.dumps(dict(message.properties)),
+        }
+        self._ask("POST", f"{self._path}/messages", 201, body=message.body, headers=headers)
+
+    def receive(self) -> Delivery | None:
+        """Lock one message; None when there is none."""
+        status, answer, body = self._ask("POST", f"{self._path}/messages/head?timeout=0", 201, 204)
+        return Delivery(body, urlsplit(answer["Location"]).path) if status == 201 else None
+
+    def receive_and_delete(self) -> bytes | None:
+        """Take one message's body; None when there is none."""
+        status, _, body = self._ask("DELETE", f"{self._path}/messages/head?timeout=0", 200, 204)
+        return body if status == 200 else None
+
+    def complete(self, delivery: Delivery) -> bool:
+        """Whether the lock was still held."""
+        return self._ask("DELETE", delivery.location, 200, 404)[0] == 200
+
+    def unlock(self, delivery: Delivery) -> bool:
+        """Give it back; whether the lock was still held."""
+        return self._ask("PUT", delivery.location, 200, 404)[0] == 200
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _ask(self, method: str, path: str, *wanted: int, body: bytes = b"", headers: dict[str, str] | None = None):
+        sent = {"Authorization": self._token(), **(headers or {})}
+        if self._holder:
+            sent["Vitrine-Holder"] = self._holder
+        try:
+            self._connection.request(method, path, body=body, headers=sent)
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
+        if answer.status not in wanted:
+            self._key = ""  # it may have been replaced
+            raise Refused(f"{method} {path}: {answer.status} {content[:300].decode(errors='replace')}")
+        return answer.status, answer.headers, content
+
+    def _token(self) -> str:
+        self._key = self._key or policies.get_policy(self._address, self._policy).primary_key
+        return sas.sign(self._uri, self._policy, self._key, int(time.time()) + TOKEN_SECONDS)

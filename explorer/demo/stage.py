@@ -1,0 +1,140 @@
+"""The demonstration's namespace, queues, keys, examples and made-up history: set up once, at the first start.
+
+What people change or delete afterwards stays as they left it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+
+from broker_core import broker, entities, policies
+from broker_core.semantics.errors import EntityExists
+from broker_core.semantics.types import Actor, EntityAddress, Message, QueueSettings
+from broker_core.semantics.values import Typed
+from explorer.analysis import demo_history
+from explorer.models import Demonstration
+
+NAMESPACE = "demo"
+PLAYGROUND = "playground"
+SHOP_KEY, APP_KEY = "web-shop", "mobile-app"  # policies: the shop's, to send orders, and the apps', to listen
+WITH_HISTORY = ("orders", "payments", "notifications")
+HISTORY_MESSAGES = 30_000
+GUIDE = Actor.local("guide")
+
+
+def _seconds(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+QUEUES = {
+    "orders": QueueSettings(
+        lock_duration=_seconds(30),
+        max_delivery_count=3,
+        user_metadata="From the web shop, over HTTP. Two consumers; an order that fails three times is dead-lettered.",
+    ),
+    "payments": QueueSettings(
+        lock_duration=_seconds(5),
+        max_delivery_count=5,
+        user_metadata="Locks of 5 seconds: a bank transfer takes longer, so its lock is lost. Long checks renew theirs.",
+    ),
+    "invoices": QueueSettings(
+        lock_duration=_seconds(20),
+        user_metadata="Some are deferred until somebody approves; bad ones are dead-lettered with a reason.",
+    ),
+    "notifications": QueueSettings(
+        default_message_time_to_live=_seconds(20),
+        dead_lettering_on_message_expiration=True,
+        user_metadata="Live for 20 seconds. The app that receives them, over HTTP, is away now and then: what it misses expires.",
+    ),
+    "reminders": QueueSettings(user_metadata="Scheduled for later; some are cancelled before their time."),
+    "stock-levels": QueueSettings(
+        default_message_time_to_live=_seconds(10),
+        user_metadata="Received and deleted, over HTTP. What is older than 10 seconds is dropped: it is of no use any more.",
+    ),
+    PLAYGROUND: QueueSettings(
+        max_delivery_count=3,
+        user_metadata="No program receives here: what you send stays yours. The first messages are examples.",
+    ),
+}
+WORKING = QUEUES.keys() - {PLAYGROUND}  # queues that the programs use
+
+
+def set_up_once() -> None:
+    """Set up the demonstration if that was never done. A second process doing so at the same time waits, then finds it done."""
+    with transaction.atomic():
+        _, is_new = Demonstration.objects.get_or_create(pk=Demonstration.ONLY)
+        if is_new:
+            set_up(NAMESPACE, history_messages=HISTORY_MESSAGES)
+
+
+def set_up(namespace: str, *, history_messages: int = 0) -> None:
+    """Make what is missing of the namespace, its queues and keys; then history, and examples in the playground."""
+    entities.ensure_namespace(namespace, "The demonstration: a made-up shop")
+    for path, settings in QUEUES.items():
+        entities.ensure_queue(EntityAddress(namespace, path), settings)
+    _ensure_key(EntityAddress(namespace, "orders"), SHOP_KEY, send=True)
+    for path in ("notifications", "stock-levels"):
+        _ensure_key(EntityAddress(namespace, path), APP_KEY, listen=True)
+    if history_messages:
+        demo_history.generate(namespace, WITH_HISTORY, messages=history_messages)
+    _furnish(EntityAddress(namespace, PLAYGROUND))
+
+
+def _ensure_key(address: EntityAddress, name: str, **rights: bool) -> None:
+    try:
+        policies.create_policy(address, name, **rights)
+    except EntityExists:
+        return
+
+
+def _furnish(playground: EntityAddress) -> None:
+    """A message in each state: three are received, to be deferred and dead-lettered; the others wait for the newcomer."""
+    broker.send(playground, [_deferred(), _rejected(), _failing()], actor=GUIDE)
+    deferred, rejected, failing = broker.receive(playground, 3, actor=GUIDE)
+    broker.defer(playground, [deferred.lock_token], {"waits_for": "part 7 of 12"}, actor=GUIDE)
+    reason = ("AddressUnknown", "No street of this name in 10115 Berlin. Correct the address, then resubmit.")
+    broker.dead_letter(playground, [rejected.lock_token], *reason, actor=GUIDE)
+    while failing:
+        broker.abandon(playground, [failing.lock_token], {"last_error": "Printer 3 is out of paper"}, actor=GUIDE)
+        failing = next(iter(broker.receive(playground, 1, actor=GUIDE)), None)
+    tomorrow = entities.get_clock(playground.namespace).now + timedelta(days=1)
+    broker.send(playground, [*_waiting(), _scheduled(tomorrow)], actor=GUIDE)
+
+
+def _deferred() -> Message:
+    return Message(
+        b'{"part": 8, "of": 12}', message_id="example-deferred", subject="upload.part", content_type="application/json"
+    )
+
+
+def _rejected() -> Message:
+    body = b'{"parcel": 5512, "street": "Invalidenstrase 43", "postcode": "10115"}'
+    return Message(body, message_id="example-rejected", subject="parcel.address", content_type="application/json")
+
+
+def _failing() -> Message:
+    return Message(b"label 4711", message_id="example-failing", subject="label.print", content_type="text/plain")
+
+
+def _waiting() -> list[Message]:
+    typed = {
+        "text": "naïve café", "whole": 42, "fraction": 2.5, "yes": True, "nothing": None, "bytes": b"\x00\xff",
+        "duration": timedelta(minutes=90), "small": Typed("ubyte", 7),
+    }  # fmt: skip
+    return [
+        Message(b"Hello! Receive me, then complete, abandon, defer or dead-letter me.", message_id="example-hello",
+                subject="welcome", content_type="text/plain"),
+        Message(b'{"title": "Properties have types", "see": ["properties", "timeline"]}', message_id="example-properties",
+                subject="welcome", correlation_id="tour", content_type="application/json", properties=typed),
+        Message(bytes(range(256)), message_id="example-binary", subject="welcome", content_type="application/octet-stream"),
+        Message(b"<offer><percent>15</percent></offer>", message_id="example-brief", subject="welcome",
+                content_type="application/xml", time_to_live=timedelta(hours=3)),
+    ]  # fmt: skip
+
+
+def _scheduled(at) -> Message:
+    return Message(
+        b"Good morning!", message_id="example-scheduled", subject="welcome", content_type="text/plain", scheduled_enqueue_at=at
+    )

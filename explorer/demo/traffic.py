@@ -1,0 +1,248 @@
+"""The shop's programs. Each is a generator that acts, then yields how many seconds it rests before its next turn.
+
+A program that is closed gives back what it holds; one that fails is started anew, as a crashed program is. On the average two
+messages a second enter all queues together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from random import Random
+
+from broker_core import broker, entities, reads
+from broker_core.semantics.errors import BrokerError, MessageNotFound
+from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right
+
+from . import goods
+from .http_queue import HttpQueue
+from .stage import APP_KEY, SHOP_KEY, WORKING
+
+Turns = Iterator[float]
+Program = Callable[[], Turns]
+MOST_WAITING = 150  # messages in a queue; nobody sends to it while there are more
+MOST_DEAD = 60  # dead letters in a queue before the oldest are purged, down to LEFT_DEAD
+LEFT_DEAD = 45
+APPROVED_AFTER = timedelta(seconds=30)  # what a deferred invoice waits, by the namespace's clock
+REJECTIONS = (
+    ("CustomerUnknown", "The customer is not in the ledger of 2026. Create the account, then resubmit."),
+    ("VatNumberInvalid", "The tax office does not know this VAT number. Ask the customer for the right one."),
+    ("AmountMismatch", "Net and VAT do not add up to what was paid: 0.01 EUR too little."),
+)
+
+
+class Traffic:
+    """All programs of one namespace. site: where its HTTP front end is reached; dice: decide what a program leaves to chance."""
+
+    def __init__(self, namespace: str, site: str, dice: Random):
+        self._namespace, self._site, self._dice = namespace, site, dice
+        self._crowded: set[str] = set()
+
+    def programs(self) -> dict[str, Program]:
+        """Every program by its name."""
+        consumers = {
+            "orders-1": ("orders", self._fulfil, 2),
+            "orders-2": ("orders", self._fulfil, 2),
+            "payments-1": ("payments", self._charge, 1),
+            "payments-2": ("payments", self._charge, 1),
+            "invoices-1": ("invoices", self._book, 3),
+            "reminders-1": ("reminders", self._remind, 1),
+        }
+        return {
+            "operator": self._operate,
+            **{name: partial(self._consume, name, *what) for name, what in consumers.items()},
+            "web-shop": self._sell,
+            "warehouse": self._count_stock,
+            "calendar": self._schedule,
+            "approver": self._approve,
+            "mobile-app": self._show_notifications,
+            "dashboard": self._show_stock,
+        }
+
+    # Those who send
+
+    def _sell(self) -> Turns:
+        """Customers order over HTTP: now one, now a few at once."""
+        client = HttpQueue(self._site, self._address("orders"), SHOP_KEY)
+        try:
+            while True:
+                yield self._dice.expovariate(1 / 2.4)
+                for _ in range(self._dice.choice((1, 1, 1, 1, 4))):
+                    if "orders" not in self._crowded:
+                        client.send(goods.order(self._dice))
+                    yield 0.1
+        finally:
+            client.close()
+
+    def _count_stock(self) -> Turns:
+        while True:
+            self._send("stock-levels", goods.stock_level(self._dice), "warehouse")
+            yield self._dice.uniform(3, 5)
+
+    def _schedule(self) -> Turns:
+        """Reminders for later; one in six is cancelled again."""
+        while True:
+            at = entities.get_clock(self._namespace).now + timedelta(seconds=self._dice.randint(20, 90))
+            numbers = self._send("reminders", goods.reminder(self._dice, at), "calendar")
+            yield self._dice.uniform(5, 9)
+            if numbers and self._dice.random() < 1 / 6:
+                with suppress(MessageNotFound):
+                    broker.cancel_scheduled(self._address("reminders"), numbers, actor=_actor("calendar"))
+
+    # Those who receive
+
+    def _consume(self, name: str, path: str, handle: Callable[[LockedMessage, dict, Actor], Turns], batch: int) -> Turns:
+        """Receive, have `handle` deal with one message after the other, and again."""
+        address, actor = self._address(path), _actor(name, f"consumer {name}")
+        held: list[LockedMessage] = []
+        try:
+            while True:
+                held = broker.receive(address, batch, actor=actor)
+                if not held:
+                    yield self._dice.uniform(1, 2)
+                while held:
+                    yield from self._deal_with(held[0], handle, actor)
+                    held.pop(0)
+        finally:
+            if held:
+                with suppress(BrokerError):
+                    broker.release(address, [message.lock_token for message in held], actor=actor)
+
+    def _deal_with(self, message: LockedMessage, handle: Callable[[LockedMessage, dict, Actor], Turns], actor: Actor) -> Turns:
+        said = _said(message)
+        try:
+            yield from handle(message, said, actor)
+        except (KeyError, TypeError, ValueError) as problem:  # somebody else's message, perhaps a person's
+            description = f"This program does not understand the body: {type(problem).__name__} {problem}"
+            broker.dead_letter(message.address, [message.lock_token], "UnreadableMessage", description[:500], actor=actor)
+
+    def _fulfil(self, message: LockedMessage, order: dict, actor: Actor) -> Turns:
+        """An order without a customer fails each time, unless an operator has repaired it."""
+        yield self._dice.uniform(0.4, 1.6)
+        anonymous = order["customer"] is None and "repaired_by" not in message.properties
+        if anonymous or self._dice.random() < 0.03:
+            problem = "The order names no customer" if anonymous else "The stock service timed out after 1 s"
+            broker.abandon(message.address, [message.lock_token], {"last_error": problem}, actor=actor)
+        elif not broker.complete(message.address, [message.lock_token], actor=actor).lost:
+            if self._dice.random() < 0.35:
+                self._send("payments", goods.payment(self._dice, order), actor.name)
+            if order["customer"]:
+                self._send("notifications", goods.notification(self._dice, order), actor.name)
+
+    def _charge(self, message: LockedMessage, payment: dict, actor: Actor) -> Turns:
+        """A bank transfer takes longer than the lock lasts, at least the first time; a credit check renews its lock."""
+        place, tokens = message.address, [message.lock_token]
+        if payment["method"] == "bank transfer" and message.delivery_count < self._dice.choice((1, 1, 2)):
+            yield 7
+        elif payment["method"] == "pay later":
+            for _ in range(3):
+                yield 3
+                broker.renew(place, tokens, actor=actor)
+        else:
+            yield self._dice.uniform(1, 3)
+        if not broker.complete(place, tokens, actor=actor).lost:
+            self._send("invoices", goods.invoice(self._dice, payment), actor.name)
+
+    def _book(self, message: LockedMessage, invoice: dict, actor: Actor) -> Turns:
+        """Bad invoices go to the dead-letter queue with a reason; large or odd ones wait for somebody to approve them."""
+        yield self._dice.uniform(0.5, 2)
+        place, tokens, luck = message.address, [message.lock_token], self._dice.random()
+        if luck < 0.12:
+            broker.dead_letter(place, tokens, *self._dice.choice(REJECTIONS), actor=actor)
+        elif luck < 0.3:
+            broker.defer(place, tokens, {"waits_for": "approval", "net": invoice["net"]}, actor=actor)
+        else:
+            broker.complete(place, tokens, actor=actor)
+
+    def _approve(self) -> Turns:
+        """Somebody goes through the deferred invoices, found by peeking, and receives them by number."""
+        address, actor = self._address("invoices"), _actor("approver", "Ines, accounting")
+        while True:
+            yield self._dice.uniform(8, 15)
+            now = entities.get_clock(self._namespace).now
+            for message in broker.peek(address, max_count=100, actor=actor):
+                if message.state is MessageState.DEFERRED and now - message.enqueued_at > APPROVED_AFTER:
+                    with suppress(MessageNotFound):  # somebody holds it
+                        (mine,) = broker.receive_deferred(address, [message.sequence_number], actor=actor)
+                        yield 1
+                        broker.complete(address, [mine.lock_token], actor=actor)
+
+    def _remind(self, message: LockedMessage, reminder: dict, actor: Actor) -> Turns:
+        yield self._dice.uniform(1, 4)
+        broker.complete(message.address, [message.lock_token], actor=actor)
+
+    def _show_notifications(self) -> Turns:
+        """Over HTTP, and away now and then, for longer than a notification lives."""
+        client = HttpQueue(self._site, self._address("notifications"), APP_KEY, "mobile app")
+        try:
+            while True:
+                yield self._dice.uniform(30, 50)
+                for _ in range(40):
+                    delivery = client.receive()
+                    yield self._dice.uniform(0.2, 0.6) if delivery else 2
+                    if delivery and self._dice.random() < 0.05:
+                        client.unlock(delivery)
+                    elif delivery:
+                        client.complete(delivery)
+        finally:
+            client.close()
+
+    def _show_stock(self) -> Turns:
+        """Over HTTP: receives and deletes. It sleeps now and then; what it missed has expired when it wakes."""
+        client = HttpQueue(self._site, self._address("stock-levels"), APP_KEY)
+        try:
+            while True:
+                yield self._dice.uniform(20, 30)
+                for _ in range(20):
+                    while client.receive_and_delete() is not None:
+                        yield 0.2
+                    yield 4
+        finally:
+            client.close()
+
+    # Who looks after it
+
+    def _operate(self) -> Turns:
+        """Keeps all queues small: says where nobody should send, purges the oldest dead letters, has repaired ones sent again."""
+        while True:
+            rows = [row for row in reads.overview(self._namespace) if row.address.path in WORKING]
+            self._crowded = {row.address.path for row in rows if row.counts.total - row.counts.dead_letter > MOST_WAITING}
+            for row in rows:
+                self._thin_out(row.address.dead_letter, row.counts.dead_letter)
+            yield self._dice.uniform(10, 20)
+            if self._dice.random() < 0.2:
+                self._resubmit_oldest(self._address(self._dice.choice(("orders", "orders", "invoices"))).dead_letter)
+
+    def _thin_out(self, dead_letters: EntityAddress, count: int) -> None:
+        if count > MOST_DEAD:
+            broker.purge(dead_letters, max_count=count - LEFT_DEAD, actor=_actor("operator"))
+
+    def _resubmit_oldest(self, dead_letters: EntityAddress) -> None:
+        oldest = broker.peek(dead_letters, max_count=self._dice.randint(1, 2), actor=_actor("operator"))
+        numbers = [message.sequence_number for message in oldest]
+        broker.resubmit(dead_letters, numbers, properties={"repaired_by": "operator"}, actor=_actor("operator"))
+
+    def _send(self, path: str, message: Message, sender: str) -> Sequence[int]:
+        """The numbers given; none where the queue is crowded."""
+        if path in self._crowded:
+            return []
+        return broker.send(self._address(path), [message], actor=_actor(sender))
+
+    def _address(self, path: str) -> EntityAddress:
+        return EntityAddress(self._namespace, path)
+
+
+def _actor(name: str, holder: str = "") -> Actor:
+    return Actor("process", name, Right.ALL, holder)
+
+
+def _said(message: LockedMessage) -> dict:
+    """The body as JSON; nothing where it is none."""
+    try:
+        said = json.loads(bytes(message.body))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

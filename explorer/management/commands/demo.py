@@ -1,0 +1,30 @@
+"""manage.py demo: the demonstration's programs, until stopped. `make up` runs it unless VITRINE_DEMO=0."""
+
+import signal
+from random import Random
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from explorer.demo import stage
+from explorer.demo.runner import PauseButton, Runner
+from explorer.demo.traffic import Traffic
+
+
+class Command(BaseCommand):
+    help = "Keep the namespace `demo` moving: programs of a made-up shop send and receive, in Python and over HTTP."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        here = f"http://127.0.0.1:{settings.PORT}{settings.PATH_PREFIX}"
+        parser.add_argument("--site", default=here, help="where the HTTP front end is reached (default: %(default)s)")
+
+    def handle(self, site: str, **options) -> None:
+        stage.set_up_once()
+        runner = Runner(Traffic(stage.NAMESPACE, site, Random()).programs(), is_paused=PauseButton())
+
+        def stop(number: int, frame) -> None:
+            runner.stopping = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        runner.run()

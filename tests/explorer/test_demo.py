@@ -1,0 +1,208 @@
+"""The demonstration: its set-up, its programs against a clock that the test moves, and its pause button."""
+
+import random
+
+import pytest
+from django.urls import reverse
+
+from broker_core import broker, entities, policies, reads
+from broker_core.reads import EventFilter
+from broker_core.semantics.errors import BrokerUnavailable
+from broker_core.semantics.types import EntityAddress, EventKind, Message, MessageState
+from broker_core.store import connections
+from explorer.demo import stage, traffic
+from explorer.demo.runner import PauseButton, Runner
+from explorer.models import AuditRecord, Demonstration
+
+OUTCOMES = {
+    "orders": {EventKind.COMPLETED, EventKind.ABANDONED, EventKind.DEAD_LETTERED, EventKind.RESUBMITTED, EventKind.PURGED},
+    "payments": {EventKind.COMPLETED, EventKind.LOCK_LOST, EventKind.RENEWED},
+    "invoices": {EventKind.COMPLETED, EventKind.DEFERRED, EventKind.DEAD_LETTERED},
+    "notifications": {EventKind.COMPLETED, EventKind.ABANDONED, EventKind.DEAD_LETTERED},
+    "reminders": {EventKind.SCHEDULED, EventKind.ACTIVATED, EventKind.CANCELLED, EventKind.COMPLETED},
+    "stock-levels": {EventKind.RECEIVED_AND_DELETED, EventKind.EXPIRED},
+}
+MOST_TURNS = 4500  # some 25 minutes of the shop; a tenth is enough as a rule
+
+
+@pytest.fixture
+def shop(live_site):
+    """The demonstration in a namespace whose clock the test moves, without history. Messages are removed with their queues."""
+    entities.create_namespace(stage.NAMESPACE)
+    entities.pause_clock(stage.NAMESPACE)
+    stage.set_up(stage.NAMESPACE)
+    yield live_site
+    for table in ("vitrine_shared_access_policy", "vitrine_entity", "vitrine_namespace"):
+        connections.current().execute(f"DELETE FROM {table}")
+
+
+class Stopwatch:
+    """The runner's clock; the namespace's goes with it."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def forward(self, seconds: float) -> None:
+        self.seconds += seconds
+        entities.step_clock(stage.NAMESPACE, stage._seconds(seconds))
+
+
+def _runner(site: str, clock: Stopwatch) -> Runner:
+    programs = traffic.Traffic(stage.NAMESPACE, site, random.Random(5)).programs()
+    return Runner(programs, is_paused=PauseButton(), clock=clock)
+
+
+def _play(runner: Runner, clock: Stopwatch, *, turns: int, until=lambda: False) -> None:
+    for turn in range(turns):
+        clock.forward(max(0.3, runner.tick()))
+        if turn % 150 == 149 and until():
+            return
+
+
+def _address(path: str) -> EntityAddress:
+    return EntityAddress(stage.NAMESPACE, path)
+
+
+def _events(path: str, kinds=()) -> list[reads.Event]:
+    entity = reads.entity(_address(path))
+    return list(reads.events(EventFilter(entity_id=entity.id, kinds=tuple(kinds)), limit=2000).rows)
+
+
+def _missing() -> dict[str, set[EventKind]]:
+    """Outcomes that have not occurred yet, by queue."""
+    seen = {path: {event.kind for event in _events(path)} for path in OUTCOMES}
+    return {path: wanted - seen[path] for path, wanted in OUTCOMES.items() if wanted - seen[path]}
+
+
+def test_every_outcome_occurs_and_dead_letters_stay_few(shop, monkeypatch):
+    monkeypatch.setattr(traffic, "MOST_DEAD", 4)
+    monkeypatch.setattr(traffic, "LEFT_DEAD", 2)
+    clock = Stopwatch()
+    runner = _runner(shop, clock)
+    most_dead = []
+
+    def satisfied() -> bool:
+        most_dead.append(max(reads.counts(_address(path)).dead_letter for path in stage.WORKING))
+        return not _missing()
+
+    _play(runner, clock, turns=MOST_TURNS, until=satisfied)
+    runner.rest()
+    assert _missing() == {}
+    assert max(most_dead) < 30  # an operator comes every 20 s at the latest; about one a second can die in between
+    reasons = {event.reason for path in stage.WORKING for event in _events(path, [EventKind.DEAD_LETTERED])}
+    assert {"MaxDeliveryCountExceeded", "TTLExpiredException"} <= reasons
+    assert reasons & {reason for reason, _ in traffic.REJECTIONS}
+    assert not any(reads.counts(_address(path)).locked for path in ("orders", "invoices", "reminders")), "rest gives back"
+    assert not [event for event in _events(stage.PLAYGROUND) if event.actor != "process:guide"], "nobody plays in the playground"
+
+
+def test_a_message_that_is_none_of_the_shops_is_dead_lettered_with_a_reason(shop):
+    sent = [Message(b"hello?"), Message(b"[1, 2]"), Message(b'{"order": "SO-1"}')]
+    broker.send(_address("orders"), sent)
+    clock = Stopwatch()
+    _play(_runner(shop, clock), clock, turns=60)
+    dead = broker.peek(_address("orders").dead_letter)
+    assert [bytes(message.body) for message in dead][:3] == [message.body for message in sent]
+    assert {message.dead_letter_reason for message in dead} == {"UnreadableMessage"}
+
+
+def test_paused_means_that_nothing_moves(shop):
+    row = Demonstration.objects.create(pk=Demonstration.ONLY)
+    clock = Stopwatch()
+    runner = _runner(shop, clock)
+    _play(runner, clock, turns=60)
+    Demonstration.objects.update(is_paused=True)
+    clock.forward(2)
+    runner.tick()
+    before = {path: len(_events(path)) for path in stage.QUEUES}
+    assert sum(before.values()) > 30
+    _play(runner, clock, turns=30)
+    assert {path: len(_events(path)) for path in stage.QUEUES} == before
+    row.save()
+    _play(runner, clock, turns=60)
+    assert len(_events("orders")) > before["orders"]
+
+
+def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
+    clock, calls = Stopwatch(), []
+
+    def program():
+        calls.append(clock.seconds)
+        yield 1
+        raise BrokerUnavailable("The database is away.")
+
+    runner = Runner({"shop": program}, is_paused=lambda: False, clock=clock)
+    for _ in range(60):
+        clock.seconds += runner.tick()
+    assert calls[:3] == [0, 3, 6]
+    assert not caplog.records, "it works again each time"
+
+    def broken():
+        raise BrokerUnavailable("The database is away.")
+        yield
+
+    runner = Runner({"shop": broken, "till": broken}, is_paused=lambda: False, clock=clock)
+    for _ in range(60):
+        clock.seconds += runner.tick()
+    assert [record.getMessage() for record in caplog.records] == [
+        "The demonstration's shop cannot go on, and tries again: The database is away."
+    ]
+
+
+def test_a_replaced_key_is_read_again(shop):
+    clock = Stopwatch()
+    runner = _runner(shop, clock)
+    _play(runner, clock, turns=60)
+    policies.regenerate_key(_address("orders"), stage.SHOP_KEY)
+    before = max(message.sequence_number for message in broker.peek(_address("orders"), max_count=500))
+    _play(runner, clock, turns=120)
+    later = [e.sequence_number for e in _events("orders", [EventKind.SENT])]
+    assert max(later) > before
+
+
+def test_the_playground_has_a_message_in_each_state(shop):
+    counts = reads.counts(_address(stage.PLAYGROUND))
+    assert (counts.active, counts.deferred, counts.scheduled, counts.dead_letter) == (4, 1, 1, 2)
+    assert counts.locked == 0
+    reasons = {message.dead_letter_reason for message in broker.peek(_address(stage.PLAYGROUND).dead_letter)}
+    assert reasons == {"AddressUnknown", "MaxDeliveryCountExceeded"}
+    scheduled = [m for m in broker.peek(_address(stage.PLAYGROUND)) if m.state is MessageState.SCHEDULED]
+    assert len(scheduled) == 1
+
+
+@pytest.mark.django_db
+def test_it_is_set_up_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(stage, "set_up", lambda *args, **kwargs: calls.append(args))
+    stage.set_up_once()
+    stage.set_up_once()
+    assert calls == [(stage.NAMESPACE,)]
+
+
+def test_the_button_pauses_and_resumes_for_operators_alone(as_):
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    operator, viewer = as_("operator"), as_("viewer")
+    assert b"Pause the demonstration" in operator.get("/").content
+    answer = operator.post(reverse("explorer:demonstration"), {"do": "pause"}, follow=True)
+    assert b"Resume the demonstration" in answer.content
+    assert b"The demonstration is paused." in answer.content
+    viewer.post(reverse("explorer:demonstration"), {"do": "resume"})
+    row = Demonstration.objects.get()
+    assert (row.is_paused, row.changed_by) == (True, f"user:{operator.user.username}")
+    assert [(r.action, r.outcome) for r in AuditRecord.objects.order_by("id")] == [
+        ("pause demonstration", "done"),
+        ("resume demonstration", "refused"),
+    ]
+    operator.post(reverse("explorer:demonstration"), {"do": "resume"})
+    assert not Demonstration.objects.get().is_paused
+    assert operator.post(reverse("explorer:demonstration"), {"do": "dance"}).status_code == 400
+
+
+def test_without_a_demonstration_there_is_no_button(as_, settings):
+    assert b"the demonstration" not in as_("operator").get("/").content
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    settings.VITRINE_DEMO = False
+    assert b"the demonstration" not in as_("operator").get("/").content
