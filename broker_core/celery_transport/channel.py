@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # messages one receive takes when nothing limits the prefetch
 SECONDS_TO_SETTLE_ON_CLOSE = 3
+SLOWER_EACH_TIME, SLOWEST = 1.25, 4  # looks at empty queues: the interval grows by this factor, up to so many times
 LOOK_IN_PERSON_SECONDS = 60  # a queue that is only asked about in passing would count as idle and be deleted
 
 
@@ -58,6 +59,7 @@ class Channel(virtual.Channel):
         self._no_ack: set[str] = set()
         self._is_full = False
         self._ask_again_at = 0.0
+        self._pause = connection.polling_interval
         self._found_at_last = False
         self._looked_at: dict[str, float] = {}
 
@@ -71,6 +73,7 @@ class Channel(virtual.Channel):
         """Create the queue unless it is there. One that is there keeps its settings: they belong to whoever administers it."""
         self._transport.declared[queue] = declared
         changes = queues.settings(queue, declared, self._transport.client.transport_options)
+        self._call(entities.ensure_namespace, self._transport.namespace)
         self._call(entities.ensure_queue, self._address(queue), **changes)
 
     def _has_queue(self, queue: str, **declared: Any) -> bool:
@@ -164,15 +167,22 @@ class Channel(virtual.Channel):
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
         """Hand one message to its consumer, taking more from the broker when none is at hand. Raises Empty if there is none."""
-        if not self._arrived:
-            self._take()
-        payload, queue = self._arrived.popleft()
+        payload, queue = self._next()
         if queue in self._no_ack:
             HOLDINGS.settle(payload["properties"]["delivery_tag"], How.COMPLETE)
         (callback or self.connection._deliver)(payload, queue)
 
+    def _next(self) -> tuple[dict[str, Any], str]:
+        """The next message that is still this process's: one that waited here while its lock was lost belongs to others."""
+        while True:
+            if not self._arrived:
+                self._take()
+            payload, queue = self._arrived.popleft()
+            if HOLDINGS.holds(payload["properties"]["delivery_tag"]):
+                return payload, queue
+
     def _take(self) -> None:
-        """Fill `_arrived`, or raise Empty. After finding nothing it asks again only when the polling interval has passed."""
+        """Fill `_arrived`, or raise Empty. Having found nothing it asks again after a pause, which grows while nothing comes."""
         if not self._active_queues or time.monotonic() < self._ask_again_at:
             raise Empty()
         room = self.qos.can_consume_max_estimate()
@@ -186,8 +196,10 @@ class Channel(virtual.Channel):
             for payload in self._payloads([message]):
                 self._arrived.append((payload, names[message.address.path.lower()]))
         if not self._arrived:
-            self._ask_again_at = time.monotonic() + self._transport.polling_interval
+            self._ask_again_at = time.monotonic() + self._pause
+            self._pause = min(self._pause * SLOWER_EACH_TIME, self._transport.polling_interval * SLOWEST)
             raise Empty()
+        self._pause = self._transport.polling_interval
 
     def _receive(self, most: int) -> list[LockedMessage]:
         """Messages of all queues by one question; of one alone if it is the only one and just had some, or has to be visited."""

@@ -80,11 +80,15 @@ class Holdings:
         tag = str(message.lock_token)
         self._held[tag] = Holding(database, message.address, actor, message.lock_token)
         with using(database):
-            renewer.hold(message, actor=actor)
+            renewer.hold(message, actor=actor, on_lost=lambda _: self._held.pop(tag, None))
         return tag
 
+    def holds(self, tag: str) -> bool:
+        """Whether the message is still this process's: not settled, and its lock not known to have ended."""
+        return tag in self._held
+
     def settle(self, tag: str, how: How) -> None:
-        """Settle the message with this delivery tag, soon. A tag that is not held was settled before: nothing happens."""
+        """Settle the message with this delivery tag, soon. Of a tag that is not held nothing is left to settle."""
         holding = self._held.pop(tag, None)
         if holding is None:
             return

@@ -8,13 +8,16 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+import celery
 import kombu
 import pytest
 from kombu.pools import producers
 
 from broker_core import broker, entities, reads
+from broker_core.celery_transport import holdings
 from broker_core.celery_transport.holdings import HOLDINGS
-from broker_core.semantics.errors import EntityNotFound
+from broker_core.renewal import renewer
+from broker_core.semantics.errors import BrokerUnavailable, EntityNotFound
 from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, Message, MessageState
 
 TASKS = kombu.Queue("tasks", kombu.Exchange(""), routing_key="tasks")
@@ -214,6 +217,41 @@ def test_a_lost_lock_is_told(connection, queue, caplog):
     assert "ended before its message was settled" in caplog.text
     (again,) = broker.receive(queue, 1)
     assert again.delivery_count == 1
+
+
+def test_a_message_whose_lock_was_lost_while_it_waited_is_not_handed_on(connection, queue):
+    publish(connection, 1)
+    publish(connection, 2)
+    inbox = Inbox(connection)
+    connection.drain_events(timeout=1)
+    entities.step_clock(queue.namespace, timedelta(minutes=2))
+    broker.complete(queue, [m.lock_token for m in broker.receive(queue, 2)])  # somebody else has had both
+    for token in renewer.held():
+        renewer._lose([token], queue)
+    drain(connection)
+    assert inbox.bodies == [1]
+
+
+def test_a_send_tried_again_keeps_its_message_id(connection, monkeypatch):
+    sent = []
+
+    def flaky(address, messages, *, actor):
+        sent.append(messages[0].message_id)
+        if len(sent) == 1:
+            raise BrokerUnavailable("restarting")
+        return [1]
+
+    monkeypatch.setattr("broker_core.celery_transport.channel.broker.send", flaky)
+    app = celery.Celery(broker=connection.as_uri(include_password=True), set_as_current=False)
+    task = app.send_task("work")
+    assert sent == [task.id, task.id]
+
+
+def test_a_namespace_deleted_under_a_consumer_comes_back(connect, namespace):
+    connection = connect()
+    entities.delete_namespace(namespace)
+    publish(connection)
+    assert len(broker.peek(EntityAddress(namespace, "tasks"))) == 1
 
 
 def test_without_acknowledgement_a_message_is_gone_when_delivered(connection, peek):
@@ -418,8 +456,6 @@ def test_pooled_producers_and_clones_work(connection, peek):
 
 
 def test_settling_is_tried_again_while_the_database_is_away(connection, peek, monkeypatch):
-    from broker_core.celery_transport import holdings
-    from broker_core.semantics.errors import BrokerUnavailable
 
     publish(connection)
     inbox = Inbox(connection)
@@ -441,7 +477,6 @@ def test_settling_is_tried_again_while_the_database_is_away(connection, peek, mo
 
 
 def test_a_crowd_of_acknowledgements_shares_statements(connection, monkeypatch):
-    from broker_core.celery_transport import holdings
 
     calls = []
     complete = broker.complete
