@@ -19,6 +19,7 @@ from broker_core.semantics.types import Actor
 from explorer.roles import actor_for
 
 from .feed import Feed
+from .frames import refused
 from .watches import Watch, watch_for
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         try:
             watch = watch_for(page, self.actor) if page else self.watch
         except BrokerError as exc:
-            await self.send(json.dumps({"refused": str(exc)}))
+            await self.send(refused(str(exc)))
             return
         await self._show(watch)
 
@@ -84,7 +85,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         try:
             state = await Feed.here().join(watch, self.channel_name)
         except BrokerError as exc:  # no such queue, no right to it
-            await self.send(json.dumps({"refused": str(exc)}))
+            await self.send(refused(str(exc)))
             await self._leave()
             return
         if state:

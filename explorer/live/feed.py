@@ -22,7 +22,7 @@ from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 
-from .frames import Picture, difference, whole
+from .frames import Picture, difference, refused, whole
 from .watches import Watch
 
 log = logging.getLogger(__name__)
@@ -173,8 +173,8 @@ class Feed:
         except BrokerError as exc:
             if exc.retryable:
                 raise
-            page.due = time.monotonic() + REFRESH_SECONDS  # the entity is gone: its page says so when it is loaded again
-            return None
+            page.picture, page.version, page.due = None, page.version + 1, time.monotonic() + REFRESH_SECONDS
+            return refused(str(exc))  # the queue was deleted, say; should it come back, the whole page is told
         if old is None:
             return whole(page.picture, page.version)
         return difference(old, page.picture, page.version, page.watch.fates(touched))

@@ -60,6 +60,11 @@ def difference(old: Picture, new: Picture, version: int, fates: Mapping[str, str
     return _encoded(new, version, rows, texts, order=moved, left=left)
 
 
+def refused(why: str) -> str:
+    """What a page is told for which there is nothing to show: {"refused": why}."""
+    return json.dumps({"refused": why})
+
+
 def _changed(old: Mapping[str, Element], new: Mapping[str, Element]) -> dict[str, Element]:
     return {key: element for key, element in new.items() if old.get(key) != element}
 

@@ -105,7 +105,7 @@
     button.dataset.live = state;
     button.setAttribute("aria-pressed", String(paused));
     button.title = refusal || (paused ? "Resume the live updates" : "Pause the live updates");
-    said.textContent = `Live updates: ${state}`;
+    said.textContent = `Live updates: ${state}. ${refusal}`;
   }
 
   function tick() {
@@ -143,7 +143,10 @@
     heardAt = performance.now();
     if (frame.beat !== undefined) serverAge = frame.beat;
     else if (frame.refused) refusal = frame.refused;
-    else if (!paused) apply(frame);
+    else if (!paused) {
+      refusal = "";
+      apply(frame);
+    }
     tick();
   }
 

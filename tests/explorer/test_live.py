@@ -130,6 +130,16 @@ async def test_a_queue_that_is_not_there_is_said_so(queue, cookie):
     await communicator.disconnect()
 
 
+async def test_who_looks_at_a_queue_that_is_deleted_is_told_and_sees_it_come_back(queue, cookie, monkeypatch):
+    monkeypatch.setattr(feeds, "REFRESH_SECONDS", 0.3)
+    communicator, _ = await opened(page_of(queue), cookie())
+    entities.delete_queue(queue)
+    assert "could not be found" in (await frame(communicator))["refused"]
+    entities.create_queue(queue)
+    assert (await frame(communicator, lambda told: "refused" not in told))["order"] == []
+    await communicator.disconnect()
+
+
 async def test_who_loses_the_rights_is_sent_away(queue, cookie, monkeypatch):
     monkeypatch.setattr("explorer.live.consumers.RIGHTS_BEATS", 1)
     communicator, _ = await opened(page_of(queue), cookie())
