@@ -1,8 +1,10 @@
 """What the explorer asks, on real Postgres: right answers at the namespace's instant, and nothing touched by asking."""
 
+import uuid
 from datetime import timedelta
 from itertools import pairwise
 
+import psycopg
 import pytest
 
 from broker_core import broker, entities, reads
@@ -12,6 +14,7 @@ from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAut
 from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Message, MessageState, Right
 from broker_core.store import connections
+from broker_core.store.statements import SQL
 from tests.broker.looking import entity_id, now
 
 SECOND = timedelta(seconds=1)
@@ -373,6 +376,30 @@ def test_traffic_has_every_stretch_and_what_just_happened(queue):
     assert len(reads.traffic(queue, 24 * 60)) == 180
 
 
+def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_database):
+    name = f"sweep_{uuid.uuid4().hex[:8]}"
+    connections.current().execute(
+        "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) VALUES"
+        " (%(name)s, now() - interval '9 s', now() - interval '7 s', '{\"expired\": 3}', ''),"
+        " (%(name)s, now(), NULL, '{}', 'broke')",
+        {"name": name},
+    )
+    newest, older = reads.sweep_runs(name)
+    assert (older.outcome, older.duration, older.error) == ({"expired": 3}, 2 * SECOND, None)
+    assert (newest.duration, newest.error) == (None, "broke")
+    assert reads.last_sweep_runs()[name] == newest
+    assert reads.sweep_runs(name, limit=1) == [newest]
+
+
+def test_a_life_is_found_by_the_filter_that_is_kept_for_it(broker_database):
+    """Not by reading days of events: a block filter on a hash of entity and number (design D7)."""
+    cursor = psycopg.ClientCursor(connections.current())
+    params = {"entity_id": 1, "sequence_number": 2, "max_count": 3}
+    plan = cursor.execute(f"EXPLAIN {SQL['read_message_events']}", params).fetchall()
+    assert any("Bitmap Index Scan" in line and "hash" in line for [line] in plan)
+    assert any("hashint8extended" in line for [line] in plan)
+
+
 def test_health_names_who_holds_the_oldest_snapshot(queue):
     before = reads.health()
     assert before.database_bytes > before.message_bytes > 0
@@ -387,8 +414,6 @@ def test_health_names_who_holds_the_oldest_snapshot(queue):
 
 
 def _connection():
-    import psycopg
-
     return psycopg.connect(**connections.current_database().parameters())
 
 
