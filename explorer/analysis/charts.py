@@ -5,7 +5,7 @@ colour in light and dark. Lengths are in the units of a view box; each chart com
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 WIDTHS = {"wide": 520, "narrow": 340}
 HEIGHT = 210
@@ -27,6 +27,13 @@ DURATION_TICKS = {
     timedelta(days=10): "10 days",
     timedelta(days=100): "100 days",
 }
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_STEPS = {
+    timedelta(minutes=1): (1, 2, 5, 10, 15, 30, 60, 120, 240),
+    timedelta(hours=1): (1, 2, 3, 4, 6, 12, 24, 48, 96),
+    timedelta(days=1): (1, 2, 4, 7, 14, 28, 56, 112),
+}
+NARROWEST_SPOT = 2.5  # nobody can point at less
 FLOOR = timedelta(milliseconds=0.1)  # shorter durations are drawn here: a logarithmic axis has no zero
 
 
@@ -150,7 +157,7 @@ class _Plot:
         self.slot = (self.width - LEFT - RIGHT) / max(1, len(starts))
 
     def y(self, share: float) -> float:
-        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 2)
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
     def x(self, index: float) -> float:
         return round(LEFT + index * self.slot, 2)
@@ -158,7 +165,7 @@ class _Plot:
     def bar(self, index: int, low: float, high: float) -> str:
         gap = min(2.0, self.slot * 0.15)
         left, right = self.x(index) + gap / 2, self.x(index + 1) - gap / 2
-        return f"M{left:.2f} {self.y(low)}V{self.y(high)}H{right:.2f}V{self.y(low)}z"
+        return f"M{left:.1f} {self.y(low)}V{self.y(high)}H{right:.1f}V{self.y(low)}z"
 
     def line(self, shares: Sequence[float | None]) -> str:
         """Through the middles of the buckets; a lone value is a short dash."""
@@ -174,26 +181,24 @@ class _Plot:
         return "".join(path)
 
     def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick]) -> Chart:
-        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(tips))
+        told = tips if self.slot >= NARROWEST_SPOT else ()
+        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(told))
         right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
         x_ticks = tuple(time_ticks(self.starts, self.slot))
         return Chart(self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom, tuple(shapes), spots, x_ticks, tuple(y_ticks))
 
 
 def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:
-    """As many labels as fit, at even steps, each at the start of its bucket. The day is told where it changes."""
-    if not starts:
-        return []
-    days_only = all((at.hour, at.minute) == (0, 0) for at in starts)
+    """As many labels as fit, at round times, each at the start of its bucket. The day is told where it changes."""
+    length = starts[1] - starts[0] if len(starts) > 1 else timedelta(hours=1)
     room = CHARACTER * 8
-    step = next(n for n in (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 168, 240, 480) if n * slot >= room or n >= len(starts))
+    step = next((step for step in TIME_STEPS[length] if step * slot >= room), TIME_STEPS[length][-1])
+    round_times = [(i, at) for i, at in enumerate(starts) if int((at - EPOCH) / length) % step == 0]
     ticks, told = [], None
-    for i in range(0, len(starts), step):
-        at = starts[i]
-        position = LEFT + i * slot
-        if position + room / 2 > LEFT + len(starts) * slot and i:
+    for i, at in round_times or list(enumerate(starts))[:1]:
+        if i and (len(starts) - i) * slot < room / 2:
             break
-        text = f"{at:%d %b}" if days_only or at.date() != told and told is not None else f"{at:%H:%M}"
+        new_day = told is not None and at.date() != told
+        ticks.append(Tick(round(LEFT + i * slot, 2), f"{at:%d %b}" if new_day or length >= timedelta(days=1) else f"{at:%H:%M}"))
         told = at.date()
-        ticks.append(Tick(round(position, 2), text))
     return ticks

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from broker_core.history import manifest
+from broker_core.history import archive, manifest
 from broker_core.semantics.types import Right
 from explorer.analysis import java, presenters, runs
 from explorer.forms.analysis import AnalysisForm
@@ -16,6 +17,7 @@ from explorer.models import AnalysisRun
 from explorer.pages import shell
 
 NEWEST = 100
+HELD_BACK = timedelta(seconds=30)
 
 
 @require_GET
@@ -29,6 +31,7 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
+        "held_back": _held_back(),
         "no_java": java.problem(),
     }
     return shell.show(request, "analysis/runs", context, fragment="analysis/_runs")
@@ -116,6 +119,12 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
         "generated": sum(row.generated for row in whole),
         "view": view,
     }
+
+
+def _held_back():
+    """The transaction that holds the archive back for a while already, or None."""
+    holder = archive.horizon_holder()
+    return holder if holder and holder.age > HELD_BACK else None
 
 
 def _names(form: AnalysisForm) -> str:

@@ -82,6 +82,37 @@ def test_labels_of_time_have_room_and_stay_inside(variant, count):
     assert positions[-1] <= chart.width - 20 or len(positions) == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "length", "count", "texts"),
+    [
+        (
+            datetime(2026, 3, 1, 23, 11, tzinfo=UTC),
+            timedelta(minutes=1),
+            380,
+            ["00:00", "01:00", "02:00", "03:00", "04:00", "05:00"],
+        ),
+        (
+            datetime(2026, 3, 1, 13, tzinfo=UTC),
+            timedelta(hours=1),
+            24,
+            ["15:00", "18:00", "21:00", "02 Mar", "03:00", "06:00", "09:00"],
+        ),
+        (datetime(2026, 3, 1, tzinfo=UTC), timedelta(days=1), 3, ["01 Mar", "02 Mar", "03 Mar"]),
+        (datetime(2026, 3, 1, 13, 7, tzinfo=UTC), timedelta(minutes=1), 2, ["13:07", "13:08"]),
+    ],
+)
+def test_labels_of_time_are_at_round_times_and_tell_a_new_day(first, length, count, texts):
+    starts = [first + i * length for i in range(count)]
+    found = [tick.text for tick in charts.stacked_bars(starts, {"a": [1] * count}, [""] * count, "wide").x_ticks]
+    assert found == texts
+
+
+def test_columns_too_narrow_to_point_at_have_no_tip():
+    many = [HOURS[0] + timedelta(minutes=i) for i in range(400)]
+    assert charts.stacked_bars(many, {"a": [1] * 400}, ["tip"] * 400, "wide").spots == ()
+    assert charts.stacked_bars(HOURS, {"a": [1] * 22}, ["tip"] * 22, "narrow").spots[0].text == "tip"
+
+
 def test_no_values_draw_an_empty_chart():
     assert charts.duration_lines(HOURS[:1], {"p50": [None]}, [""], "narrow").shapes[0].path == ""
     assert charts.stacked_bars([], {"a": []}, [], "wide").x_ticks == ()

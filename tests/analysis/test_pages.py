@@ -3,14 +3,17 @@
 import re
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from broker_core.models import Entity, Namespace
+from broker_core.store import connections
 from explorer.analysis import java, tasks
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun, AuditRecord
+from explorer.pages import analysis
 from explorer.roles import OPERATOR, VIEWER
 
 from .factories import NOON, a_result, a_run
@@ -72,6 +75,16 @@ def test_the_list_names_runs_and_says_when_there_is_none(viewer, finished):
     assert b"No analysis yet" in page(viewer, "analysis_runs").content
     fragment = page(viewer, "analysis_runs", headers=HTMX).content
     assert b"No analysis yet" in fragment and b"<html" not in fragment
+
+
+def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):
+    monkeypatch.setattr(analysis, "HELD_BACK", timedelta(0))
+    with psycopg.connect(
+        **connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
+    ) as slow:
+        slow.execute("SELECT pg_current_xact_id()")
+        assert f"Process {slow.info.backend_pid} (a slow report)" in page(viewer, "analysis_runs").content.decode()
+    assert "held back" not in page(viewer, "analysis_runs").content.decode()
 
 
 def test_a_running_run_asks_for_itself_again_and_a_finished_one_does_not(viewer, finished):
