@@ -167,5 +167,6 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},  # two lines a second otherwise
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        "py4j": {"level": "WARNING"},
     },
 }
