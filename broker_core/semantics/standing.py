@@ -83,7 +83,7 @@ def is_deliverable(message: Facts, now: datetime) -> bool:
     return standing(message, now) in (Standing.AVAILABLE, Standing.LOCK_ENDED)
 
 
-def why_not_deliverable(message: Facts, now: datetime, *, locked_by: str | None = None) -> str | None:  # noqa: PLR0911
+def why_not_deliverable(message: Facts, now: datetime, *, locked_by: str | None = None) -> str | None:
     """One sentence on why a receive at `now` would pass the message over; None where it would not."""
     match standing(message, now):
         case Standing.AVAILABLE | Standing.LOCK_ENDED:
