@@ -162,4 +162,3 @@ def test_a_bad_message_is_refused_by_name(message, refusal, text):
 def test_no_time_to_live(forever):
     """SB-021, SB-039."""
     assert sb.prepare(Message(b"", time_to_live=forever)).time_to_live is None
-
