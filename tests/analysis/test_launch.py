@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 from django.db import connection
 
+from broker_core.store import connections
 from explorer.analysis import java, launch, runs
 from explorer.models import AnalysisRun
 
@@ -202,3 +204,16 @@ def test_the_tail_of_a_long_log_is_kept(held, folder):
     folder.log.write_text("x" * 50_000 + "\0the end")
     assert folder.log_tail().endswith("the end")
     assert len(folder.log_tail()) <= runs.LOG_TAIL_CHARACTERS
+
+
+def test_a_transaction_that_stays_open_is_named_and_does_not_stop_the_analysis(transactional_db, settings, tmp_path, monkeypatch):
+    settings.ARCHIVE_URL = str(tmp_path)
+    monkeypatch.setattr(launch, "HORIZON_SECONDS", 0.2)
+    monkeypatch.setattr(launch, "TICK_SECONDS", 0.05)
+    parameters = connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
+    with psycopg.connect(**parameters) as slow:
+        xid = slow.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()[0]
+        assert launch._archive_beyond(xid) == []
+        [note] = launch._archive_beyond(xid + 1)
+        assert f"held open by a slow report {slow.info.backend_pid} for" in note
+    assert launch._archive_beyond(xid + 1) == []
