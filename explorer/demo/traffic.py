@@ -121,7 +121,7 @@ class Traffic:
 
     def _fulfil(self, message: LockedMessage, order: dict, actor: Actor) -> Turns:
         """An order without a customer fails each time, unless an operator has repaired it."""
-        yield self._dice.uniform(0.4, 1.6)
+        yield self._dice.uniform(0.8, 2.6)
         anonymous = order["customer"] is None and "repaired_by" not in message.properties
         if anonymous or self._dice.random() < 0.03:
             problem = "The order names no customer" if anonymous else "The stock service timed out after 1 s"
@@ -179,8 +179,8 @@ class Traffic:
         client = HttpQueue(self._site, self._address("notifications"), APP_KEY, "mobile app")
         try:
             while True:
-                yield self._dice.uniform(30, 50)
-                for _ in range(40):
+                yield self._dice.uniform(28, 40)
+                for _ in range(90):
                     delivery = client.receive()
                     yield self._dice.uniform(0.2, 0.6) if delivery else 2
                     if delivery and self._dice.random() < 0.05:
