@@ -40,7 +40,7 @@ def run(report) -> None:
     finally:
         entities.delete_queue(EntityAddress(namespace, "celery"))
         _drop_kombus_tables(connection)
-    for work in ("publish", "work off"):
+    for work in ("publish", "work off", "publish and work off"):
         ratio = statistics.median(mine[work] / other[work] for mine, other in pairs)
         mine, other = (statistics.median(rates[work] for rates in side) for side in zip(*pairs, strict=True))
         report.line(f"Celery no-op tasks, {work}, on vitrine://", f"{mine:,.0f}/s", f"SQLAlchemy transport {other:,.0f}/s")
@@ -115,7 +115,8 @@ def _in_child(broker: str, options: dict) -> dict[str, float]:
     published = TASKS / (time.perf_counter() - published_from)
     with suppress(SystemExit):
         app.Worker(pool="solo", loglevel="ERROR", quiet=True).start()
-    return {"publish": published, "work off": TASKS / (instants["end"] - instants["begin"])}
+    worked_off = TASKS / (instants["end"] - instants["begin"])
+    return {"publish": published, "work off": worked_off, "publish and work off": 1 / (1 / published + 1 / worked_off)}
 
 
 if __name__ == "__main__":
