@@ -1,16 +1,19 @@
 """The demonstration: its set-up, its programs against a clock that the test moves, and its pause button."""
 
 import random
+import time
 
 import pytest
 from django.urls import reverse
 
 from broker_core import broker, entities, policies, reads
+from broker_core.protocols.service_bus_http.authorization import REMEMBERED_SECONDS
 from broker_core.reads import EventFilter
 from broker_core.semantics.errors import BrokerUnavailable
 from broker_core.semantics.types import EntityAddress, EventKind, Message, MessageState
 from broker_core.store import connections
-from explorer.demo import stage, traffic
+from explorer.demo import goods, stage, traffic
+from explorer.demo.http_queue import HttpQueue, Refused
 from explorer.demo.runner import PauseButton, Runner
 from explorer.models import AuditRecord, Demonstration
 
@@ -153,14 +156,15 @@ def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
 
 
 def test_a_replaced_key_is_read_again(shop):
-    clock = Stopwatch()
-    runner = _runner(shop, clock)
-    _play(runner, clock, turns=60)
+    client = HttpQueue(shop, _address("orders"), stage.SHOP_KEY)
+    client.send(goods.order(random.Random(1)))
     policies.regenerate_key(_address("orders"), stage.SHOP_KEY)
-    before = max(message.sequence_number for message in broker.peek(_address("orders"), max_count=500))
-    _play(runner, clock, turns=120)
-    later = [e.sequence_number for e in _events("orders", [EventKind.SENT])]
-    assert max(later) > before
+    time.sleep(REMEMBERED_SECONDS + 0.1)
+    with pytest.raises(Refused, match="401"):
+        client.send(goods.order(random.Random(2)))
+    client.send(goods.order(random.Random(3)))
+    client.close()
+    assert reads.counts(_address("orders")).active == 2
 
 
 def test_the_playground_has_a_message_in_each_state(shop):
