@@ -58,7 +58,8 @@ class QueueSettingsForm(forms.Form):
 
     def settings(self) -> dict:
         """Only after is_valid; without what is no setting."""
-        return {name: value for name, value in self.cleaned_data.items() if name in QueueSettings.__slots__}
+        given = {name: value for name, value in self.cleaned_data.items() if name in QueueSettings.__slots__}
+        return given | {"user_metadata": given["user_metadata"] or None}
 
 
 class NewQueueForm(QueueSettingsForm):

@@ -48,11 +48,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     form = QueueSettingsForm(request.POST, initial=current)
     if not form.is_valid():
         return _show(request, "queue_settings", form, address=queue.address, status=400)
-    changes = {
-        name: value
-        for name, value in form.settings().items()
-        if value != (getattr(queue.settings, name) or None if name == "user_metadata" else getattr(queue.settings, name))
-    }
+    changes = {name: value for name, value in form.settings().items() if value != getattr(queue.settings, name)}
     done = act(
         request, "change settings", queue.address, lambda: entities.update_queue(queue.address, **changes, actor=request.actor),
         target=", ".join(SERVICE_NAMES.get(name, name) for name in changes), says=lambda _: changed(queue.settings, changes),

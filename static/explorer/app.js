@@ -169,7 +169,18 @@
     $("#notices")?.replaceChildren(line);
   }
 
-  document.addEventListener("htmx:after:swap", () => { reveal(document); tellSelection(); });
+  // What had the focus may be gone after a swap (a resubmitted row, a settled message): the new part takes it, not the body.
+  let focusedPart = "";
+  document.addEventListener("htmx:before:swap", () => {
+    focusedPart = document.activeElement?.closest("#messages, #receiver, #found, #audit")?.id ?? "";
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    reveal(document);
+    tellSelection();
+    const part = focusedPart && document.activeElement === document.body && document.getElementById(focusedPart);
+    if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
+    focusedPart = "";
+  });
   document.addEventListener("htmx:error", () => notice("The server did not answer. Nothing was changed as far as is known; try again."));
   document.addEventListener("htmx:response:error", (event) => {
     if (event.detail.ctx?.response?.raw?.status === 500) notice("The server failed at this. Try again; the log says more.");

@@ -1,0 +1,83 @@
+"""Queues with something in each state, people with each role, and every address of the explorer."""
+
+import itertools
+import uuid
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.test import Client
+
+from broker_core import broker, entities
+from broker_core.semantics.types import Actor, EntityAddress, Message, Right
+
+FRAGMENT = {"HX-Request": "true", "HX-Request-Type": "partial"}
+WORKER = Actor("process", "worker", Right.ALL)
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(db):
+    """A queue with a message in every state. Numbers: 1 completed, 2 dead-lettered, 3 deferred, 4 locked by a worker, 5 active,
+    6 scheduled, 7 expired. Its name has a slash, as names may."""
+    address = EntityAddress(f"shop-{next(_numbers)}-{uuid.uuid4().hex[:6]}", "eu/orders")
+    entities.create_namespace(address.namespace)
+    entities.create_queue(address, max_delivery_count=3)
+    sent = [
+        Message(body=b'{"n": 1}', message_id=f"order-{n}", subject="placed", properties={"region": "eu"}) for n in range(1, 6)
+    ]
+    broker.send(address, sent, actor=WORKER)
+    first, second, third, _ = broker.receive(address, 4, actor=WORKER)
+    broker.complete(address, [first.lock_token], actor=WORKER)
+    broker.dead_letter(address, [second.lock_token], "PaymentRefused", "no <money>", actor=WORKER)
+    broker.defer(address, [third.lock_token], actor=WORKER)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    broker.send(address, [Message(body=b"later", message_id="reminder", scheduled_enqueue_at=later)], actor=WORKER)
+    broker.send(address, [Message(body=b"brief", message_id="brief", time_to_live=timedelta(microseconds=1))], actor=WORKER)
+    return address
+
+
+@pytest.fixture
+def as_(person):
+    """as_("viewer") -> a test client signed in as a person with that role."""
+
+    def make(role="operator", client=None):
+        client = client or Client()
+        client.user = person(role, username=f"{role}-{uuid.uuid4().hex[:6]}")
+        client.force_login(client.user)
+        return client
+
+    return make
+
+
+def addresses_of(queue: EntityAddress) -> dict[str, list[str]]:
+    """An address or more for every page, by its name in the URL configuration; a test holds that none is forgotten."""
+    at = f"{queue.namespace}/{queue.path}"
+    return {
+        "overview": ["/", "/?q=orders&sort=-dead&all=1"],
+        "namespace": [f"/namespaces/{queue.namespace}/"],
+        "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
+        "sweeps": ["/sweeps/"],
+        "audit": ["/audit/", "/audit/?outcome=refused"],
+        "help": ["/words/"],
+        "queue_new": ["/new-queue/"],
+        "queue_settings": [f"/settings/{at}"],
+        "queue_delete": [f"/delete/{at}"],
+        "queue": [
+            f"/queues/{at}",
+            *(f"/queues/{at}?tab={tab}" for tab in ("locked", "scheduled", "deferred", "dead-letter", "history")),
+            f"/queues/{at}?id=order-5&text=n&property=region&value=eu&order=oldest",
+            f"/queues/{at}?id=none-such",
+        ],
+        "purge": [f"/purge/active/{at}"],
+        "send": [f"/send/{at}", f"/send/{at}?like=5"],
+        "receiver": [f"/receive/main/{at}", f"/receive/dead-letter/{at}"],
+        "message": [f"/messages/{at}/{number}" for number in (1, 2, 3, 4, 5, 6, 7)],
+    }
+
+
+@pytest.fixture
+def pages(shop):
+    return SimpleNamespace(
+        shop=shop, at=f"{shop.namespace}/{shop.path}", all=[a for some in addresses_of(shop).values() for a in some]
+    )

@@ -1,0 +1,239 @@
+"""What a real browser and axe-core say of every page, in light and dark; journeys by keyboard alone; narrow screens."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker_core import reads
+from broker_core.semantics.types import Message
+
+AXE = Path(__file__).parent / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+FOCUSED = "document.activeElement"
+
+
+@pytest.fixture
+def shop(transactional_db, shop):
+    return shop
+
+
+@pytest.fixture
+def browser(live_site, new_context, sign_in, person):
+    """browser(role, **context options) -> a page, signed in; open addresses relative to the site."""
+
+    def start(role="administrator", **options):
+        context = new_context(base_url=live_site, **options)
+        sign_in(context, person(role, username=f"{role}-{len(role)}"))
+        return context.new_page()
+
+    return start
+
+
+def violations(page) -> list[str]:
+    if not page.evaluate("'axe' in window"):
+        page.add_script_tag(content=AXE.read_text())
+    found = page.evaluate(
+        "rules => axe.run({runOnly: rules, rules: {'target-size': {enabled: true}}}).then(r => r.violations)", RULES
+    )
+    return [f"{v['id']}: {json.dumps([n['target'] for n in v['nodes']][:4])}" for v in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(pages, browser, scheme):
+    page = browser(color_scheme=scheme, bypass_csp=True)  # the policy would refuse axe, and it is tested elsewhere
+    found = {}
+    for address in [*pages.all, f"/queues/{pages.at}?tab=lost", f"/queues/{pages.shop.namespace}/none"]:
+        page.goto(address)
+        if problems := violations(page):
+            found[address] = problems
+    page.context.complaints[:] = [c for c in page.context.complaints if "status of 40" not in c]
+    assert found == {}
+
+
+def test_axe_finds_nothing_on_a_phone_nor_in_the_open_menu_or_the_key_sheet(pages, browser):
+    page = browser(viewport={"width": 320, "height": 700}, bypass_csp=True)
+    page.goto(f"/queues/{pages.at}")
+    page.click("details.menu > summary")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    page.evaluate("document.querySelector('#keys').showModal()")
+    assert violations(page) == []
+
+
+def test_no_page_scrolls_sideways_at_320_pixels(pages, browser):
+    page = browser(viewport={"width": 320, "height": 700})
+    wide = {}
+    for address in pages.all:
+        page.goto(address)
+        over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if over:
+            wide[address] = over
+    assert wide == {}
+
+
+def test_rows_are_no_higher_than_promised(pages, browser, live_site):
+    page = browser(viewport={"width": 1360, "height": 850})
+    for density, limit in (("comfortable", 44), ("compact", 32)):
+        page.context.add_cookies([{"name": "vitrine_density", "value": density, "url": live_site}])
+        page.goto(f"/queues/{pages.at}")
+        assert max(page.evaluate("[...document.querySelectorAll('#rows tr')].map(r => r.offsetHeight)")) <= limit
+
+
+def test_the_first_load_is_light(pages, browser, live_site):
+    """60 KB compressed, at most 8 requests, none to a third party."""
+    import gzip
+
+    page = browser()
+    answers = []
+    page.on("response", lambda response: answers.append(response))
+    page.goto(f"/queues/{pages.at}", wait_until="networkidle")
+    assert len(answers) <= 8
+    assert all(a.url.startswith(live_site) for a in answers)
+    assert sum(len(gzip.compress(a.body())) for a in answers) < 60 * 1024
+
+
+# Journeys without a pointer
+
+
+def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
+    page = browser()
+    page.goto(f"/queues/{pages.at}")
+    page.keyboard.press("/")
+    page.keyboard.type("order-2")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/find/?q=order-2")
+    page.keyboard.press("j")
+    assert page.evaluate(f"{FOCUSED}.textContent") == "2"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/messages/{pages.at}/2")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"{FOCUSED}.value") == "resubmit":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/messages/{pages.at}/8")
+    assert "Resubmitted message 2" in page.text_content("#notices")
+
+
+def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, browser):
+    page = browser()
+    page.goto(f"/queues/{pages.at}?tab=dead-letter")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    button = page.locator("button[value=resubmit]")
+    assert button.inner_text() == "Resubmit 1" and button.is_enabled()
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#notices :text('Resubmitted')")
+    assert reads.counts(pages.shop).dead_letter == 0
+    assert page.evaluate(f"{FOCUSED} !== document.body")
+
+
+def test_a_range_is_selected_with_shift(pages, browser):
+    from broker_core import broker
+
+    broker.send(pages.shop, [Message(body=b"x") for _ in range(5)])
+    page = browser()
+    page.goto(f"/queues/{pages.at}")
+    boxes = page.locator('input[name="numbers"]')
+    boxes.nth(0).click()
+    boxes.nth(3).click(modifiers=["Shift"])
+    assert page.locator("tr.selected").count() == 4
+    assert page.text_content("[data-selection]") == "4 selected"
+
+
+def test_the_key_sheet_opens_and_gives_the_focus_back(pages, browser):
+    page = browser()
+    page.goto("/")
+    page.keyboard.press("j")
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    assert page.evaluate(f"{FOCUSED}.className") == "row-link"
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.wait_for_url("**/audit/")
+
+
+def test_single_keys_can_be_switched_off_and_never_act_while_typing(pages, browser):
+    page = browser()
+    page.goto("/")
+    page.focus("#q")
+    page.keyboard.type("gs?")
+    assert not page.locator("#keys").is_visible() and page.input_value("#q") == "gs?"
+    page.goto("/")
+    page.keyboard.press("?")
+    page.click("#keys button[name=shortcuts]")
+    page.wait_for_load_state()
+    page.keyboard.press("?")
+    assert not page.locator("#keys").is_visible()
+
+
+def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
+    page = browser(viewport={"width": 1200, "height": 500})
+    page.goto(f"/queues/{pages.at}")
+    bar = page.evaluate("document.querySelector('.bar').getBoundingClientRect().bottom")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen = page.evaluate(
+            "e => { const r = e.getBoundingClientRect(); const s = getComputedStyle(e);"
+            " return {inBar: !!e.closest('.bar, .side, .skip'), top: r.top, outline: s.outlineStyle, tag: e.tagName + e.className}; }",
+            page.evaluate_handle(FOCUSED),
+        )
+        if seen["tag"] == "BODY":
+            break
+        assert seen["outline"] != "none", seen
+        assert seen["inBar"] or seen["top"] >= bar - 1, seen
+
+
+# With htmx
+
+
+def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pages, browser):
+    page = browser()
+    page.goto("/")
+    page.focus("#q")
+    page.keyboard.type(pages.shop.namespace)
+    page.wait_for_url(f"**/?q={pages.shop.namespace}*")
+    assert page.locator("#overview tbody tr").count() == 1
+    assert page.evaluate(f"{FOCUSED}.id") == "q" and page.input_value("#q") == pages.shop.namespace
+
+
+def test_tabs_swap_in_place_and_back_works(pages, browser):
+    page = browser()
+    page.goto(f"/queues/{pages.at}")
+    page.evaluate("window.stayed = true")
+    page.click(".tabs .tab-dead")
+    page.wait_for_url("**?tab=dead-letter")
+    page.wait_for_selector("#messages th:has-text('Why')")
+    assert page.evaluate("window.stayed") is True
+    page.go_back()
+    page.wait_for_selector("#messages th:has-text('Next')")
+
+
+def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
+    page = browser()
+    page.goto(f"/receive/main/{pages.at}")
+    page.click("button[value=receive]")
+    page.wait_for_selector("#held-5")
+    page.click("#held-5 button[value=complete]")
+    page.wait_for_selector("#held-5", state="detached")
+    assert reads.message(pages.shop, 5) is None
+
+
+def test_everything_acts_without_javascript(pages, browser):
+    page = browser(java_script_enabled=False)
+    page.goto(f"/queues/{pages.at}?tab=dead-letter")
+    page.check('input[name="numbers"]')
+    page.click("button[value=resubmit]")
+    assert "Resubmitted message 2" in page.text_content("#notices")
+    page.goto(f"/receive/main/{pages.at}")
+    page.click("button[value=receive]")
+    page.click("#held-5 button[value=complete]")
+    assert "Completed message 5" in page.text_content("#notices")
+    page.goto(f"/send/{pages.at}")
+    page.fill("#id_body", "by hand")
+    page.click("form#send button.primary")
+    assert "Sent message 9" in page.text_content("#notices")

@@ -1,0 +1,449 @@
+"""Every page as a person without JavaScript gets it, and as htmx asks for it: rights, bad input, acts and their audit."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from broker_core import broker, entities, reads
+from broker_core.semantics.types import EntityAddress, MessageState
+from broker_core.semantics.values import Typed
+from explorer import urls
+from explorer.models import AuditRecord
+
+from .conftest import FRAGMENT, WORKER, addresses_of
+
+MANAGING = ("/new-queue/", "/settings/", "/delete/")
+OPERATING = ("/purge/",)
+ELSEWHERE = {
+    "preferences",
+    "demonstration",
+    "body",
+    "analysis_runs",
+    "analysis_new",
+    "analysis_run",
+    "analysis_cancel",
+    "analysis_csv",
+}
+
+
+def body_of(response):
+    return response.content.decode()
+
+
+def test_no_page_is_forgotten_by_these_tests(shop):
+    assert {pattern.name for pattern in urls.urlpatterns} == addresses_of(shop).keys() | ELSEWHERE
+
+
+def test_every_page_for_an_administrator(pages, as_):
+    client = as_("administrator")
+    for address in pages.all:
+        response = client.get(address)
+        page = body_of(response)
+        assert response.status_code == 200, address
+        assert page.count("<h1") == 1 and 'lang="en"' in page and "<main" in page, address
+        assert "style=" not in page and "<script>" not in page and "onclick" not in page, address
+        assert "HX-Request" in response["Vary"], address
+
+
+def test_every_page_as_htmx_asks_for_it(pages, as_):
+    client = as_("administrator")
+    for address in pages.all:
+        if address.startswith((*MANAGING, *OPERATING, "/words/")):
+            continue
+        part = body_of(client.get(address, headers=FRAGMENT))
+        assert "<html" not in part and ("<section" in part or "<div" in part or "<form" in part), address
+        whole = client.get(address, headers={**FRAGMENT, "HX-Request-Type": "full"})
+        assert "<html" in body_of(whole), address
+
+
+def test_a_viewer_sees_all_but_what_changes(pages, as_):
+    client = as_("viewer")
+    for address in pages.all:
+        refused = address.startswith((*MANAGING, *OPERATING)) or "text=" in address
+        assert client.get(address).status_code == (403 if refused else 200), address
+
+
+def test_nobody_sees_anything_without_signing_in_or_without_a_role(pages, as_, person):
+    for address in pages.all:
+        assert Client().get(address).status_code == 302, address
+    client = Client()
+    client.force_login(person(None, username="nobody"))
+    for address in ("/", f"/queues/{pages.at}", f"/messages/{pages.at}/5", "/audit/", "/sweeps/", "/find/?q=order-2"):
+        assert client.get(address).status_code == 403, address
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["/?sort=colour", "/?page=0", "/?page=x", "/queues/{at}?tab=lost", "/queues/{at}?cursor=%00", "/queues/{at}?cursor=nonsense",
+     "/queues/{at}?value=eu", "/queues/{at}?order=random", "/audit/?outcome=maybe", "/audit/?before=x",
+     "/queues/{at}?tab=history&cursor=x", "/find/?q=" + "x" * 200],
+)  # fmt: skip
+@pytest.mark.parametrize("headers", [{}, FRAGMENT], ids=["page", "fragment"])
+def test_a_bad_query_is_a_400_with_an_explanation(pages, as_, query, headers):
+    response = as_("operator").get(query.format(at=pages.at), headers=headers)
+    assert response.status_code == 400
+    assert 'role="alert"' in body_of(response)
+
+
+@pytest.mark.parametrize(
+    "address", ["/queues/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
+                "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"],
+)  # fmt: skip
+def test_what_is_not_there_is_a_404(pages, as_, address):
+    assert as_("administrator").get(address.format(at=pages.at, ns=pages.shop.namespace)).status_code == 404
+
+
+def test_lists_show_what_is_in_them(pages, as_):
+    client = as_("operator")
+    for tab, shown in {
+        "active": (4, 5, 7),
+        "locked": (4,),
+        "scheduled": (6,),
+        "deferred": (3,),
+        "dead-letter": (2,),
+        "history": (1,),
+    }.items():
+        page = body_of(client.get(f"/queues/{pages.at}?tab={tab}"))
+        for number in range(1, 8):
+            assert (f'href="/messages/{pages.at}/{number}"' in page) is (number in shown), (tab, number)
+
+
+def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
+    page = body_of(as_("operator").get(f"/queues/{pages.at}?id=none-such"))
+    assert "Searched 3 rows" in page and "No message matches this filter" in page and "Clear" in page
+
+
+def test_what_a_sender_wrote_is_never_markup(pages, as_):
+    evil = "<script>alert(1)</script>"
+    from broker_core.semantics.types import Message
+
+    [number] = broker.send(pages.shop, [Message(body=evil.encode(), message_id=evil, subject=evil, properties={evil: evil})])
+    client = as_("operator")
+    for address in (f"/messages/{pages.at}/{number}", f"/queues/{pages.at}", f"/send/{pages.at}?like={number}"):
+        assert evil not in body_of(client.get(address)), address
+
+
+def test_a_message_that_is_gone_is_told_from_its_events(pages, as_):
+    page = body_of(as_("operator").get(f"/messages/{pages.at}/1"))
+    assert "gone: completed" in page and "order-1" in page and "Received with peek-lock" in page and "region" in page
+
+
+def test_a_dead_letter_has_its_reason_at_the_top(pages, as_):
+    page = body_of(as_("operator").get(f"/messages/{pages.at}/2"))
+    assert page.index("PaymentRefused") < page.index("Properties") and "no &lt;money&gt;" in page
+
+
+def test_bodies_are_a_right_of_their_own(pages, as_):
+    assert as_("viewer").get(f"/bodies/{pages.at}/5").status_code == 403
+    page = body_of(as_("viewer").get(f"/messages/{pages.at}/5"))
+    assert "You lack the right to see bodies" in page and "&quot;n&quot;" not in page
+    response = as_("operator").get(f"/bodies/{pages.at}/5")
+    assert b"".join(response.streaming_content) == b'{"n": 1}'
+    assert response["Content-Disposition"].startswith("attachment") and response["Content-Type"] == "application/octet-stream"
+
+
+def test_a_large_body_is_shown_on_demand(pages, as_):
+    from broker_core.semantics.types import Message
+
+    [number] = broker.send(pages.shop, [Message(body=b"x" * 100_000)])
+    client = as_("operator")
+    assert "xxxx" not in body_of(client.get(f"/messages/{pages.at}/{number}"))
+    assert "xxxx" in body_of(client.get(f"/messages/{pages.at}/{number}?body=show"))
+    assert len(b"".join(client.get(f"/bodies/{pages.at}/{number}").streaming_content)) == 100_000
+
+
+# Acts
+
+
+def the_last_act():
+    return AuditRecord.objects.latest("id")
+
+
+def test_resubmitting_selected_dead_letters(pages, as_):
+    client = as_("operator")
+    response = client.post(f"/queues/{pages.at}?tab=dead-letter", {"action": "resubmit", "numbers": ["2", "99"]})
+    assert response.status_code == 302 and response["Location"].endswith("?tab=dead-letter")
+    page = body_of(client.get(response["Location"]))
+    assert "Resubmitted message 2; it is message 8 now. Left: 99" in page
+    act = the_last_act()
+    assert (act.action, act.outcome, act.target, act.actor) == (
+        "resubmit",
+        "done",
+        "messages 2, 99",
+        f"user:{client.user.username}",
+    )
+    assert reads.counts(pages.shop).dead_letter == 0
+
+
+def test_htmx_gets_the_changed_list_and_the_notice(pages, as_):
+    response = as_("operator").post(f"/queues/{pages.at}?tab=scheduled", {"action": "cancel", "numbers": ["6"]}, headers=FRAGMENT)
+    part = body_of(response)
+    assert response.status_code == 200 and "<html" not in part
+    assert "Nothing is scheduled" in part and 'hx-swap-oob="innerHTML"' in part and "Cancelled 1 message" in part
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [({"action": "resubmit"}, 400), ({"action": "resubmit", "numbers": ["x"]}, 400), ({"action": "explode", "numbers": ["2"]},
+    400),
+     ({"action": "cancel", "numbers": ["2"]}, 404)],
+)  # fmt: skip
+def test_an_act_that_cannot_be_says_so_where_it_happened(pages, as_, data, status):
+    response = as_("operator").post(f"/queues/{pages.at}?tab=dead-letter", data, headers=FRAGMENT)
+    assert response.status_code == status and "Tracking id" in body_of(response)
+    assert reads.counts(pages.shop).dead_letter == 1
+
+
+def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
+    client = as_("viewer")
+    acts = [
+        (f"/queues/{pages.at}", {"action": "resubmit", "numbers": ["2"]}), (f"/queues/{pages.at}", {"action": "cancel",
+        "numbers": ["6"]}),
+        (f"/messages/{pages.at}/2", {"action": "resubmit"}), (f"/receive/main/{pages.at}", {"action": "receive", "count": 1,
+        "mode": "peek-lock"}), (f"/send/{pages.at}", {"body": "x", "copies": 1}),
+    ]  # fmt: skip
+    before = reads.counts(pages.shop)
+    for address, data in acts:
+        response = client.post(address, data, headers=FRAGMENT)
+        assert response.status_code == 403 and "lacks the right" in body_of(response), address
+    assert AuditRecord.objects.filter(actor=f"user:{client.user.username}", outcome="refused").count() == len(acts)
+    after = reads.counts(pages.shop)
+    assert (after.active, after.locked, after.dead_letter) == (before.active, before.locked, before.dead_letter)
+
+
+def test_posts_need_the_csrf_token(pages, as_):
+    client = as_("administrator", Client(enforce_csrf_checks=True))
+    assert client.post(f"/queues/{pages.at}", {"action": "resubmit", "numbers": ["2"]}).status_code == 403
+
+
+def test_purging_selected_asks_first_and_says_what_it_left(pages, as_):
+    client = as_("operator")
+    asked = body_of(client.post(f"/purge/active/{pages.at}", {"numbers": ["4", "5"]}))
+    assert "Purge 2 messages?" in asked and reads.message(pages.shop, 5) is not None
+    response = client.post(f"/purge/active/{pages.at}", {"numbers": ["4", "5"], "confirmed": "1"}, follow=True)
+    assert "Purged 1 message." in body_of(response) and "1 of the 2 selected were left" in body_of(response)
+    assert reads.message(pages.shop, 4) is not None and reads.message(pages.shop, 5) is None
+
+
+def test_purging_a_list_needs_the_name_typed(pages, as_):
+    client = as_("operator")
+    refused = client.post(f"/purge/dead-letter/{pages.at}", {"name": "orders", "confirmed": "1"})
+    assert refused.status_code == 400 and "must be exactly eu/orders" in body_of(refused)
+    client.post(f"/purge/dead-letter/{pages.at}", {"name": "eu/orders", "confirmed": "1"})
+    assert reads.counts(pages.shop).dead_letter == 0 and the_last_act().detail == "Purged 1 message."
+
+
+# Sending
+
+
+def test_sending_with_properties_of_each_type(pages, as_):
+    data = {
+        "body": "a\r\nb",
+        "copies": "2",
+        "message_id": "mine",
+        "subject": "s",
+        "content_type": "text/plain",
+        "time_to_live": "5 min",
+        "property_name": ["n", "flag", "", "when"],
+        "property_type": ["int", "boolean", "string", "timestamp"],
+        "property_value": ["7", "true", "", "2030-01-01 00:00"],
+    }
+    response = as_("operator").post(f"/send/{pages.at}", data)
+    assert response.status_code == 302, body_of(response)
+    first, second = reads.message(pages.shop, 8), reads.message(pages.shop, 9)
+    assert (first.row.message_id, second.row.message_id) == ("mine", "mine-2")
+    assert first.time_to_live == timedelta(minutes=5)
+    assert {n: tuple(v) for n, v in first.application_properties.items()} == {
+        "n": ("int", "7"), "flag": ("boolean", "true"), "when": ("timestamp", "2030-01-01T00:00:00+00:00"),
+    }  # fmt: skip
+    assert reads.body(pages.shop, 8).content == b"a\nb"
+
+
+def test_sending_a_file_keeps_every_byte(pages, as_):
+    content = bytes(range(256)) * 10
+    as_("operator").post(f"/send/{pages.at}", {"body_file": SimpleUploadedFile("x.bin", content), "copies": 1})
+    assert reads.body(pages.shop, 8).content == content
+
+
+def test_a_scheduled_message_waits(pages, as_):
+    as_("operator").post(f"/send/{pages.at}", {"body": "x", "copies": 1, "scheduled": "in 5 min"})
+    assert reads.message(pages.shop, 8).row.state == MessageState.SCHEDULED
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [({"time_to_live": "soon"}, "soon"), ({"copies": "0"}, "copies"), ({"scheduled": "tomorrow-ish"}, "in 5 min"),
+     ({"property_name": "n", "property_type": "int", "property_value": "seven"}, "seven"),
+     ({"property_name": "", "property_type": "int", "property_value": "7"}, "name"),
+     ({"property_name": "n", "property_type": "colour", "property_value": "red"}, "colour")],
+)  # fmt: skip
+def test_bad_input_keeps_what_was_typed_and_sends_nothing(pages, as_, bad, named):
+    response = as_("operator").post(f"/send/{pages.at}", {"body": "keep me", "copies": 1, **bad})
+    assert response.status_code == 400 and named in body_of(response) and "keep me" in body_of(response)
+    assert reads.message(pages.shop, 8) is None
+
+
+def test_a_short_life_is_warned_about_before_sending(pages, as_):
+    client, data = as_("operator"), {"body": "x", "copies": 1, "time_to_live": "1 s"}
+    warned = client.post(f"/send/{pages.at}", data)
+    assert warned.status_code == 422 and "Nothing was sent yet" in body_of(warned) and reads.message(pages.shop, 8) is None
+    assert client.post(f"/send/{pages.at}", {**data, "anyway": "1"}).status_code == 302
+
+
+def test_too_large_a_message_is_refused_in_the_form(pages, as_):
+    response = as_("operator").post(f"/send/{pages.at}", {"body": "x" * 300_000, "copies": 1})
+    assert response.status_code == 409 and "at most" in body_of(response) and the_last_act().outcome == "refused"
+
+
+# Receiving by hand
+
+
+@pytest.fixture
+def by_hand(pages, as_):
+    """An operator who holds message 5."""
+    client = as_("operator")
+    client.post(f"/receive/main/{pages.at}", {"action": "receive", "count": 1, "mode": "peek-lock"})
+    client.row = reads.message(pages.shop, 5).row
+    return client
+
+
+def test_what_i_hold_is_there_again_after_a_reload(pages, by_hand, as_):
+    assert by_hand.row.locked_by == f"user:{by_hand.user.username}"
+    page = body_of(by_hand.get(f"/receive/main/{pages.at}"))
+    assert 'id="held-5"' in page and 'id="held-4"' not in page and str(by_hand.row.lock_token) in page
+    assert 'id="held-5"' not in body_of(as_("operator").get(f"/receive/main/{pages.at}"))
+
+
+def settled(row):
+    return reads.message(row.address, row.sequence_number)
+
+
+@pytest.mark.parametrize("where", ["/receive/main/{at}", "/messages/{at}/5"])
+def test_each_way_to_settle(pages, by_hand, where):
+    def settle(**data):
+        return by_hand.post(where.format(at=pages.at), {"token": str(by_hand.row.lock_token), **data})
+
+    before = by_hand.row.locked_until
+    assert settle(action="renew").status_code == 302
+    assert settled(by_hand.row).row.locked_until > before
+    settle(action="dead-letter", reason="Why not", description="because", property_name="seen", property_value="yes")
+    found = settled(by_hand.row)
+    assert (found.row.dead_letter_reason, found.row.dead_letter_description) == ("Why not", "because")
+    assert tuple(found.application_properties["seen"]) == ("string", "yes")
+    assert the_last_act().action == "dead-letter"
+
+
+def test_a_lost_lock_is_told_and_changes_nothing(pages, by_hand):
+    token = str(by_hand.row.lock_token)
+    by_hand.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token})
+    response = by_hand.post(f"/receive/main/{pages.at}", {"action": "complete", "token": token}, headers=FRAGMENT)
+    assert response.status_code == 409 and "The lock supplied is invalid" in body_of(response)
+    assert the_last_act().tracking_id in body_of(response)
+
+
+@pytest.mark.parametrize("data", [{"action": "complete"}, {"action": "complete", "token": "x"}, {"action": "explode"}])
+def test_nonsense_is_refused(pages, by_hand, data):
+    assert by_hand.post(f"/receive/main/{pages.at}", data, headers=FRAGMENT).status_code == 400
+
+
+def test_receiving_deferred_by_number(pages, as_):
+    client = as_("operator")
+    bad = client.post(f"/receive/main/{pages.at}", {"action": "receive-deferred", "numbers": "three"})
+    assert bad.status_code == 400 and "whole numbers" in body_of(bad)
+    client.post(f"/receive/main/{pages.at}", {"action": "receive-deferred", "numbers": "3"})
+    assert 'id="held-3"' in body_of(client.get(f"/receive/main/{pages.at}"))
+
+
+def test_receive_and_delete_shows_what_it_took_once(pages, as_):
+    response = as_("operator").post(f"/receive/main/{pages.at}", {"action": "receive", "count": 1, "mode": "receive-and-delete"})
+    assert response.status_code == 200 and "Received and deleted" in body_of(response) and "&quot;n&quot;" in body_of(response)
+    assert reads.message(pages.shop, 5) is None
+
+
+# Queues
+
+
+def test_create_change_delete(pages, as_):
+    client = as_("administrator")
+    page = client.get("/new-queue/")
+    data = {n: f for n, f in page.context["form"].initial.items() if f not in (None, False)} | {
+        "namespace": pages.shop.namespace, "path": "fresh", "lock_duration": "45 s", "status": "Active",
+    }  # fmt: skip
+    assert client.post("/new-queue/", data).status_code == 302
+    address = EntityAddress(pages.shop.namespace, "fresh")
+    assert entities.get_queue(address).settings.lock_duration == timedelta(seconds=45)
+
+    changed = {k: v for k, v in data.items() if k not in ("namespace", "path")} | {"default_message_time_to_live": "PT10M"}
+    client.post(f"/settings/{address}", changed)
+    assert the_last_act().detail == "Changed DefaultMessageTimeToLive from never to 10 min."
+
+    assert client.post(f"/delete/{address}", {"name": "wrong"}).status_code == 400
+    assert client.post(f"/delete/{address}", {"name": "fresh"}).status_code == 302
+    assert client.get(f"/queues/{address}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [({"lock_duration": "1 h"}, "5 s to 5 min"), ({"max_delivery_count": "0"}, "out of range"), ({"path": "a//b"}, "two of them"),
+     ({"path": "eu/orders"}, "already exists"), ({"default_message_time_to_live": "later"}, "no duration")],
+)  # fmt: skip
+def test_a_setting_out_of_range_is_named_with_what_is_allowed(pages, as_, bad, named):
+    client = as_("administrator")
+    initial = client.get("/new-queue/").context["form"].initial
+    data = {n: f for n, f in initial.items() if f not in (None, False)} | {
+        "namespace": pages.shop.namespace, "path": "other", "lock_duration": "30 s", **bad,
+    }  # fmt: skip
+    response = client.post("/new-queue/", data)
+    assert response.status_code in (400, 409) and named in body_of(response)
+
+
+# Around
+
+
+def test_preferences_are_kept_in_cookies_and_rendered_by_the_server(pages, as_):
+    client = as_("viewer")
+    response = client.post("/preferences/", {"theme": "dark", "density": "compact", "next": f"/queues/{pages.at}"})
+    assert response["Location"] == f"/queues/{pages.at}"
+    assert 'data-theme="dark" data-density="compact"' in body_of(client.get("/"))
+    assert client.post("/preferences/", {"theme": "pink"}).status_code == 400
+    assert client.post("/preferences/", {"theme": "light", "next": "https://evil.example/"})["Location"] == reverse(
+        "explorer:overview"
+    )
+
+
+def test_looking_is_no_act(pages, as_):
+    client, before = as_("operator"), AuditRecord.objects.count()
+    events = len(reads.timeline(reads.entity(pages.shop).id, 5))
+    for address in pages.all:
+        client.get(address)
+    assert AuditRecord.objects.count() == before and len(reads.timeline(reads.entity(pages.shop).id, 5)) == events
+
+
+def test_search_finds_present_and_gone(pages, as_):
+    client = as_("viewer")
+    assert "in the dead-letter queue" in body_of(client.get("/find/?q=order-2"))
+    assert "gone" in body_of(client.get("/find/?q=order-1"))
+
+
+def test_the_audit_pages_and_filters(pages, as_):
+    from explorer import audit
+
+    for n in range(60):
+        audit.done(WORKER, "send", pages.shop, target=f"message {n}", detail=json.dumps({"n": n}))
+    client = as_("viewer")
+    first = client.get("/audit/?actor=worker&queue=eu/orders")
+    assert len(first.context["records"]) == 50 and "Older" in body_of(first)
+    second = client.get(f"/audit/?actor=worker&queue=eu/orders&before={first.context['older']}")
+    assert len(second.context["records"]) == 10
+
+
+def test_typed_values_are_sent_as_typed(shop):
+    from explorer.forms.send import typed_value
+
+    assert typed_value("x", "long", "7") == Typed("long", 7)
+    assert typed_value("x", "binary", "aGk=").value == b"hi"
+    assert typed_value("x", "null", "ignored").value is None

@@ -1,0 +1,244 @@
+"""How facts are put for a reader. Tables on pure functions: no database, no clock."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from broker_core.reads import Event, TrafficPoint
+from broker_core.semantics.standing import Standing
+from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, SubQueue
+from explorer.pages import bodies, presenters, queue, sweeps, timeline
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ORDERS = EntityAddress("demo", "orders")
+
+
+def seconds(n):
+    return timedelta(seconds=n)
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(-5, "now"), (0, "now"), (0.9, "now"), (1, "1 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (86_400,
+    "1 day"),
+     (200_000, "2 days")],
+)  # fmt: skip
+def test_an_age_has_one_unit_and_is_never_negative(length, expected):
+    assert presenters.age(seconds(length)) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [(-3, "deciding"), (0, "deciding"), (1, "0:01"), (59, "0:59"), (61, "1:01"), (3600, "1:00:00"), (3 * 86_400, "3 days")],
+)
+def test_a_countdown_at_its_end_says_that_the_broker_decides(left, expected):
+    assert presenters.clock_text(seconds(left)) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KB"), (10_240, "10 KB"), (1_048_576, "1.0 MB"), (5 * 2**40, "5.0 TB")],
+)
+def test_sizes(count, expected):
+    assert presenters.filesize(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("per_second", "expected"), [(0, "–"), (0.001, "<1/min"), (0.5, "30/min"), (2.34, "2.3/s"), (1234, "1,234/s")]
+)
+def test_rates(per_second, expected):
+    assert presenters.rate(per_second) == expected
+
+
+@pytest.mark.parametrize("standing", Standing)
+@pytest.mark.parametrize("subqueue", SubQueue)
+def test_every_state_has_a_word_a_shape_and_a_hue(standing, subqueue):
+    badge = presenters.badge(SimpleNamespace(standing=standing, subqueue=subqueue))
+    assert badge.word and badge.icon and badge.hue
+
+
+def test_six_states_have_six_hues_and_six_shapes():
+    row = lambda standing, subqueue=SubQueue.MAIN: SimpleNamespace(standing=standing, subqueue=subqueue)  # noqa: E731
+    shown = [Standing.AVAILABLE, Standing.LOCKED, Standing.SCHEDULED, Standing.DEFERRED, Standing.EXPIRED]
+    badges = [presenters.badge(row(s)) for s in shown] + [presenters.badge(row(Standing.AVAILABLE, SubQueue.DEAD_LETTER))]
+    assert len({b.hue for b in badges}) == len({b.icon for b in badges}) == len({b.word for b in badges}) == 6
+
+
+def an_entity(**changes):
+    values = {
+        "counts": SimpleNamespace(active=5, locked=0), "expired_pending": SimpleNamespace(value=0), "consumers_waiting": False,
+        "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
+    }  # fmt: skip
+    return SimpleNamespace(**values | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"consumers_waiting": True}, False),
+        ({"last_receive_at": NOON - seconds(59)}, False),
+        ({"last_receive_at": NOON - seconds(61)}, True),
+        ({"counts": SimpleNamespace(active=5, locked=5)}, False),
+        ({"expired_pending": SimpleNamespace(value=5)}, False),
+        ({"status": EntityStatus.RECEIVE_DISABLED}, False),
+    ],
+)
+def test_nobody_is_consuming_only_where_messages_wait_in_vain(changes, expected):
+    assert presenters.is_neglected(an_entity(**changes)) is expected
+
+
+@pytest.mark.parametrize(
+    ("time_to_live", "waiting", "warns"),
+    [(None, None, False), (3, None, True), (5, None, False), (60, 59, False), (60, 61, True), (3600, None, False)],
+)
+def test_a_time_to_live_too_short_to_be_seen_warns(time_to_live, waiting, warns):
+    lives = None if time_to_live is None else seconds(time_to_live)
+    waits = None if waiting is None else seconds(waiting)
+    assert bool(presenters.short_time_to_live_warning(lives, waits)) is warns
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a":1}', '{\n  "a": 1\n}'),
+        ('{"n":12345678901234567890.10}', '{\n  "n": 12345678901234567890.10\n}'),
+        ('{"a":"\\u00e9 {,:}"}', '{\n  "a": "\\u00e9 {,:}"\n}'),
+        ('{"a":1,"a":2}', '{\n  "a": 1,\n  "a": 2\n}'),
+        ("[]", "[]"),
+        ('{"a":[],"b":{}}', '{\n  "a": [],\n  "b": {}\n}'),
+        ("[1,[2]]", "[\n  1,\n  [\n    2\n  ]\n]"),
+        ("17", None),
+        ("{not json", None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_json_is_indented_without_touching_numbers_escapes_or_repeated_keys(text, expected):
+    assert bodies.pretty_json(text) == expected
+
+
+def test_xml_is_indented_and_entities_are_never_expanded():
+    assert bodies.pretty_xml("<a><b>1</b></a>") == "<a>\n  <b>1</b>\n</a>"
+    assert bodies.pretty_xml('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>') is None
+    assert bodies.pretty_xml("<a") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [(b'{"a": 1}', "JSON"), (b"<a/>", "XML"), (b"hello", "text"), (b"\xff\xfe", "bytes"), (b"a\x00b", "bytes"), (b"", "nothing")],
+)
+def test_the_form_of_a_body_is_found_from_its_bytes(content, form):
+    assert bodies.readable(content, len(content), None).form == form
+
+
+def test_a_cut_inside_a_character_is_still_text():
+    content = "é".encode() * 10
+    shown = bodies.readable(content[:-1], 1000, None)
+    assert shown.form == "text" and shown.text == "é" * 9 and "1,000 bytes" in shown.note
+
+
+def test_hex_dump_shows_sixteen_bytes_a_line():
+    assert bodies.hex_dump(bytes(range(17))).splitlines()[1].startswith("00000010  10")
+
+
+# Timeline
+
+
+def an_event(kind, at, **changes):
+    number = changes.pop("number", 7)
+    values = {
+        "event_id": 1, "recorded_at": NOON, "at": NOON + seconds(at), "entity_id": 1, "address": ORDERS, "sequence_number":
+        number,
+        "kind": kind, "message_id": "m", "delivery_count": 0, "locked_until": None, "actor": "process:worker", "reason": None,
+    }  # fmt: skip
+    return Event(**values | changes)
+
+
+def texts(events):
+    return [entry.text for entry in timeline.entries(events, 1, 7)]
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_every_event_has_words(kind):
+    [entry] = timeline.entries([an_event(kind, 0)], 1, 7)
+    assert entry.text and entry.words.word and entry.words.icon
+
+
+def test_the_time_between_events_is_explained():
+    told = texts([an_event(EventKind.SENT, 0), an_event(EventKind.RECEIVED, 250), an_event(EventKind.COMPLETED, 250.1)])
+    assert told == ["Sent", "waited 4 min 10 s for a receiver", "Received with peek-lock", "Completed: it left the queue"]
+
+
+def test_a_lock_that_ended_unnoticed_says_how_long():
+    events = [an_event(EventKind.RECEIVED, 0, locked_until=NOON + seconds(30)), an_event(EventKind.LOCK_LOST, 250)]
+    assert texts(events)[1] == "held for 30 s; the lock ended unnoticed 3 min 40 s before the broker looked again"
+
+
+def test_renewals_in_a_row_are_one_line():
+    events = [an_event(EventKind.RECEIVED, 0), *(an_event(EventKind.RENEWED, n / 10) for n in range(1, 4))]
+    assert texts(events) == ["Received with peek-lock", "Lock renewed 3 times"]
+
+
+def test_what_happened_under_another_number_says_so():
+    events = [
+        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}),
+        an_event(EventKind.SENT, 0, number=9, details={"resubmitted_from": {"sequence_number": 7}}),
+    ]
+    first, second = timeline.entries(events, 1, 7)
+    assert first.link == (ORDERS, 9) and first.elsewhere is None
+    assert second.elsewhere == (ORDERS, 9) and second.link is None
+
+
+# Other pages
+
+
+def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
+    points = [TrafficPoint(NOON, 10, sent, 0, 0) for sent in (0, 4, 2)]
+    assert queue.spark([]) is None and queue.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
+    assert queue.spark(points, width=100).sent == "0.0,38.0 50.0,2.0 100.0,20.0"
+
+
+@pytest.mark.parametrize(
+    ("last_at", "error", "enabled", "late"),
+    [(-5, "", True, False), (-26, "", True, True), (-25, "", True, False), (-5, "broke", True, True), (None, "", True, True),
+     (None, "", False, False)],
+)  # fmt: skip
+def test_a_sweep_is_late_after_two_turns_and_some_grace(last_at, error, enabled, late):
+    last = None if last_at is None else SimpleNamespace(started_at=NOON + seconds(last_at), error=error)
+    assert bool(sweeps.lateness(last, seconds(5), NOON, enabled, NOON - timedelta(days=1))) is late
+
+
+def test_a_sweep_whose_first_turn_is_still_to_come_is_not_late():
+    assert sweeps.lateness(None, seconds(5), NOON, True, NOON - seconds(3)) == ""
+
+
+# Colours
+
+
+def luminance(colour):
+    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+STYLE = (Path(__file__).parents[2] / "static/explorer/app.css").read_text()
+TOKENS = {name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)}
+TEXTS = ("ink", "quiet", "active", "locked", "scheduled", "deferred", "expired", "dead")
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("background", ["paper", "surface", "raised", "dead-wash", "expired-wash"])
+def test_text_and_marks_stand_out_in_both_themes(background, theme):
+    assert {name: contrast(TOKENS[name][theme], TOKENS[background][theme]) >= 4.5 for name in TEXTS} == dict.fromkeys(TEXTS, True)
+    assert contrast(TOKENS["edge"][theme], TOKENS[background][theme]) >= 3
