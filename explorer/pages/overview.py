@@ -65,8 +65,8 @@ _COLUMNS = (
     ("deferred", "Deferred", "Set aside; received only by number", "num opt"),
     ("expired", "Expired", "Their life has ended, not taken away yet", "num opt"),
     ("dead", "Dead", "In the dead-letter queue", "num"),
-    ("sent", "In", "Sent, over the last minute", "num narrow-hide"),
-    ("completed", "Out", "Completed, over the last minute", "num narrow-hide"),
+    ("sent", "In", "Sent, over the last minute", "num rate narrow-hide"),
+    ("completed", "Out", "Completed, over the last minute", "num rate narrow-hide"),
     ("oldest", "Oldest", "Age of the oldest active message", "num opt"),
 )
 

@@ -86,7 +86,7 @@ def test_the_first_load_is_light(pages, browser, live_site):
 
     page = browser()
     answers = []
-    page.on("response", lambda response: answers.append(response))
+    page.on("response", answers.append)
     page.goto(f"/queues/{pages.at}", wait_until="networkidle")
     assert len(answers) <= 8
     assert all(a.url.startswith(live_site) for a in answers)
@@ -179,7 +179,7 @@ def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
         page.keyboard.press("Tab")
         seen = page.evaluate(
             "e => { const r = e.getBoundingClientRect(); const s = getComputedStyle(e);"
-            " return {inBar: !!e.closest('.bar, .side, .skip'), top: r.top, outline: s.outlineStyle, tag: e.tagName + e.className}; }",
+            " return {inBar: !!e.closest('.bar, .side, .skip'), top: r.top, outline: s.outlineStyle, tag: e.tagName}; }",
             page.evaluate_handle(FOCUSED),
         )
         if seen["tag"] == "BODY":
