@@ -15,7 +15,6 @@ DROP VIEW vitrine_entity_now, vitrine_namespace_now;
 DROP TABLE vitrine_message_event, vitrine_traffic, vitrine_count_base, vitrine_count_delta, vitrine_lock_deadline,
 vitrine_queue_head,
     vitrine_message, vitrine_entity_activity, vitrine_entity_counter;
-DROP FUNCTION vitrine_lock_token;
 """
 
 

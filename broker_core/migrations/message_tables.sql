@@ -141,9 +141,3 @@ SELECT e.id, e.namespace_id, e.path, e.family, e.kind, e.lock_duration, e.max_de
        n.name AS namespace_name, n.is_system, n.now
   FROM vitrine_entity AS e JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id
  WHERE e.deleted_at IS NULL;
-
--- A lock token: 60 random bits, and the sequence number in the last 60, so that a token alone names its message.
-CREATE FUNCTION vitrine_lock_token(sequence_number bigint) RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (left(r, 14) || '8' || substr(r, 16, 3) || '-8' || left(h, 3) || '-' || right(h, 12))::uuid
-      FROM (SELECT gen_random_uuid()::text AS r, lpad(to_hex(sequence_number), 15, '0') AS h) AS t
-$$;

@@ -4,16 +4,15 @@
 WITH
 -- include: entity
 ,
-available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until, m.locked_by AS old_holder,
-           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int AS failures
-      FROM vitrine_message AS m
-     WHERE
-           -- include: available
-     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+-- include: salt
+,
+-- include: available_now
+,
 locked AS (
     UPDATE vitrine_message AS m
-       SET lock_token = vitrine_lock_token(m.sequence_number), locked_by = %(holder)s,
+       SET lock_token =
+               -- include: lock_token
+           , locked_by = %(holder)s,
            locked_until = (SELECT now + lock_duration FROM entity),
            delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
@@ -43,13 +42,8 @@ SELECT locked.*, e.default_message_time_to_live,
 WITH
 -- include: entity
 ,
-available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until, m.locked_by AS old_holder,
-           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int AS failures
-      FROM vitrine_message AS m
-     WHERE
-           -- include: available
-     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+-- include: available_now
+,
 taken AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor,
@@ -76,6 +70,8 @@ SELECT taken.*, e.default_message_time_to_live,
 WITH
 -- include: entity
 ,
+-- include: salt
+,
 owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
@@ -93,7 +89,9 @@ owned AS MATERIALIZED (
 ,
 locked AS (
     UPDATE vitrine_message AS m
-       SET lock_token = vitrine_lock_token(m.sequence_number), locked_by = %(holder)s,
+       SET lock_token =
+               -- include: lock_token
+           , locked_by = %(holder)s,
            locked_until = (SELECT now + lock_duration FROM entity), delivery_count = f.failures,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
       FROM failed AS f

@@ -1,7 +1,10 @@
 -- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
 
 -- fragment: entity
-entity AS MATERIALIZED (SELECT * FROM vitrine_entity_now WHERE id = %(entity_id)s)
+entity AS MATERIALIZED (
+    SELECT id, path, now, status, lock_duration, max_delivery_count, default_message_time_to_live, dead_lettering_on_message_expiration,
+           max_size_in_megabytes, max_message_size_in_kilobytes, expiry_mode, history_level
+      FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- fragment: touched_by_send
 -- Activity for auto-delete (SB-190), written at most every 20 s and never waited for.
@@ -45,6 +48,25 @@ AND (%(subqueue)s <> 0
      OR (coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) > (SELECT now FROM entity)) IS NOT FALSE
         AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity))
 AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+
+-- fragment: salt
+-- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each.
+salt AS MATERIALIZED (SELECT gen_random_uuid()::text AS salt)
+
+-- fragment: lock_token
+-- 60 random bits, new with each receive, and the sequence number in the last 60: so a token alone names its message, and settling needs no
+-- index on tokens (which each lock would have to write).
+(SELECT (left(s.salt, 14) || '8' || substr(s.salt, 16, 3) || '-8' || left(h.hex, 3) || '-' || right(h.hex, 12))::uuid
+   FROM salt AS s, (SELECT lpad(to_hex(m.sequence_number), 15, '0') AS hex) AS h)
+
+-- fragment: available_now
+available AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until, m.locked_by AS old_holder,
+           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int AS failures
+      FROM vitrine_message AS m
+     WHERE
+           -- include: available
+     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
 -- fragment: owned
 -- The messages that these tokens hold now, in number order so that two settlers cannot meet crosswise. A token whose lock ended,
