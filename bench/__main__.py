@@ -8,7 +8,7 @@ import platform
 import sys
 from pathlib import Path
 
-PARTS = ("core", "overview", "live", "http", "celery", "history")
+PARTS = ("overview", "core", "live", "http", "celery", "history")  # the overview first: it wants a fresh database
 
 
 def main() -> int:

@@ -67,13 +67,13 @@ def run(report) -> None:
         client = Client()
         client.force_login(user)
         page = _milliseconds(lambda: client.get(f"/namespaces/{namespace}/", HTTP_HOST="localhost"))
-        report.row("overview page, server time", page, "ms", PAGE_MS)
-        report.row("overview, all reads", _milliseconds(lambda: reads.overview(namespace)), "ms", PAGE_MS)
-        report.row(
-            "overview, counts of all queues", median(_ledger_milliseconds(namespace) for _ in range(ROUNDS)), "ms", COUNTS_MS
-        )
+        report.row("overview page, server time", page, "ms", PAGE_MS, at_most=True)
+        report.row("overview, all reads", _milliseconds(lambda: reads.overview(namespace)), "ms", PAGE_MS, at_most=True)
+        counts = median(_ledger_milliseconds(namespace) for _ in range(ROUNDS))
+        report.row("overview, counts of all queues", counts, "ms", COUNTS_MS, at_most=True)
         queue = EntityAddress(namespace, "queue-0500")
-        report.row("a page of a list", _milliseconds(lambda: reads.list_messages(queue, cursor="below-500")), "ms", LIST_MS)
+        listing = _milliseconds(lambda: reads.list_messages(queue, cursor="below-500"))
+        report.row("a page of a list", listing, "ms", LIST_MS, at_most=True)
     finally:
         user.delete()
         for row in reads.overview(namespace):
