@@ -102,7 +102,11 @@ class LockRenewer:
                     self._changed.wait(timeout=soonest - now)
                     continue
                 due = {token: held for token, held in self._held.items() if held.renew_at <= now}
-            self._renew(due)
+            try:
+                self._renew(due)
+            except Exception:
+                log.exception("Renewing locks failed; they are tried again")
+                self._postpone(list(due), timedelta(seconds=3))
 
     def _renew(self, due: dict[UUID, Held]) -> None:
         from . import broker

@@ -142,7 +142,9 @@ def is_dead(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     try:
         # A server that stops says so first: its words are read, then the end behind them.
         while connection.pgconn.status == psycopg.pq.ConnStatus.OK:
-            if not select.select([connection.pgconn.socket], [], [], 0)[0]:
+            readable = select.poll()  # takes any descriptor; select() those below 1,024
+            readable.register(connection.pgconn.socket, select.POLLIN)
+            if not readable.poll(0):
                 return False
             connection.pgconn.consume_input()
     except psycopg.OperationalError:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -311,7 +311,9 @@ def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult],
 
 
 def _rows(folder: Path) -> list[dict]:
-    return pq.read_table(folder).to_pylist()
+    """The job's rows; Spark writes instants without their zone, which is UTC."""
+    rows = pq.read_table(folder).to_pylist()
+    return [{name: v.replace(tzinfo=UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows]
 
 
 def _columns(row: dict) -> dict:

@@ -145,6 +145,7 @@ DATABASES = {
 CELERY_BROKER_URL = environment.get("CELERY_BROKER_URL") or "vitrine://default/system"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a database may be away for longer than a hundred tries
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # a sweep or an analysis goes on; the broker settles by token
 CELERY_TASK_DEFAULT_QUEUE = "sweeps"
 CELERY_TASK_IGNORE_RESULT = True  # sweeps and analyses write rows of their own
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
