@@ -20,7 +20,7 @@ from .store.statements import call
 BATCH = 500  # larger ones slow receivers on other queues (core 10)
 ROLL_UP_BATCH = 20_000
 SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run
-PAUSE_SHARE = 1.0  # a pause as long as the batch took, so that receivers keep most of their rate
+PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
 
 
 @use_case
