@@ -16,10 +16,8 @@ PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
 PLANNED = re.compile(r"^(--[^\n]*\n|\s)*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 
 
-@pytest.mark.parametrize("name", sorted(SQL))
+@pytest.mark.parametrize("name", [name for name in sorted(SQL) if PLANNED.match(SQL[name])])  # those that EXPLAIN takes
 def test_statement_is_sound(db, name):
-    if not PLANNED.match(SQL[name]):
-        pytest.skip("no statement that EXPLAIN takes")
     with connections.current().transaction(force_rollback=True):
         connections.current().execute(f"EXPLAIN {PLACEHOLDER.sub('NULL', SQL[name]).replace('%%', '%')}")
 
