@@ -462,10 +462,8 @@ def test_resubmit_moves_each_dead_letter_once_and_names_its_ancestor(make_queue)
     assert (first.body, first.properties, first.message_id) == (b"b", {}, "same")
     assert (second.body, second.properties) == (b"mended", {"by": "me"})
     assert broker.peek(queue.dead_letter) == []
-    assert [e.details for e in events(queue, 4)] == [
-        {"resubmitted_from": {"sequence_number": 1, "reason": "bad", "times": 1, "at": e.details["resubmitted_from"]["at"]}}
-        for e in events(queue, 4)[:1]
-    ] + [None] * (len(events(queue, 4)) - 1)
+    ancestor = events(queue, 4)[0].details["resubmitted_from"]
+    assert (ancestor["sequence_number"], ancestor["reason"], ancestor["times"]) == (1, "bad", 1)
 
 
 # Status and rights
@@ -526,15 +524,12 @@ def test_events_name_the_actor_and_locks_their_holder(queue):
 
 
 def test_a_waiting_receiver_is_woken_by_a_send(queue):
-    sent_at = {}
-
     def later():
         sent(queue, "a")
         connections.close_all_of_this_thread()
 
     threading.Timer(0.3, later).start()
     assert bodies(broker.receive(queue, max_wait_seconds=20)) == ["a"]
-    assert sent_at == {}
 
 
 def test_waiting_ends_with_nothing(queue):
