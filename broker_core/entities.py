@@ -23,7 +23,7 @@ from .semantics.durations import human
 from .semantics.entity_settings import SETTINGS, changed_settings, check_namespace_name, check_path, queue_settings
 from .semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from .semantics.limits import RELAXED, STRICT, Limits
-from .semantics.types import Actor, EntityAddress, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Right
+from .semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Right, Tier
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call
 
@@ -38,6 +38,7 @@ class Namespace:
     name: str
     description: str
     is_system: bool
+    tier: str
     created_at: datetime
 
 
@@ -84,7 +85,7 @@ def create_namespace(name: str, description: str = "", *, is_system: bool = Fals
     _check_description(description)
 
     def steps():
-        rows = yield call("create_namespace", name=name, description=description, is_system=is_system)
+        rows = yield call("create_namespace", name=name, description=description, is_system=is_system, tier=Tier.STANDARD)
         if not rows:
             raise EntityExists(name)
         yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
@@ -170,7 +171,15 @@ def create_queue(
     check_path(address.path)
     given = {**(_values(settings) if settings else _defaults(namespace.is_system)), **changes}
     stored = queue_settings(given, limits())
-    rows = yield call("create_entity", namespace_id=namespace.id, path=address.path, **_parameters(stored))
+    rows = yield call(
+        "create_entity",
+        namespace_id=namespace.id,
+        path=address.path,
+        kind=EntityKind.QUEUE,
+        topic_id=None,
+        dead_lettering_on_filter_evaluation_exceptions=True,
+        **_parameters(stored),
+    )
     if not rows:
         raise EntityExists(str(address))
     return _queue(rows[0])
@@ -202,7 +211,7 @@ def update_queue(address: EntityAddress, *, actor: Actor | None = None, **change
     def steps():
         current = yield from _lock_queue(address)
         wanted = changed_settings(current.settings, changes, limits())
-        rows = yield call("update_entity", entity_id=current.id, **_parameters(wanted))
+        rows = yield call("update_entity", entity_id=current.id, dead_lettering_on_filter_evaluation_exceptions=True, **_parameters(wanted))
         return _queue(rows[0])
 
     return (yield Atomically(steps()))

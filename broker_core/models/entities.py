@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models.functions import Lower
 
-from broker_core.semantics.types import EntityStatus, ExpiryMode, HistoryLevel, QueueSettings
+from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Tier
 
 DEFAULTS = QueueSettings()
 
@@ -17,6 +17,7 @@ class Namespace(models.Model):
     name = models.CharField(max_length=50)
     description = models.CharField(max_length=250, blank=True, default="")
     is_system = models.BooleanField(default=False, editable=False)
+    tier = models.CharField(max_length=10, choices=[(t, t) for t in Tier], default=Tier.STANDARD)
     created_at = models.DateTimeField(auto_now_add=True)
     clock_base_at = models.DateTimeField(null=True, blank=True, editable=False)
     clock_base_real = models.DateTimeField(null=True, blank=True, editable=False)
@@ -36,14 +37,24 @@ class Entity(models.Model):
     forgotten."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="entities")
-    path = models.CharField(max_length=260)
+    path = models.CharField(max_length=330)  # a subscription's: topic/Subscriptions/name
     family = models.CharField(max_length=20, default="service_bus", editable=False)
-    kind = models.CharField(max_length=20, default="queue", editable=False)
+    kind = models.CharField(max_length=20, choices=[(k, k) for k in EntityKind], default=EntityKind.QUEUE, editable=False)
+    topic = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="subscriptions", editable=False)
+    rules_version = models.BigIntegerField(default=1, editable=False)  # of a topic: raised when what it fans out to changes
     lock_duration = models.DurationField(default=DEFAULTS.lock_duration)
     max_delivery_count = models.IntegerField(default=DEFAULTS.max_delivery_count)
     default_message_time_to_live = models.DurationField(null=True, blank=True)
     dead_lettering_on_message_expiration = models.BooleanField(default=False)
+    dead_lettering_on_filter_evaluation_exceptions = models.BooleanField(default=True)
     auto_delete_on_idle = models.DurationField(null=True, blank=True)
+    requires_session = models.BooleanField(default=False)
+    requires_duplicate_detection = models.BooleanField(default=False)
+    duplicate_detection_history_time_window = models.DurationField(default=DEFAULTS.duplicate_detection_history_time_window)
+    forward_to = models.CharField(max_length=260, null=True, blank=True)
+    forward_dead_lettered_messages_to = models.CharField(max_length=260, null=True, blank=True)
+    expires_whole_sessions = models.BooleanField(default=True)
+    drops_locks_on_change = models.BooleanField(default=False)
     max_size_in_megabytes = models.IntegerField(default=DEFAULTS.max_size_in_megabytes)
     max_message_size_in_kilobytes = models.IntegerField(default=DEFAULTS.max_message_size_in_kilobytes)
     status = models.CharField(max_length=20, choices=[(s, s) for s in EntityStatus], default=EntityStatus.ACTIVE)
@@ -70,6 +81,24 @@ class Entity(models.Model):
 
     def __str__(self):
         return f"{self.namespace}/{self.path}"
+
+
+class Rule(models.Model):
+    """A rule of a subscription: which messages it copies, and what it does to a copy (SB 1.4). The JSON is that of semantics."""
+
+    subscription = models.ForeignKey(Entity, on_delete=models.CASCADE, related_name="rules")
+    name = models.CharField(max_length=50)
+    filter = models.JSONField()
+    action = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "vitrine_rule"
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint("subscription", Lower("name"), name="vitrine_rule_name")]
+
+    def __str__(self):
+        return f"{self.subscription}: {self.name}"
 
 
 class EntityCounter(models.Model):

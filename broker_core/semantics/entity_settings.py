@@ -19,18 +19,19 @@ from .limits import STRICT, Limits, Range
 from .types import EntityStatus, ExpiryMode, HistoryLevel, QueueSettings
 
 SETTINGS = tuple(f.name for f in fields(QueueSettings))
+MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
+DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
+FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
+FIXED = ("requires_session", "requires_duplicate_detection")  # after creation
 IMMUTABLE = (
     "name",
     "namespace",
     "path",
     "family",
     "kind",
-    "requires_session",
-    "requires_duplicate_detection",
+    *FIXED,
     "enable_partitioning",
 )
-MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
-DURATIONS = ("lock_duration", *MAY_BE_NEVER)
 
 # As the service's documentation spells them, for messages, the configuration file and the admin.
 SERVICE_NAMES = {name: "".join(word.capitalize() for word in name.split("_")) for name in SETTINGS}
@@ -91,7 +92,7 @@ def changed_settings(
     Raises InvalidArgument for an unknown setting, one that cannot be changed after creation, or a value out of range.
     """
     for name in changes:
-        if name not in SETTINGS:
+        if name not in SETTINGS or (name in FIXED and not creating):
             raise InvalidArgument(name, _why_no_setting(name, creating))
     return replace(current, **{name: check_setting(name, value, limits) for name, value in changes.items()})
 
@@ -108,6 +109,8 @@ def check_setting(name: str, value: Any, limits: Limits = STRICT) -> Any:
         return _history_level(name, value)
     if name == "user_metadata":
         return _metadata(name, value, limits)
+    if name in FORWARDS:
+        return None if value in (None, "") else check_path(value, limits)
     if not isinstance(value, bool):
         raise InvalidArgument(name, f"{_shown(value)} must be true or false")
     return value

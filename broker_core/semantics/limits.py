@@ -32,6 +32,7 @@ class Limits:
     auto_delete_on_idle: Range[timedelta]
     max_size_in_megabytes: Range[int]
     max_message_size_in_kilobytes: Range[int]
+    duplicate_detection_history_time_window: Range[timedelta]
     user_metadata: int = 1024
     entity_path: int = 260
     namespace_name: int = 50
@@ -52,6 +53,7 @@ STRICT = Limits(
     auto_delete_on_idle=Range(timedelta(minutes=5), None),  # SB-194
     max_size_in_megabytes=Range(1024, 81_920, step=1024),
     max_message_size_in_kilobytes=Range(256, 102_400),
+    duplicate_detection_history_time_window=Range(timedelta(seconds=20), timedelta(days=7)),
 )
 
 RELAXED = replace(
@@ -61,4 +63,5 @@ RELAXED = replace(
     auto_delete_on_idle=Range(timedelta(seconds=1), None),
     max_size_in_megabytes=Range(1, 1_048_576),
     max_message_size_in_kilobytes=Range(1, 102_400),
+    duplicate_detection_history_time_window=Range(timedelta(milliseconds=10), timedelta(days=7)),
 )

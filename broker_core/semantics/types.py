@@ -19,6 +19,7 @@ from .errors import InvalidArgument, LockLost, NotAuthorized
 
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER = "$Transfer"
+SUBSCRIPTIONS = "Subscriptions"
 
 
 class SubQueue(IntEnum):
@@ -27,6 +28,7 @@ class SubQueue(IntEnum):
     MAIN = 0
     DEAD_LETTER = 1
     TRANSFER_DEAD_LETTER = 2
+    TRANSFER = 3  # on the way to another entity (SB-166); it has no address
 
 
 class MessageState(IntEnum):
@@ -35,6 +37,22 @@ class MessageState(IntEnum):
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
+
+
+class EntityKind(StrEnum):
+    """What an entity is (SB 1.1). A topic holds scheduled messages alone; a subscription has its own copies."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+
+
+class Tier(StrEnum):
+    """What a namespace may have (SB 1.3, 2.4): Basic has queues alone, and no message in it lives longer than 14 days."""
+
+    BASIC = "basic"
+    STANDARD = "standard"
+    PREMIUM = "premium"
 
 
 class EntityStatus(StrEnum):
@@ -91,6 +109,7 @@ class EventKind(IntEnum):
     DELETED = 16
     FORWARDED = 17
     RECEIVED_AND_DELETED = 18
+    DUPLICATE_DROPPED = 19  # of a later message with the id of this one (SB-131, SB-931)
 
     @property
     def is_terminal(self) -> bool:
@@ -168,7 +187,10 @@ def _process_actor(name: str, pid: int) -> Actor:
 
 @dataclass(frozen=True, slots=True)
 class EntityAddress:
-    """A queue of a namespace, or one of its sub-queues. Compared by the broker without case (1.2)."""
+    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case (1.2).
+
+    path: a subscription's is topic/Subscriptions/name.
+    """
 
     namespace: str
     path: str
@@ -193,11 +215,35 @@ class EntityAddress:
         return EntityAddress(self.namespace, self.path, SubQueue.DEAD_LETTER)
 
     @property
+    def transfer_dead_letter(self) -> EntityAddress:
+        return EntityAddress(self.namespace, self.path, SubQueue.TRANSFER_DEAD_LETTER)
+
+    def subscription(self, name: str) -> EntityAddress:
+        """The address of a topic's subscription."""
+        return EntityAddress(self.namespace, f"{self.path}/{SUBSCRIPTIONS}/{name}")
+
+    @property
+    def topic(self) -> EntityAddress | None:
+        """The topic of a subscription's address, else None."""
+        at = self._subscriptions_at
+        return EntityAddress(self.namespace, self.path[:at]) if at > 0 else None
+
+    @property
+    def name(self) -> str:
+        """The name of a subscription, the path of anything else."""
+        at = self._subscriptions_at
+        return self.path[at + len(SUBSCRIPTIONS) + 2 :] if at > 0 else self.path
+
+    @property
+    def _subscriptions_at(self) -> int:
+        return self.path.lower().rfind(f"/{SUBSCRIPTIONS.lower()}/")
+
+    @property
     def main(self) -> EntityAddress:
         return EntityAddress(self.namespace, self.path)
 
     def __str__(self) -> str:
-        suffix = ("", f"/{DEAD_LETTER_QUEUE}", f"/{TRANSFER}/{DEAD_LETTER_QUEUE}")[self.subqueue]
+        suffix = ("", f"/{DEAD_LETTER_QUEUE}", f"/{TRANSFER}/{DEAD_LETTER_QUEUE}", f"/{TRANSFER}")[self.subqueue]
         return f"{self.namespace}/{self.path}{suffix}"
 
 
@@ -344,18 +390,71 @@ def sequence_number_of(token: UUID) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue (SB section 1.3) with the service's defaults. None: never, or no text."""
+    """The settings of a queue (SB section 1.3) with the service's defaults. None: never, or no text.
+
+    forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
+    expires_whole_sessions: one expired message ends the life of its session (SB-037, SB-901).
+    drops_locks_on_change: a change of the entity ends the locks on it (SB-072, SB-907).
+    """
 
     lock_duration: timedelta = timedelta(minutes=1)
     max_delivery_count: int = 10
     default_message_time_to_live: timedelta | None = None
     dead_lettering_on_message_expiration: bool = False
     auto_delete_on_idle: timedelta | None = None
+    requires_session: bool = False
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
     max_size_in_megabytes: int = 1024
     max_message_size_in_kilobytes: int = 256
     status: EntityStatus = EntityStatus.ACTIVE
     user_metadata: str | None = None
     expiry_mode: ExpiryMode = ExpiryMode.EAGER
+    expires_whole_sessions: bool = True
+    drops_locks_on_change: bool = False
+    history_level: HistoryLevel = HistoryLevel.FULL
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The settings of a topic (SB section 1.3) with the service's defaults. None: never, or no text."""
+
+    default_message_time_to_live: timedelta | None = None
+    auto_delete_on_idle: timedelta | None = None
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
+    max_size_in_megabytes: int = 1024
+    max_message_size_in_kilobytes: int = 256
+    status: EntityStatus = EntityStatus.ACTIVE
+    user_metadata: str | None = None
+    history_level: HistoryLevel = HistoryLevel.FULL
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSettings:
+    """The settings of a subscription (SB section 1.3) with the service's defaults; those it shares with a queue mean the same.
+
+    dead_lettering_on_filter_evaluation_exceptions: what its rules cannot judge goes to its dead-letter queue (SB-218).
+    """
+
+    lock_duration: timedelta = timedelta(minutes=1)
+    max_delivery_count: int = 10
+    default_message_time_to_live: timedelta | None = None
+    dead_lettering_on_message_expiration: bool = False
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
+    auto_delete_on_idle: timedelta | None = None
+    requires_session: bool = False
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    status: EntityStatus = EntityStatus.ACTIVE
+    user_metadata: str | None = None
+    expiry_mode: ExpiryMode = ExpiryMode.EAGER
+    expires_whole_sessions: bool = True
+    drops_locks_on_change: bool = False
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
 

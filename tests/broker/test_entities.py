@@ -132,7 +132,7 @@ def test_ensure_queue_creates_once_and_then_leaves_alone(space):
         (EntityAddress("space", "q").dead_letter, {}, InvalidArgument),
         (EntityAddress("nowhere", "q"), {}, EntityNotFound),
         (EntityAddress("space", "q"), {"lock_duration": timedelta(seconds=1)}, InvalidArgument),
-        (EntityAddress("space", "q"), {"requires_session": True}, InvalidArgument),
+        (EntityAddress("space", "q"), {"enable_partitioning": True}, InvalidArgument),
     ],
 )
 def test_what_cannot_be_created_is_refused_and_nothing_is_stored(space, address, settings, error):

@@ -1,22 +1,24 @@
 -- Namespaces, entities and clocks. created_at, updated_at and deleted_at are the database's time; activity is the namespace's.
 
--- fragment: queue_columns
-e.id, e.path, e.kind, n.name AS namespace, n.is_system, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
-       e.dead_lettering_on_message_expiration, e.auto_delete_on_idle, e.max_size_in_megabytes, e.max_message_size_in_kilobytes,
-       e.status, e.user_metadata, e.expiry_mode, e.history_level, e.hidden, e.created_at, e.updated_at
+-- fragment: entity_columns
+e.id, e.path, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
+       e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
+       e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
+       e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status, e.user_metadata,
+       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.created_at, e.updated_at
 
 -- name: create_namespace
 -- No row: the name is taken; names are compared without case.
-INSERT INTO vitrine_namespace (name, description, is_system, created_at, clock_rate)
-VALUES (%(name)s, %(description)s, %(is_system)s, clock_timestamp(), 1)
+INSERT INTO vitrine_namespace (name, description, is_system, tier, created_at, clock_rate)
+VALUES (%(name)s, %(description)s, %(is_system)s, %(tier)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, description, is_system, created_at;
+RETURNING id, name, description, is_system, tier, created_at;
 
 -- name: get_namespace
-SELECT id, name, description, is_system, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
+SELECT id, name, description, is_system, tier, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
 
 -- name: list_namespaces
-SELECT id, name, description, is_system, created_at FROM vitrine_namespace ORDER BY lower(name);
+SELECT id, name, description, is_system, tier, created_at FROM vitrine_namespace ORDER BY lower(name);
 
 -- name: lock_namespace
 -- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
@@ -27,7 +29,7 @@ SELECT id, name, is_system,
 
 -- name: update_namespace
 UPDATE vitrine_namespace SET description = %(description)s WHERE id = %(namespace_id)s
-RETURNING id, name, description, is_system, created_at;
+RETURNING id, name, description, is_system, tier, created_at;
 
 -- name: delete_namespace
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
@@ -49,44 +51,48 @@ UPDATE vitrine_namespace
 RETURNING id, name, is_system, clock_base_at AS now, clock_rate AS rate, true AS is_manual;
 
 -- name: create_entity
--- The queue with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity (SB 1.1, 1.2).
+-- The entity with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity (SB 1.1, 1.2).
 WITH clock AS MATERIALIZED (SELECT id, now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 entity AS (
-    INSERT INTO vitrine_entity AS e (namespace_id, path, family, kind, lock_duration, max_delivery_count, default_message_time_to_live,
-           dead_lettering_on_message_expiration, auto_delete_on_idle, max_size_in_megabytes, max_message_size_in_kilobytes, status,
-           user_metadata, expiry_mode, history_level, hidden, created_at, updated_at)
-    SELECT clock.id, %(path)s::text, 'service_bus', 'queue', %(lock_duration)s::interval, %(max_delivery_count)s::int,
-           %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
-           %(auto_delete_on_idle)s::interval, %(max_size_in_megabytes)s::int, %(max_message_size_in_kilobytes)s::int,
-           %(status)s::text, %(user_metadata)s::text, %(expiry_mode)s::text, %(history_level)s::smallint, %(hidden)s::bool,
-           clock_timestamp(), clock_timestamp()
+    INSERT INTO vitrine_entity AS e (namespace_id, path, family, kind, topic_id, rules_version, lock_duration, max_delivery_count,
+           default_message_time_to_live, dead_lettering_on_message_expiration, dead_lettering_on_filter_evaluation_exceptions,
+           auto_delete_on_idle, requires_session, requires_duplicate_detection, duplicate_detection_history_time_window, forward_to,
+           forward_dead_lettered_messages_to, max_size_in_megabytes, max_message_size_in_kilobytes, status, user_metadata, expiry_mode,
+           expires_whole_sessions, drops_locks_on_change, history_level, hidden, created_at, updated_at)
+    SELECT clock.id, %(path)s::text, 'service_bus', %(kind)s::text, %(topic_id)s::bigint, 1, %(lock_duration)s::interval,
+           %(max_delivery_count)s::int, %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
+           %(dead_lettering_on_filter_evaluation_exceptions)s::bool, %(auto_delete_on_idle)s::interval, %(requires_session)s::bool,
+           %(requires_duplicate_detection)s::bool, %(duplicate_detection_history_time_window)s::interval, %(forward_to)s::text,
+           %(forward_dead_lettered_messages_to)s::text, %(max_size_in_megabytes)s::int, %(max_message_size_in_kilobytes)s::int,
+           %(status)s::text, %(user_metadata)s::text, %(expiry_mode)s::text, %(expires_whole_sessions)s::bool,
+           %(drops_locks_on_change)s::bool, %(history_level)s::smallint, %(hidden)s::bool, clock_timestamp(), clock_timestamp()
       FROM clock
     ON CONFLICT (namespace_id, lower(path)) WHERE deleted_at IS NULL DO NOTHING
     RETURNING *),
 counter AS (INSERT INTO vitrine_entity_counter (entity_id) SELECT id FROM entity),
-heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(0, 2) AS s),
+heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(0, 3) AS s),
 activity AS (INSERT INTO vitrine_entity_activity (entity_id, last_activity_at) SELECT entity.id, clock.now FROM entity, clock)
 SELECT
--- include: queue_columns
+-- include: entity_columns
   FROM entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
 
 -- name: get_entity
 SELECT
--- include: queue_columns
+-- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL;
 
 -- name: lock_entity
 -- As get_entity, and nobody else changes or deletes it before the transaction ends.
 SELECT
--- include: queue_columns
+-- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL
    FOR UPDATE OF e;
 
 -- name: list_entities
 SELECT
--- include: queue_columns
+-- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s)) AND e.deleted_at IS NULL
  ORDER BY lower(n.name), lower(e.path);
@@ -99,16 +105,21 @@ changed AS (
        SET lock_duration = %(lock_duration)s, max_delivery_count = %(max_delivery_count)s,
            default_message_time_to_live = %(default_message_time_to_live)s,
            dead_lettering_on_message_expiration = %(dead_lettering_on_message_expiration)s,
-           auto_delete_on_idle = %(auto_delete_on_idle)s, max_size_in_megabytes = %(max_size_in_megabytes)s,
+           dead_lettering_on_filter_evaluation_exceptions = %(dead_lettering_on_filter_evaluation_exceptions)s,
+           auto_delete_on_idle = %(auto_delete_on_idle)s,
+           duplicate_detection_history_time_window = %(duplicate_detection_history_time_window)s, forward_to = %(forward_to)s,
+           forward_dead_lettered_messages_to = %(forward_dead_lettered_messages_to)s, max_size_in_megabytes = %(max_size_in_megabytes)s,
            max_message_size_in_kilobytes = %(max_message_size_in_kilobytes)s, status = %(status)s, user_metadata = %(user_metadata)s,
-           expiry_mode = %(expiry_mode)s, history_level = %(history_level)s, hidden = %(hidden)s, updated_at = clock_timestamp()
+           expiry_mode = %(expiry_mode)s, expires_whole_sessions = %(expires_whole_sessions)s,
+           drops_locks_on_change = %(drops_locks_on_change)s, history_level = %(history_level)s, hidden = %(hidden)s,
+           updated_at = clock_timestamp()
      WHERE id = %(entity_id)s AND deleted_at IS NULL
     RETURNING *),
 activity AS (
     INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
     ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at))
 SELECT
--- include: queue_columns
+-- include: entity_columns
   FROM changed AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
 
 -- name: delete_entity

@@ -1,0 +1,51 @@
+-- What topics, sessions, duplicate detection and forwarding add to the hand-written tables.
+
+ALTER TABLE vitrine_message ADD COLUMN transfer jsonb;      -- {"hops": so many, "to": path}: how it came here, and where it goes
+CREATE INDEX vitrine_message_session ON vitrine_message (entity_id, session_id, sequence_number)
+    WHERE session_id IS NOT NULL AND subqueue = 0 AND state = 0;
+
+-- A session there is: it has messages, or state, or somebody holds it (SB-111).
+CREATE TABLE vitrine_session (
+    entity_id        bigint NOT NULL,
+    session_id       text COLLATE "C" NOT NULL,              -- told apart by case (SB-932)
+    first_number     bigint,                                 -- at or below its lowest present number; NULL: it has no messages
+    locked_until     timestamptz,
+    lock_token       uuid,
+    locked_by        text,
+    state            bytea,
+    state_updated_at timestamptz,
+    PRIMARY KEY (entity_id, session_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+-- No lock column here: accepting a session stays a HOT update.
+CREATE INDEX vitrine_session_first ON vitrine_session (entity_id, first_number) WHERE first_number IS NOT NULL;
+
+-- The message ids an entity has seen inside its window (SB-130). sequence_number: of the message that was kept.
+CREATE TABLE vitrine_seen_id (
+    entity_id       bigint NOT NULL,
+    message_id      text COLLATE "C" NOT NULL,
+    seen_at         timestamptz NOT NULL,
+    sequence_number bigint,
+    PRIMARY KEY (entity_id, message_id)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX vitrine_seen_id_at ON vitrine_seen_id (entity_id, seen_at);
+
+INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, 3 FROM vitrine_entity WHERE deleted_at IS NULL;
+
+CREATE VIEW vitrine_namespace_now AS
+SELECT n.id, n.name, n.is_system, n.tier,
+       CASE WHEN n.clock_base_at IS NULL THEN clock_timestamp()
+            ELSE n.clock_base_at + (clock_timestamp() - n.clock_base_real) * n.clock_rate END AS now
+  FROM vitrine_namespace AS n;
+-- A subscription's messages live no longer than its topic lets them (SB-022).
+CREATE VIEW vitrine_entity_now AS
+SELECT e.id, e.namespace_id, e.path, e.family, e.kind, e.topic_id, e.rules_version, e.lock_duration, e.max_delivery_count,
+       least(e.default_message_time_to_live, t.default_message_time_to_live) AS default_message_time_to_live,
+       e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
+       e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
+       e.forward_dead_lettered_messages_to, e.expires_whole_sessions, e.drops_locks_on_change, e.max_size_in_megabytes,
+       e.max_message_size_in_kilobytes, e.status, e.user_metadata, e.expiry_mode, e.history_level, e.hidden, e.created_at, e.updated_at,
+       n.name AS namespace_name, n.is_system, n.tier, n.now
+  FROM vitrine_entity AS e
+  JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id
+  LEFT JOIN vitrine_entity AS t ON t.id = e.topic_id
+ WHERE e.deleted_at IS NULL;
