@@ -211,7 +211,9 @@ def update_queue(address: EntityAddress, *, actor: Actor | None = None, **change
     def steps():
         current = yield from _lock_queue(address)
         wanted = changed_settings(current.settings, changes, limits())
-        rows = yield call("update_entity", entity_id=current.id, dead_lettering_on_filter_evaluation_exceptions=True, **_parameters(wanted))
+        rows = yield call(
+            "update_entity", entity_id=current.id, dead_lettering_on_filter_evaluation_exceptions=True, **_parameters(wanted)
+        )
         return _queue(rows[0])
 
     return (yield Atomically(steps()))

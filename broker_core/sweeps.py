@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import broker
+from . import entities
+from .broker import tidying
 from .semantics.errors import BrokerError
 from .semantics.types import Actor, EntityAddress, SubQueue
 from .store.driver import Atomically, Steps, use_case
@@ -63,7 +64,7 @@ def activate_scheduled(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     for entity in (yield call("entities_with_due")):
         done = BATCH
         while entity.scheduled and done == BATCH and time.monotonic() < deadline:
-            done = yield from broker.activate(entity.entity_id, BATCH)
+            done = yield from tidying.activate(entity.entity_id, BATCH)
             total += done
     return {"activated": total}
 
@@ -73,14 +74,13 @@ def advance_heads() -> Steps:
     """Raise the bounds below which nothing is present, so that receives skip what is gone."""
     heads = yield call("heads")
     for head in heads:
-        yield from broker.advance_head(head.entity_id, SubQueue(head.subqueue))
+        yield from tidying.advance_head(head.entity_id, SubQueue(head.subqueue))
     return {"heads": len(heads)}
 
 
 @use_case
 def delete_idle_entities() -> Steps:
     """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194)."""
-    from . import entities
 
     deleted = []
     for row in (yield call("idle_entities")):

@@ -40,7 +40,9 @@ class Entity(models.Model):
     path = models.CharField(max_length=330)  # a subscription's: topic/Subscriptions/name
     family = models.CharField(max_length=20, default="service_bus", editable=False)
     kind = models.CharField(max_length=20, choices=[(k, k) for k in EntityKind], default=EntityKind.QUEUE, editable=False)
-    topic = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="subscriptions", editable=False)
+    topic = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="subscriptions", editable=False
+    )
     rules_version = models.BigIntegerField(default=1, editable=False)  # of a topic: raised when what it fans out to changes
     lock_duration = models.DurationField(default=DEFAULTS.lock_duration)
     max_delivery_count = models.IntegerField(default=DEFAULTS.max_delivery_count)

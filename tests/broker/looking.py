@@ -1,6 +1,7 @@
 """What tests look at beside the broker's own answers: the clock, the events, the ledger."""
 
-from broker_core import broker, entities
+from broker_core import entities
+from broker_core.broker.shared import entity_id_of
 from broker_core.store import connections
 from broker_core.store.driver import run
 
@@ -14,7 +15,7 @@ def bodies(messages):
 
 
 def entity_id(address):
-    return run(broker._entity_id(address))
+    return run(entity_id_of(address))
 
 
 def events(address, sequence_number=None):

@@ -550,6 +550,8 @@ def test_inside_the_callers_transaction_a_rollback_takes_the_send_back(queue):
 
 
 def advance(address):
+    from broker_core.broker.shared import entity_id_of
+    from broker_core.broker.tidying import advance_head
     from broker_core.store.driver import run
 
-    run(broker.advance_head(run(broker._entity_id(address)), address.subqueue))
+    run(advance_head(run(entity_id_of(address)), address.subqueue))

@@ -7,6 +7,8 @@ import psycopg
 import pytest
 
 from broker_core import broker, entities
+from broker_core.broker.shared import entity_id_of
+from broker_core.broker.tidying import advance_head
 from broker_core.semantics.types import EntityAddress, Message, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import run
@@ -35,7 +37,7 @@ def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database)
     broker.send(queue, [Message(b"a"), Message(b"b"), Message(b"c")])
     first, second, third = broker.receive(queue, 3)
     broker.dead_letter(queue, [third.lock_token])
-    entity_id = run(broker._entity_id(queue))
+    entity_id = run(entity_id_of(queue))
     mover = connections.Database().parameters()
     with psycopg.connect(**mover) as other:
         with other.transaction():
@@ -53,5 +55,5 @@ def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database)
 
 
 def _advance(entity_id):
-    run(broker.advance_head(entity_id, SubQueue.DEAD_LETTER))
+    run(advance_head(entity_id, SubQueue.DEAD_LETTER))
     connections.close_all_of_this_thread()

@@ -52,7 +52,8 @@ SELECT n.first, n.now,
 
 -- name: find_entity
 -- The id behind an address; names are compared without case (1.2).
-SELECT id FROM vitrine_entity_now WHERE lower(namespace_name) = lower(%(namespace)s) AND lower(path) = lower(%(path)s);
+SELECT id, kind, requires_session, requires_duplicate_detection
+  FROM vitrine_entity_now WHERE lower(namespace_name) = lower(%(namespace)s) AND lower(path) = lower(%(path)s);
 
 -- name: wake
 -- Tell who waits for this entity, once: the first to clear the mark sends the notification.

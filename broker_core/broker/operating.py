@@ -1,0 +1,90 @@
+"""Operating: dead letters sent again, messages purged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from broker_core.semantics import service_bus
+from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .shared import entity_id_of, forget, on, require_sendable, whole_numbers
+
+PURGE_BATCH = 500
+
+
+@use_case
+def resubmit(
+    address: EntityAddress,
+    sequence_numbers: Sequence[int],
+    *,
+    properties: Mapping[str, Any] | None = None,
+    body: bytes | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Send dead letters to their queue again and remove them, in one transaction (SB-105). Returns old number -> new number.
+
+    A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
+    their ancestor; a body replaces theirs.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    numbers = whole_numbers(sequence_numbers)
+    if not numbers:
+        return {}
+    entity_id, rows, look = yield from on(
+        address.main, "resubmit", actor=str(actor), numbers=numbers, properties=service_bus.properties_json(properties), body=body
+    )
+    if not rows:
+        require_sendable(address, look)
+        return {}
+    if rows[0].waiting:
+        yield call("wake", entity_id=entity_id)
+    return {row.old_number: row.new_number for row in rows}
+
+
+@use_case
+def purge(
+    address: EntityAddress,
+    *,
+    states: Sequence[MessageState] = (MessageState.ACTIVE,),
+    enqueued_before: datetime | None = None,
+    sequence_numbers: Sequence[int] | None = None,
+    max_count: int | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Delete messages of a list that nobody holds, oldest first, and say how many (SB-150, SB-151, SB-153).
+
+    Without enqueued_before it takes what was there when it began. In batches, each its own transaction.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    numbers = None if sequence_numbers is None else whole_numbers(sequence_numbers)
+    entity_id = yield from entity_id_of(address)
+    look = yield call("look", entity_id=entity_id)
+    if not look:
+        forget(address)
+        raise EntityNotFound(str(address))
+    total = 0
+    for state in states:
+        # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
+        while max_count is None or total < max_count:
+            wanted = PURGE_BATCH if max_count is None else min(PURGE_BATCH, max_count - total)
+            (row,) = yield call(
+                "purge",
+                entity_id=entity_id,
+                subqueue=address.subqueue,
+                state=state,
+                numbers=numbers,
+                max_count=wanted,
+                enqueued_before=enqueued_before or look[0].now,
+                actor=str(actor),
+            )
+            total += row.done
+            if row.done < wanted:
+                break
+    return total

@@ -1,0 +1,152 @@
+"""Receiving: with a lock, for good, by number, or just looking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+from broker_core.renewal import renewer
+from broker_core.semantics.errors import EntityNotFound, MessageNotFound
+from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right
+from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
+from broker_core.store.rows import locked_message, stored_message
+from broker_core.store.statements import call
+
+from .shared import entity_id_of, forget_some, on, require_count, require_receivable, whole_numbers
+from .tidying import advance_head, tidy
+
+HEAD_LAG = 1000  # numbers between the bound and what is received that make it worth advancing
+POLL_SECONDS = 1.0  # between looks while waiting; wake-ups come sooner
+FIRST_POLL_SECONDS = 0.05  # a send that was under way when the wait began may not know of it
+
+
+@use_case
+def receive(
+    address: EntityAddress,
+    max_count: int = 1,
+    *,
+    max_wait_seconds: float = 0,
+    auto_renew: timedelta | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
+
+    With max_wait_seconds it waits so long for the first one. With auto_renew this process renews the locks for that time, or
+    until the messages are
+    settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is right
+    with no sweep running (SB-032).
+    """
+    take = _taker("receive", address, max_count, actor, locked_message)
+    messages = yield from _patiently(take, address, max_wait_seconds)
+    if auto_renew is not None:
+        for message in messages:
+            renewer.hold(message, for_=auto_renew, actor=actor)
+    return messages
+
+
+@use_case
+def receive_and_delete(
+    address: EntityAddress, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
+) -> Steps:
+    """Remove and return up to max_count messages: what the caller loses is lost (SB-060)."""
+    take = _taker("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
+    return (yield from _patiently(take, address, max_wait_seconds))
+
+
+@use_case
+def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, actor: Actor | None = None) -> Steps:
+    """Lock up to max_count messages of several queues: one question to the database when all are empty.
+
+    Queues are served in the order given, so a caller rotates them for fairness. Ones that do not exist have nothing.
+    """
+    ids = {}
+    for address in addresses:
+        try:
+            ids[(yield from entity_id_of(address))] = address
+        except EntityNotFound:
+            continue
+    rows = yield call("ready", entity_ids=list(ids))
+    ready = {row.entity_id for row in rows}
+    found: list[LockedMessage] = []
+    for entity_id, address in ids.items():
+        if entity_id in ready and len(found) < max_count:
+            found += yield from receive.steps(address, max_count - len(found), actor=actor)
+    if len(rows) < len(ids):
+        forget_some(addresses)
+    return found
+
+
+@use_case
+def receive_deferred(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
+    """Lock deferred messages by number: all of them, or none and MessageNotFound (SB-084, SB-085, SB-912)."""
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    numbers = whole_numbers(sequence_numbers)
+    if not numbers:
+        return []
+    _, rows, look = yield from on(
+        address, "receive_deferred", numbers=numbers, holder=actor.holder_label, expires_deferred=True, properties=None
+    )
+    if not rows:
+        require_receivable(address, look)
+        raise MessageNotFound(str(address), numbers, "unlocked deferred message")
+    return [locked_message(row, address) for row in rows]
+
+
+@use_case
+def peek(address: EntityAddress, from_sequence_number: int = 1, max_count: int = 100, *, actor: Actor | None = None) -> Steps:
+    """Up to max_count messages from a number on, in every state, changing nothing (SB-140, SB-141). It is activity (SB-147)."""
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    require_count("max_count", max_count)
+    from_number = whole_numbers([from_sequence_number])[0]
+    _, rows, _ = yield from on(address, "peek", from_number=from_number, max_count=max_count)
+    return [stored_message(row) for row in rows]
+
+
+def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message):
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    require_count("max_count", max_count)
+
+    def take() -> Steps:
+        params = {"holder": actor.holder_label}
+        entity_id, rows, look = yield from on(address, name, max_count=max_count, **params)
+        if look:
+            require_receivable(address, look)
+        far = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
+        if len(rows) < max_count or far:
+            if not look:
+                look = next(iter((yield call("look", entity_id=entity_id))), None)
+            touched = look and (yield from tidy(entity_id, look))
+            if far:
+                yield from advance_head(entity_id, address.subqueue)
+            if touched and len(rows) < max_count:
+                more = call(name, entity_id=entity_id, subqueue=address.subqueue, max_count=max_count - len(rows), **params)
+                rows = [*rows, *(yield more)]
+        return [as_message(row, address) for row in rows]
+
+    return take
+
+
+def _patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
+    """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (design D8)."""
+    messages = yield from take()
+    if messages or max_wait_seconds <= 0:
+        return messages
+    entity_id = yield from entity_id_of(address)
+    deadline = time.monotonic() + max_wait_seconds
+
+    def steps():
+        pause = FIRST_POLL_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            yield call("wait_begins", entity_id=entity_id, seconds=min(left, POLL_SECONDS + 1))
+            found = yield from take()
+            if found:
+                return found
+            yield WaitForMessages((entity_id,), min(left, pause))
+            pause = POLL_SECONDS
+        return (yield from take())
+
+    return (yield Listening((entity_id,), steps()))

@@ -1,0 +1,92 @@
+"""Settling: how a lock ends, or goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from broker_core.renewal import renewer
+from broker_core.semantics import service_bus
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.limits import STRICT
+from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.rows import settle_report
+from broker_core.store.statements import call
+
+from .shared import on, require_receivable
+
+
+@use_case
+def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
+    """Remove the messages that these tokens hold (SB-080). Answers with a SettleReport: lost locks change nothing (SB-071)."""
+    return (yield from _settle("complete", address, tokens, actor))
+
+
+@use_case
+def abandon(
+    address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+) -> Steps:
+    """Give the messages back: a failed delivery, which may dead-letter or expire them (SB-081, SB-027, SB-091).
+
+    properties: application properties to set or overwrite.
+    """
+    patch = service_bus.properties_json(properties)
+    return (yield from _settle("abandon", address, tokens, actor, properties=patch, expires_deferred=False))
+
+
+@use_case
+def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
+    """Give the messages back as if they had not been delivered (SB-090, SB-926)."""
+    return (yield from _settle("release", address, tokens, actor))
+
+
+@use_case
+def defer(
+    address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+) -> Steps:
+    """Set the messages aside, to be received by number (SB-083)."""
+    return (yield from _settle("defer", address, tokens, actor, properties=service_bus.properties_json(properties)))
+
+
+@use_case
+def dead_letter(
+    address: EntityAddress,
+    tokens: Sequence[UUID],
+    reason: str | None = None,
+    description: str | None = None,
+    properties: Mapping[str, Any] | None = None,
+    *,
+    actor: Actor | None = None,
+) -> Steps:
+    """Move the messages to the dead-letter queue (SB-082). Raises NotAllowed inside one (SB-089)."""
+    service_bus.check_may_dead_letter(address.subqueue)
+    for name, text in (("reason", reason), ("description", description)):
+        if text is not None and (len(text) > STRICT.dead_letter_text or "\x00" in text):
+            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL (1.2)")
+    patch = service_bus.properties_json(properties)
+    return (yield from _settle("dead_letter", address, tokens, actor, reason=reason, description=description, properties=patch))
+
+
+@use_case
+def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
+    """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end."""
+    return (yield from _settle("renew", address, tokens, actor))
+
+
+def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Actor | None, **params: Any) -> Steps:
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    tokens = unique_tokens(tokens)
+    if not tokens:
+        return SettleReport((), ())
+    if name != "renew":
+        renewer.drop(tokens)
+    numbers = [sequence_number_of(token) for token in tokens]
+    entity_id, rows, look = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
+    if look:
+        require_receivable(address, look)
+    elif getattr(rows[0], "waiting", False):
+        yield call("wake", entity_id=entity_id)
+    return settle_report(tokens, rows)
