@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from broker_core.semantics import service_bus
+from broker_core.semantics import service_bus, sessions
 from broker_core.semantics.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right, SubQueue
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import on, require_sendable, whole_numbers
+from .shared import Known, on, require_sendable, whole_numbers
 
 
 @use_case
@@ -22,17 +23,18 @@ def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | 
     A message with a `scheduled_enqueue_at` that lies ahead is scheduled (SB-045, SB-046); its number serves to cancel it. One
     without a message id is given
     one (SB-134). Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), EntityDisabled, EntityNotFound,
-    NotAllowed (SB-013).
+    NotAllowed (SB-008, SB-013).
     """
     actor = actor or Actor.local()
     actor.require(Right.SEND, address)
     if address.subqueue is not SubQueue.MAIN:
         raise NotAllowed(f"Nothing can be sent to {address}: it takes messages through dead-lettering only (SB-013).")
+    messages = list(messages)
     prepared = [service_bus.prepare(message) for message in messages]
     if not prepared:
         return []
     columns = _columns(prepared)
-    entity_id, rows, look = yield from on(address, "send", actor=str(actor), **columns)
+    entity_id, rows, look = yield from on(address, partial(_send_statement, address, messages), actor=str(actor), **columns)
     if not rows:
         _refuse_send(address, look, columns["largest"])
     if rows[0].waiting:
@@ -52,6 +54,14 @@ def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *,
     if not (rows and rows[0].done):
         missing = set(numbers) - {row.sequence_number for row in rows}
         raise MessageNotFound(str(address), sorted(missing), "scheduled message")
+
+
+def _send_statement(address: EntityAddress, messages: Sequence[Message], entity: Known) -> str:
+    """The statement that sends to this entity. Raises NotAllowed for a message without a session where one is needed."""
+    if not entity.requires_session:
+        return "send"
+    sessions.check_have_session(address, messages)
+    return "send_to_sessions"
 
 
 def _columns(prepared: Sequence[service_bus.Prepared]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument
@@ -60,15 +60,17 @@ def entity_id_of(address: EntityAddress) -> Steps:
     return (yield from known(address)).id
 
 
-def on(address: EntityAddress, name: str, **params: Any) -> Steps:
+def on(address: EntityAddress, name: str | Callable[[Known], str], **params: Any) -> Steps:
     """Run a statement on an entity. Returns its id, the rows, and, if there are none, a look at the entity.
 
-    An id remembered from an entity deleted since is looked up once more. Raises EntityNotFound.
+    name: of the statement, or a function that chooses it, or refuses, by what is known of the entity. An id remembered from an
+    entity deleted since is looked up once more. Raises EntityNotFound.
     """
     for _ in range(2):
         remembered = _key(address) in _known
-        entity_id = yield from entity_id_of(address)
-        rows = yield call(name, entity_id=entity_id, subqueue=address.subqueue, **params)
+        entity = yield from known(address)
+        entity_id, statement = entity.id, name if isinstance(name, str) else name(entity)
+        rows = yield call(statement, entity_id=entity_id, subqueue=address.subqueue, **params)
         if rows:
             return entity_id, rows, None
         look = yield call("look", entity_id=entity_id)

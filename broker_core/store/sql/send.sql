@@ -1,9 +1,6 @@
--- name: send
+-- fragment: sent
 -- Store a batch with consecutive numbers, or nothing. The counter is locked from here to commit, so numbers commit in order and
--- without gaps (SB-004, SB-924). No row: the entity is gone, takes no sends or none so large, or is full; `look` says which.
-WITH
--- include: entity
-,
+-- without gaps (SB-004, SB-924).
 numbers AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + cardinality(%(bodies)b::bytea[]), bytes_sent = c.bytes_sent + %(bytes)s
@@ -32,7 +29,7 @@ stored AS (
                   %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[],
                   %(application_properties)b::text[]) WITH ORDINALITY
            AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, i)
- RETURNING sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
+ RETURNING entity_id, sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
            application_properties),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
@@ -46,6 +43,36 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
     SELECT %(entity_id)s, 0, state, count(*), CASE state WHEN 2 THEN 2 ELSE 1 END FROM stored GROUP BY state),
 -- include: touched_by_send
+
+-- fragment: sessions_of_stored
+-- The sessions that `stored` has active messages for: there from now on (SB-111). A row that is there is locked even where nothing in it
+-- changes, so that a sender and whoever closes the session, and counts its messages, come one after the other. In the order of ids.
+sessions AS (
+    INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
+    SELECT o.entity_id, o.session_id, min(o.sequence_number)
+      FROM stored AS o JOIN vitrine_entity AS e ON e.id = o.entity_id AND e.requires_session
+     WHERE o.state = 0 AND o.session_id IS NOT NULL
+     GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number WHERE s.first_number IS NULL)
+
+-- name: send
+-- No row: the entity is gone, takes no sends or none so large, or is full; `look` says which.
+WITH
+-- include: entity
+,
+-- include: sent
+SELECT n.first, n.now,
+       -- include: waiting
+  FROM numbers AS n;
+
+-- name: send_to_sessions
+-- The same to an entity that requires sessions.
+WITH
+-- include: entity
+,
+-- include: sent
+,
+-- include: sessions_of_stored
 SELECT n.first, n.now,
        -- include: waiting
   FROM numbers AS n;
