@@ -20,6 +20,7 @@ OLD_VIEWS = (
 )
 DROP_TABLES = """
 DROP VIEW vitrine_entity_now, vitrine_namespace_now;
+DROP FUNCTION vitrine_try_again();
 DROP TABLE vitrine_session, vitrine_seen_id;
 DROP INDEX vitrine_message_session;
 ALTER TABLE vitrine_message DROP COLUMN transfer;

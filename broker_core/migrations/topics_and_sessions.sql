@@ -1,5 +1,9 @@
 -- What topics, sessions, duplicate detection and forwarding add to the hand-written tables.
 
+-- For a statement that finds a row changed since its snapshot: it ends without effect and is run again (store.failures.TRANSIENT).
+CREATE FUNCTION vitrine_try_again() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 'serialization_failure'; END $$;
+
 ALTER TABLE vitrine_message ADD COLUMN transfer jsonb;      -- {"hops": so many, "to": path}: how it came here, and where it goes
 CREATE INDEX vitrine_message_session ON vitrine_message (entity_id, session_id, sequence_number)
     WHERE session_id IS NOT NULL AND subqueue = 0 AND state = 0;

@@ -13,6 +13,7 @@ from broker_core.semantics.types import EntityAddress, Message, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
+from tests.broker.looking import ledger_agrees
 
 PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
 PLANNED = re.compile(r"^(--[^\n]*\n|\s)*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
@@ -57,3 +58,42 @@ def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database)
 def _advance(entity_id):
     run(advance_head(entity_id, SubQueue.DEAD_LETTER))
     connections.close_all_of_this_thread()
+
+
+def test_a_message_that_changes_while_it_is_settled_is_settled_all_the_same(broker_database):
+    """A renewal that commits while a settlement waits for it leaves a new version of the row, which the settlement's snapshot cannot see."""
+    entities.create_namespace("settle-race")
+    queue = EntityAddress("settle-race", "q")
+    entities.create_queue(queue)
+    for settle in (broker.complete, broker.abandon, broker.defer, broker.dead_letter, broker.release, broker.renew):
+        broker.send(queue, [Message(b"a")])
+        (message,) = broker.receive(queue, 1)
+        report = _while_it_is_renewed(message, lambda settle=settle, message=message: settle(queue, [message.lock_token]))
+        assert [token for token, _ in report.settled] == [message.lock_token], settle
+        assert ledger_agrees(queue), settle
+        if settle in (broker.complete, broker.defer, broker.dead_letter):
+            assert broker.receive(queue, 1) == [], settle
+        else:
+            broker.purge(queue)
+            held = broker.receive(queue, 1)
+            broker.complete(queue, [m.lock_token for m in held] or [message.lock_token])
+
+
+def _while_it_is_renewed(message, action):
+    """Run `action` in a thread while another connection has renewed the message's lock and not committed yet."""
+    params = {"entity_id": run(entity_id_of(message.address)), "subqueue": 0, "actor": "t"}
+    params |= {"tokens": [message.lock_token], "numbers": [message.sequence_number]}
+    reports = []
+
+    def act():
+        reports.append(action())
+        connections.close_all_of_this_thread()
+
+    with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
+        other.execute(SQL["renew"], params)
+        racer = threading.Thread(target=act)
+        racer.start()
+        racer.join(0.3)
+        assert racer.is_alive()
+    racer.join(10)
+    return reports[0]

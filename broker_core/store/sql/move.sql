@@ -38,7 +38,8 @@ counted AS (
     SELECT %(entity_id)s, 0, 0, count(*), NULL FROM active HAVING count(*) > 0)
 SELECT count(*) AS done,
        -- include: waiting
-  FROM active;
+  FROM active
+HAVING (SELECT CASE WHEN count(active.*) = (SELECT count(*) FROM due) THEN true ELSE vitrine_try_again() END);
 
 -- name: cancel_scheduled
 -- Delete scheduled messages by number: all of them, or none (SB-048, SB-049). A due one is active already, whether moved or not.
@@ -64,7 +65,8 @@ events AS (
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, 0, 2, -count(*), -sum(size), 13 FROM cancelled HAVING count(*) > 0)
-SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted;
+SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
+ WHERE (SELECT CASE WHEN count(*) IN (0, (SELECT count(*) FROM wanted)) THEN true ELSE vitrine_try_again() END FROM cancelled);
 
 -- name: resubmit
 -- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message that names
@@ -121,7 +123,9 @@ counted AS (
     SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0)
 SELECT t.sequence_number AS old_number, n.first + t.place AS new_number,
        -- include: waiting
-  FROM taken AS t, numbers AS n ORDER BY t.sequence_number;
+  FROM taken AS t, numbers AS n
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM taken) = (SELECT count(*) FROM chosen) THEN true ELSE vitrine_try_again() END)
+ ORDER BY t.sequence_number;
 
 -- name: purge
 -- Delete up to max_count messages of one list, lowest number first, enqueued before an instant if one is given; locked ones stay

@@ -8,7 +8,7 @@ WITH
 ,
 -- include: available_now
 ,
-locked AS (
+changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
@@ -22,20 +22,23 @@ events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor)
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
-           SELECT sequence_number, message_id, 4, delivery_count, locked_until, %(holder)s FROM locked
+           SELECT sequence_number, message_id, 4, delivery_count, locked_until, %(holder)s FROM changed
            UNION ALL
            SELECT sequence_number, message_id, 12, failures, old_until, old_holder FROM available WHERE old_token IS NOT NULL) AS x
      WHERE e.history_level = 2),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 10, locked_until, count(*), 4 FROM locked GROUP BY locked_until),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 10, locked_until, count(*), 4 FROM changed GROUP BY locked_until),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until),
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until),
 -- include: touched_by_receive
-SELECT locked.*, e.default_message_time_to_live,
+SELECT changed.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
-  FROM locked CROSS JOIN entity AS e ORDER BY locked.sequence_number;
+  FROM changed CROSS JOIN entity AS e
+ WHERE
+       -- include: none_missed_of_available
+ ORDER BY changed.sequence_number;
 
 -- name: receive_and_delete
 -- Remove up to max_count available messages, lowest number first, and return them (SB-060). Does not count as a delivery (SB-093).
@@ -44,25 +47,28 @@ WITH
 ,
 -- include: available_now
 ,
-taken AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
+changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor,
                                        enqueued_at, first_received_at, last_received_at)
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
            SELECT sequence_number, message_id, 18, delivery_count, NULL::timestamptz, %(holder)s, enqueued_at,
-                  coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM taken
+                  coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM changed
            UNION ALL
            SELECT sequence_number, message_id, 12, failures, old_until, old_holder, NULL, NULL, NULL
              FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = 2) AS x
      WHERE e.history_level > 0),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM taken HAVING count(*) > 0),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM changed HAVING count(*) > 0),
 -- include: touched_by_receive
-SELECT taken.*, e.default_message_time_to_live,
+SELECT changed.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
-  FROM taken CROSS JOIN entity AS e ORDER BY taken.sequence_number;
+  FROM changed CROSS JOIN entity AS e
+ WHERE
+       -- include: none_missed_of_available
+ ORDER BY changed.sequence_number;
 
 -- name: receive_deferred
 -- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or that failed as often as allowed,
@@ -121,7 +127,11 @@ deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until),
 -- include: touched_by_receive
-SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS e ORDER BY locked.sequence_number;
+SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS e
+ WHERE
+       -- include: none_missed_of_failed
+   AND (SELECT CASE WHEN (SELECT count(*) FROM locked) IN (0, count(*)) THEN true ELSE vitrine_try_again() END FROM failed WHERE fate = 'keep')
+ ORDER BY locked.sequence_number;
 
 -- name: peek
 -- Up to max_count messages from a number on, in number order, whatever their state; nothing is changed (SB-140, SB-141). A client's peek is

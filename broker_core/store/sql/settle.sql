@@ -5,7 +5,7 @@ WITH
 ,
 -- include: owned
 ,
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))),
+changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
                                        enqueued_at, first_received_at, last_received_at, message_id)
@@ -18,7 +18,10 @@ counted AS (
     UNION ALL
     -- include: unlocked_counts
 )
-SELECT sequence_number, lock_token FROM owned;
+SELECT sequence_number, lock_token FROM owned
+ WHERE
+       -- include: none_missed
+;
 
 -- name: abandon
 -- Give up these locks: a failed delivery each (SB-081, SB-090). What has expired meanwhile or failed once too often leaves the queue
@@ -36,7 +39,9 @@ kept AS (
     UPDATE vitrine_message AS m
        SET lock_token = NULL, locked_until = NULL, locked_by = NULL, delivery_count = CASE WHEN m.subqueue = 0 THEN f.failures ELSE 0 END,
            application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
-      FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'keep'),
+      FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'keep'
+ RETURNING m.sequence_number),
+changed AS (SELECT FROM kept UNION ALL SELECT FROM moved UNION ALL SELECT FROM dropped),
 events AS (
     INSERT INTO vitrine_message_event (
         -- include: event_columns
@@ -59,7 +64,10 @@ counted AS (
 )
 SELECT sequence_number, lock_token,
        -- include: waiting
-  FROM owned;
+  FROM owned
+ WHERE
+       -- include: none_missed
+;
 
 -- name: release
 -- Give locks back as if the messages had never been delivered: no failed delivery is counted (SB-090, SB-926).
@@ -70,7 +78,7 @@ WITH
 ,
 changed AS (
     UPDATE vitrine_message AS m SET lock_token = NULL, locked_until = NULL, locked_by = NULL
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))),
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id)
     SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 8, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until, o.message_id
@@ -81,7 +89,10 @@ counted AS (
 )
 SELECT sequence_number, lock_token,
        -- include: waiting
-  FROM owned;
+  FROM owned
+ WHERE
+       -- include: none_missed
+;
 
 -- name: defer
 -- Set aside: from now on received by number alone, at their place, the failed deliveries unchanged (SB-083).
@@ -94,7 +105,7 @@ changed AS (
     UPDATE vitrine_message AS m
        SET state = 1, lock_token = NULL, locked_until = NULL, locked_by = NULL,
            application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))),
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
     SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 9, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until, o.message_id,
@@ -108,7 +119,10 @@ counted AS (
     UNION ALL
     -- include: unlocked_counts
 )
-SELECT sequence_number, lock_token FROM owned;
+SELECT sequence_number, lock_token FROM owned
+ WHERE
+       -- include: none_missed
+;
 
 -- name: dead_letter
 -- Move to the dead-letter queue with the receiver's reason (SB-082, SB-103). The number of failed deliveries is not raised.
@@ -136,7 +150,10 @@ counted AS (
 )
 SELECT sequence_number, lock_token,
        -- include: waiting
-  FROM owned;
+  FROM owned
+ WHERE
+       -- include: none_missed_of_failed
+;
 
 -- name: renew
 -- The locks that are still held end lock_duration from now; the tokens stay (SB-064).
@@ -162,4 +179,7 @@ counted AS (
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
-SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until, e.lock_duration FROM owned AS o, entity AS e;
+SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until, e.lock_duration FROM owned AS o, entity AS e
+ WHERE
+       -- include: none_missed
+;

@@ -84,6 +84,19 @@ owned AS MATERIALIZED (
               AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
               FOR UPDATE) AS found)
 
+-- fragment: none_missed
+-- A row that somebody changed between this statement's snapshot and its lock is locked in its new version, which a change by place (ctid)
+-- does not see. Then nothing of the statement holds, and it is run again with a new snapshot.
+(SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM owned) THEN true ELSE vitrine_try_again() END)
+
+-- fragment: none_missed_of_failed
+-- The same where `failed` says what becomes of each.
+(SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM dropped) = (SELECT count(*) FROM failed WHERE fate <> 'keep')
+             THEN true ELSE vitrine_try_again() END)
+
+-- fragment: none_missed_of_available
+(SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END)
+
 -- fragment: unlocked_counts
 -- The ledger's counterpart of locks that end before their time.
 SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (10 + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
@@ -119,7 +132,7 @@ moved AS (
 lowered AS (
     UPDATE vitrine_queue_head SET head = least(head, (SELECT min(sequence_number) FROM moved))
      WHERE entity_id = %(entity_id)s AND subqueue = 1 AND EXISTS (SELECT FROM moved)),
-dropped AS (DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop')
+dropped AS (DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop' RETURNING m.sequence_number)
 
 -- fragment: buried_counts
 SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, NULL::timestamptz, -count(*)::int,

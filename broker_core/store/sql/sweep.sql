@@ -37,7 +37,10 @@ owned AS MATERIALIZED (
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
-SELECT count(*) AS done, NULL::bigint AS last_number FROM owned;
+SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
+HAVING
+       -- include: none_missed_of_failed
+;
 
 -- name: expire_by_default
 -- The same for messages that live by the entity's default, which is looked at now (SB-023, SB-921). They expire in the order of their numbers,
@@ -64,7 +67,10 @@ owned AS MATERIALIZED (
 SELECT (SELECT count(*) FROM owned) AS done,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
              AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
-            THEN (SELECT max(sequence_number) FROM walked) END AS last_number;
+            THEN (SELECT max(sequence_number) FROM walked) END AS last_number
+ WHERE
+       -- include: none_missed_of_failed
+;
 
 -- name: expire_at_head
 -- The same for an entity that expires at its head only (design D10): messages are taken away as long as the first one present has expired.
@@ -90,7 +96,10 @@ owned AS MATERIALIZED (
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
        FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
-SELECT count(*) AS done, NULL::bigint AS last_number FROM owned;
+SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
+HAVING
+       -- include: none_missed_of_failed
+;
 
 -- name: end_locks
 -- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027, SB-091). Found through
@@ -131,7 +140,8 @@ unlocked AS (
     UPDATE vitrine_message AS m
        SET lock_token = NULL, locked_until = NULL, locked_by = NULL, delivery_count = h.failures
       FROM held AS h
-     WHERE m.ctid = h.tid AND NOT EXISTS (SELECT FROM failed AS f WHERE f.tid = h.tid AND f.fate <> 'keep')),
+     WHERE m.ctid = h.tid AND NOT EXISTS (SELECT FROM failed AS f WHERE f.tid = h.tid AND f.fate <> 'keep')
+ RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (subqueue,
         -- include: event_columns_but_subqueue
@@ -155,7 +165,10 @@ counted AS (
 SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
        (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
        -- include: waiting
-;
+ WHERE
+       -- include: none_missed_of_failed
+   AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep') = (SELECT count(*) FROM held)
+                    THEN true ELSE vitrine_try_again() END);
 
 -- fragment: event_columns_but_subqueue
 at, entity_id, actor, kind, sequence_number, delivery_count, locked_until,
