@@ -1,0 +1,110 @@
+"""Questions and answers over queues: each client has a reply queue of its own, which goes by itself.
+
+All clients put their questions into one queue, from which any number of servers take them. Where does an answer go? Into a
+queue that only its client reads. The question names it (reply_to), and the answer names the question (correlation_id), so
+that a client may have many questions under way.
+
+A client makes its queue when it starts. Nobody has to remove it, which a client that crashed could not do anyway: when it was
+idle for five minutes, the broker deletes it with whatever lies in it (auto_delete_on_idle). A client that waits is not idle.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import uuid4
+
+import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
+
+from broker_core import broker, entities
+from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.types import EntityAddress, LockedMessage, Message
+from broker_core.store import aio
+
+QUESTIONS = EntityAddress("examples", "questions")
+IDLE = timedelta(minutes=5)  # the shortest that the service allows
+
+
+class Client:
+    """Asks, and gives each answer to whoever asked. To be used in `async with`."""
+
+    def __init__(self, questions: EntityAddress, name: str):
+        self.questions = questions
+        self.replies = EntityAddress(questions.namespace, f"replies/{name}-{uuid4().hex[:8]}")
+        self.asked: dict[str, asyncio.Future[str]] = {}  # by the question's id
+
+    async def __aenter__(self) -> "Client":
+        await entities.create_queue.aio(self.replies, auto_delete_on_idle=IDLE)
+        self.listening = asyncio.create_task(self.listen())
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        self.listening.cancel()  # and no more: the queue goes by itself
+
+    async def ask(self, question: str, *, within_seconds: float = 30) -> str:
+        """The answer. Raises TimeoutError; a server that is late then finds the question expired."""
+        question_id = str(uuid4())
+        self.asked[question_id] = asyncio.get_running_loop().create_future()
+        message = Message(
+            question.encode(),
+            message_id=question_id,
+            reply_to=self.replies.path,
+            time_to_live=timedelta(seconds=within_seconds),
+        )
+        try:
+            await broker.send.aio(self.questions, [message])
+            return await asyncio.wait_for(self.asked[question_id], within_seconds)
+        finally:
+            del self.asked[question_id]
+
+    async def listen(self) -> None:
+        while True:
+            for answer in await broker.receive_and_delete.aio(self.replies, 100, max_wait_seconds=60):
+                waiting = self.asked.get(answer.correlation_id)
+                if waiting and not waiting.done():  # else it came too late
+                    waiting.set_result(answer.body.decode())
+
+
+async def serve(questions: EntityAddress, answer: Callable[[str], str]) -> None:
+    """Answer questions until cancelled. Several of these may run, here or on other machines."""
+    while True:
+        for question in await broker.receive.aio(questions, 10, max_wait_seconds=60):
+            await reply(questions, question, answer(question.body.decode()))
+            await broker.complete.aio(questions, [question.lock_token])
+
+
+async def reply(questions: EntityAddress, question: LockedMessage, text: str) -> None:
+    """Send an answer where the question wants it. If that queue is gone, so is the client: then nobody misses it."""
+    to = EntityAddress(questions.namespace, question.broker_properties["reply_to"])
+    try:
+        await broker.send.aio(to, [Message(text.encode(), correlation_id=question.message_id)])
+    except EntityNotFound:
+        print(f"{to} is gone, and its client with it")
+
+
+async def ask_all(questions: EntityAddress, name: str, numbers: range) -> list[str]:
+    """One client's life: it asks for the squares of some numbers, all at once."""
+    async with Client(questions, name) as client:
+        return await asyncio.gather(*[client.ask(str(number)) for number in numbers])
+
+
+def square(number: str) -> str:
+    return f"{number} x {number} = {int(number) ** 2}"
+
+
+async def main() -> None:
+    await entities.ensure_namespace.aio(QUESTIONS.namespace)
+    await entities.ensure_queue.aio(QUESTIONS)
+    servers = [asyncio.create_task(serve(QUESTIONS, square)) for _ in range(2)]
+    clients = {"ada": range(1, 4), "bob": range(10, 13), "cyd": range(100, 103)}
+    for name, answers in zip(
+        clients, await asyncio.gather(*[ask_all(QUESTIONS, name, numbers) for name, numbers in clients.items()]), strict=True
+    ):
+        print(name, "was told", answers)
+    print("The reply queues are still there; in five minutes they are gone. See for yourself in the explorer.")
+    for server in servers:
+        server.cancel()
+    await aio.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
