@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from .semantics import explaining
 from .semantics import standing as rules
 from .semantics.errors import EntityNotFound, InvalidArgument
 from .semantics.standing import Standing
@@ -23,8 +24,10 @@ from .semantics.types import (
     Actor,
     BodyKind,
     EntityAddress,
+    EntityKind,
     EntityStatus,
     EventKind,
+    ExpiryMode,
     HistoryLevel,
     MessageState,
     Right,
@@ -43,6 +46,7 @@ FOUND_CAP = 100
 TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, then the newest are shown
 TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmissions
 BODY_BYTES = 256 * 1024
+PLACE_CAP = 1_000  # messages before one that is explained
 
 Row = TypeVar("Row")
 
@@ -260,12 +264,26 @@ class MessageRow:
     @property
     def why_not_deliverable(self) -> str | None:
         """One sentence on why a receive would pass it over; None where it would not."""
-        return rules.why_not_deliverable(self, self.read_at, locked_by=self.locked_by)
+        return explaining.why_not(self, self.read_at)
 
     @property
     def dom_id(self) -> str:
         """The id of its row in every page and live patch."""
         return f"m-{self.entity_id}-{int(self.subqueue)}-{self.sequence_number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a message is or is not delivered at `at`, the namespace's instant. reasons: the obstacles first; see explaining."""
+
+    message: MessageRow
+    reasons: tuple[explaining.Reason, ...]
+    deliverable: bool
+    at: datetime
+
+    @property
+    def obstacles(self) -> tuple[explaining.Reason, ...]:
+        return tuple(reason for reason in self.reasons if reason.is_obstacle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,6 +574,25 @@ def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 
 
 @use_case
+def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Explanation | None:
+    """Why a message is or is not delivered now, in whatever list of the entity it is; None: it is gone, or never was.
+
+    All facts are read in one snapshot. `deliverable` says whether a receive from its list may return it: of a session that
+    nobody holds, once the session is accepted. Raises EntityNotFound.
+    """
+    _require(actor, Right.BROWSE, address)
+    entity_id = yield from _entity_id(address)
+    while lists := (yield call("read_list_of", entity_id=entity_id, sequence_number=sequence_number)):
+        rows = yield call(
+            "explain_message", entity_id=entity_id, subqueue=lists[0].subqueue, sequence_number=sequence_number,
+            place_cap=PLACE_CAP, scan_cap=SCAN_ROWS,
+        )  # fmt: skip
+        if rows:  # else it went to another list meanwhile
+            return _explanation(rows[0])
+    return None
+
+
+@use_case
 def body(
     address: EntityAddress, sequence_number: int, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
 ) -> Body | None:
@@ -669,11 +706,6 @@ def health(*, actor: Actor | None = None) -> Health:
     _require(actor, Right.BROWSE, "health")
     [row] = yield call("read_health")
     return Health(**row._asdict())
-
-
-def why_not_deliverable(row: MessageRow) -> str | None:
-    """One sentence on why a receive at `row.read_at` would pass the message over; None where it would not."""
-    return row.why_not_deliverable
 
 
 def _require(actor: Actor | None, right: Right, what: EntityAddress | str) -> None:
@@ -908,6 +940,28 @@ def _detail(row: Any) -> MessageDetail:
         body_size=row.body_size,
         clock=_clock(row),
     )
+
+
+def _explanation(row: Any) -> Explanation:
+    message = _message(row)
+    entity = explaining.EntityFacts(
+        EntityKind(row.kind),
+        EntityStatus(row.status),
+        row.requires_session,
+        row.forward_to,
+        row.forward_dead_lettered_messages_to,
+        row.dead_lettering_on_message_expiration,
+        ExpiryMode(row.expiry_mode),
+        (row.transfer or {}).get("to"),
+    )
+    session = None
+    if row.in_session and row.session_id is not None:
+        session = explaining.SessionFacts(
+            row.session_id, row.session_locked_until, row.session_locked_by, row.expired_number, row.expired_at
+        )
+    place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= SCAN_ROWS)
+    reasons = explaining.explain(message, entity, row.now, session=session, place=place)
+    return Explanation(message, tuple(reasons), explaining.is_deliverable(reasons), row.now)
 
 
 def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:

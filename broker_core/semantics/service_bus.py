@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
 
+from . import standing
 from .durations import FOREVER
 from .errors import InvalidArgument, MessageTooLarge, NotAllowed
 from .limits import STRICT, Limits
+from .standing import failures, is_locked  # noqa: F401 -- failures is one of the rules told here
 from .types import JSON_PROPERTIES, Message, MessageState, QueueSettings, SubQueue
 from .values import encode_properties
 
@@ -46,6 +48,19 @@ class Facts:
     expires_at: datetime | None = None
     scheduled_enqueue_at: datetime | None = None
     locked_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Facts with what the entity adds: the end of life in force, and the deliveries it allows. What `standing` judges."""
+
+    subqueue: SubQueue
+    state: MessageState
+    delivery_count: int
+    max_delivery_count: int
+    expires_at: datetime | None
+    scheduled_enqueue_at: datetime | None
+    locked_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +121,27 @@ def own_time_to_live(asked: timedelta | None, settings: QueueSettings) -> timede
     return min(asked, settings.default_message_time_to_live)
 
 
-def is_locked(message: Facts, now: datetime) -> bool:
-    """A lock is valid before the instant it ends (SB-070)."""
-    return message.locked_until is not None and now < message.locked_until
+def in_force(message: Facts, settings: QueueSettings) -> InForce:
+    """The message as its standing is judged, with what its entity adds."""
+    return InForce(
+        message.subqueue,
+        message.state,
+        message.delivery_count,
+        settings.max_delivery_count,
+        ends_at(message, settings),
+        message.scheduled_enqueue_at,
+        message.locked_until,
+    )
 
 
 def has_expired(message: Facts, now: datetime, settings: QueueSettings) -> bool:
     """Whether its life is over, locked or not; a dead-lettered message has none (SB-035)."""
-    end = ends_at(message, settings)
-    return message.subqueue is SubQueue.MAIN and end is not None and now >= end
-
-
-def failures(message: Facts, now: datetime) -> int:
-    """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the
-    dead-letter queue (SB-089)."""
-    ended = message.locked_until is not None and not is_locked(message, now)
-    return message.delivery_count + (ended and message.subqueue is SubQueue.MAIN)
+    return standing.is_over(in_force(message, settings), now)
 
 
 def is_available(message: Facts, now: datetime, settings: QueueSettings) -> bool:
     """Whether a receive may return it now (SB-025, SB-061, SB-091). The entity's status is not looked at here."""
-    if message.state is not MessageState.ACTIVE or is_locked(message, now):
-        return False
-    if message.subqueue is not SubQueue.MAIN:
-        return True
-    return not has_expired(message, now, settings) and failures(message, now) < settings.max_delivery_count
+    return standing.is_deliverable(in_force(message, settings), now)
 
 
 def after_failed_delivery(message: Facts, count: int, now: datetime, settings: QueueSettings) -> Outcome:

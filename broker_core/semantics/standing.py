@@ -1,4 +1,4 @@
-"""What a stored message is at an instant: the state a person reads, and why a receive would not hand it out.
+"""What a stored message is at an instant: the state a person reads, and whether a receive may hand it out.
 
 A row holds instants (D5); what they amount to is decided here, for the page, the live patch and the API alike. The SQL that
 receives must agree with `is_deliverable`.
@@ -10,7 +10,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from .durations import human
 from .types import MessageState, SubQueue
 
 
@@ -53,18 +52,16 @@ def standing(message: Facts, now: datetime) -> Standing:
     """
     if message.state == MessageState.SCHEDULED:
         return Standing.DUE if _passed(message.scheduled_enqueue_at, now) else Standing.SCHEDULED
-    if message.locked_until is not None and message.locked_until > now:
+    if is_locked(message, now):
         return Standing.LOCKED
-    in_main = message.subqueue == SubQueue.MAIN
-    expired = in_main and _passed(message.expires_at, now)
+    expired = is_over(message, now)
     if message.state == MessageState.DEFERRED:
         return Standing.DEFERRED_EXPIRED if expired else Standing.DEFERRED
     if expired:
         return Standing.EXPIRED
-    lock_ended = message.locked_until is not None
-    if in_main and message.delivery_count + lock_ended >= message.max_delivery_count:
+    if message.subqueue == SubQueue.MAIN and failures(message, now) >= message.max_delivery_count:
         return Standing.SPENT
-    return Standing.LOCK_ENDED if lock_ended else Standing.AVAILABLE
+    return Standing.LOCK_ENDED if message.locked_until is not None else Standing.AVAILABLE
 
 
 def next_change_at(message: Facts, now: datetime) -> datetime | None:
@@ -83,29 +80,21 @@ def is_deliverable(message: Facts, now: datetime) -> bool:
     return standing(message, now) in (Standing.AVAILABLE, Standing.LOCK_ENDED)
 
 
-def why_not_deliverable(message: Facts, now: datetime, *, locked_by: str | None = None) -> str | None:
-    """One sentence on why a receive at `now` would pass the message over; None where it would not."""
-    match standing(message, now):
-        case Standing.AVAILABLE | Standing.LOCK_ENDED:
-            return None
-        case Standing.LOCKED:
-            holder = f" by {locked_by}" if locked_by else ""
-            return f"It is locked{holder} for another {human(message.locked_until - now)}."
-        case Standing.SCHEDULED:
-            return f"It is scheduled: due in {human(message.scheduled_enqueue_at - now)}."
-        case Standing.DUE:
-            return "It is due: the next receive or sweep activates it, under a new sequence number."
-        case Standing.DEFERRED:
-            return "It is deferred: only a receive by its sequence number returns it."
-        case Standing.DEFERRED_EXPIRED:
-            return "It is deferred and has expired: a receive by its sequence number finds it no more."
-        case Standing.EXPIRED:
-            return f"It expired {human(now - message.expires_at)} ago and waits for the next receive or sweep to take it away."
-        case Standing.SPENT:
-            return (
-                f"All {message.max_delivery_count} deliveries allowed have failed: "
-                "the next receive or sweep moves it to the dead-letter queue."
-            )
+def is_locked(message: Facts, now: datetime) -> bool:
+    """A lock is valid before the instant it ends (SB-070)."""
+    return message.locked_until is not None and now < message.locked_until
+
+
+def is_over(message: Facts, now: datetime) -> bool:
+    """Whether its life has ended, locked or not; nothing expires outside the main list (SB-035), nor while scheduled (SB-024)."""
+    return message.subqueue == SubQueue.MAIN and message.state != MessageState.SCHEDULED and _passed(message.expires_at, now)
+
+
+def failures(message: Facts, now: datetime) -> int:
+    """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the
+    dead-letter queue (SB-089)."""
+    ended = message.locked_until is not None and not is_locked(message, now)
+    return message.delivery_count + (ended and message.subqueue == SubQueue.MAIN)
 
 
 def _passed(instant: datetime | None, now: datetime) -> bool:

@@ -6,7 +6,8 @@ from itertools import product
 
 import pytest
 
-from broker_core.semantics.standing import Standing, is_deliverable, next_change_at, standing, why_not_deliverable
+from broker_core.semantics.explaining import why_not
+from broker_core.semantics.standing import Standing, is_deliverable, next_change_at, standing
 from broker_core.semantics.types import MessageState, SubQueue
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -22,6 +23,9 @@ class Facts:
     expires_at: datetime | None = None
     scheduled_enqueue_at: datetime | None = None
     locked_until: datetime | None = None
+    session_id: str | None = None
+    locked_by: str | None = None
+    dead_letter_reason: str | None = None
 
 
 DEAD = SubQueue.DEAD_LETTER
@@ -65,7 +69,7 @@ def all_facts():
 
 def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
     for facts in all_facts():
-        assert (why_not_deliverable(facts, NOON) is None) == is_deliverable(facts, NOON), facts
+        assert (why_not(facts, NOON) is None) == is_deliverable(facts, NOON), facts
 
 
 def test_the_next_change_lies_ahead_and_is_one():
@@ -84,6 +88,6 @@ def test_without_a_next_change_time_alone_changes_nothing():
 
 
 def test_the_holder_is_named():
-    assert why_not_deliverable(replace(Facts(), locked_until=AFTER), NOON, locked_by="user:ann") == (
-        "It is locked by user:ann for another 5 s."
+    assert (
+        why_not(replace(Facts(), locked_until=AFTER, locked_by="user:ann"), NOON) == "It is locked by user:ann for another 5 s."
     )

@@ -1,0 +1,180 @@
+"""Why a message is or is not delivered: what is said must be what a receive then does."""
+
+import uuid
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from broker_core import broker, entities, reads
+from broker_core.semantics.errors import EntityDisabled, EntityNotFound, MessageNotFound, NotAuthorized
+from broker_core.semantics.explaining import Code
+from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, Message, Right
+from tests.broker.looking import now
+
+SECOND = timedelta(seconds=1)
+LIVES = [None, 5, 12, 40]
+
+
+def codes(address, number):
+    return [reason.code for reason in reads.explain(address, number).reasons]
+
+
+def reason(address, number, code):
+    return next(r for r in reads.explain(address, number).reasons if r.code == code)
+
+
+def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
+    broker.send(queue, [Message(b"x") for _ in range(3)])
+    assert codes(queue, 1) == [Code.NEXT]
+    found = reads.explain(queue, 3)
+    assert (found.deliverable, found.at, found.message.sequence_number) == (True, now(queue), 3)
+    assert found.reasons[0].text == "2 messages come before it."
+    broker.receive(queue, 2)
+    assert codes(queue, 3) == [Code.NEXT]
+
+
+def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
+    monkeypatch.setattr(reads, "PLACE_CAP", 4)
+    broker.send(queue, [Message(b"x") for _ in range(9)])
+    assert reason(queue, 9, Code.BEHIND).text == "4 or more messages come before it."
+    assert reason(queue, 2, Code.BEHIND).text == "1 message comes before it."
+
+
+def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
+    broker.send(queue, [Message(b"x")])
+    [message] = broker.receive(queue, actor=Actor("user", "ann", Right.ALL))
+    found = reason(queue, 1, Code.LOCKED)
+    assert found.ends_at == message.locked_until
+    assert found.values == {"locked_by": "user:ann", "locked_until": message.locked_until}
+    assert found.text == "It is locked by user:ann for another 1 min."
+
+
+def test_all_reasons_are_told_not_only_the_first(make_queue, step):
+    queue = make_queue(max_delivery_count=1, dead_lettering_on_message_expiration=True)
+    broker.send(queue, [Message(b"x", time_to_live=30 * SECOND)])
+    broker.receive(queue)
+    step(40 * SECOND)
+    entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
+    found = reads.explain(queue, 1)
+    assert [r.code for r in found.obstacles] == [Code.STATUS, Code.LOCKED, Code.EXPIRED]
+    assert "lets the holder settle it (SB-026)" in found.obstacles[2].text
+    assert found.obstacles[2].change == "When the lock ends without completing it, it moves to the dead-letter queue."
+    assert found.reasons[3].code == Code.LAST_DELIVERY
+
+
+def test_a_scheduled_message_says_when_it_is_due_and_what_then(queue, step):
+    due = now(queue) + 10 * SECOND
+    broker.send(queue, [Message(b"x", scheduled_enqueue_at=due)])
+    assert (codes(queue, 1), reason(queue, 1, Code.SCHEDULED).ends_at) == ([Code.SCHEDULED], due)
+    step(10 * SECOND)
+    assert codes(queue, 1) == [Code.DUE]
+
+
+def test_a_deferred_message_that_failed_too_often_is_found_no_more(make_queue, step):
+    queue = make_queue(max_delivery_count=1)
+    broker.send(queue, [Message(b"x")])
+    [message] = broker.receive(queue)
+    broker.defer(queue, [message.lock_token])
+    assert codes(queue, 1) == [Code.DEFERRED, Code.LAST_DELIVERY]
+    broker.receive_deferred(queue, [1])
+    step(timedelta(minutes=2))
+    assert codes(queue, 1)[:2] == [Code.DEFERRED, Code.SPENT]
+
+
+def test_a_dead_letter_is_delivered_from_its_own_queue(queue):
+    broker.send(queue, [Message(b"x")])
+    [message] = broker.receive(queue)
+    broker.dead_letter(queue, [message.lock_token], "Broken")
+    found = reads.explain(queue, 1)
+    assert (found.deliverable, [r.code for r in found.reasons]) == (True, [Code.DEAD_LETTER, Code.NEXT])
+    assert "(Broken)" in found.reasons[0].text
+
+
+def test_what_is_gone_has_no_explanation_and_looking_needs_a_right(queue):
+    assert reads.explain(queue, 7) is None
+    with pytest.raises(EntityNotFound):
+        reads.explain(EntityAddress(queue.namespace, "nowhere"), 1)
+    with pytest.raises(NotAuthorized):
+        reads.explain(queue, 1, actor=Actor("user", "eve"))
+
+
+# What is said is what a receive does
+
+steps_of_a_story = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.sampled_from(LIVES), st.sampled_from([None, 8, 30])),
+        st.tuples(st.just("step"), st.sampled_from([1, 5, 9, 21])),
+        st.tuples(st.just("receive"), st.sampled_from(["hold", "abandon", "defer", "dead_letter", "release"]), st.integers(1, 2)),
+        st.tuples(st.just("receive_dead"), st.sampled_from(["hold", "abandon"]), st.integers(1, 2)),
+        st.tuples(st.just("ask"), st.integers(1, 8)),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def tell(queue, story):
+    for what, *how in story:
+        match what:
+            case "send":
+                life, delay = how
+                due = None if delay is None else now(queue) + delay * SECOND
+                broker.send(queue, [Message(b"x", time_to_live=life and life * SECOND, scheduled_enqueue_at=due)])
+            case "step":
+                entities.step_clock(queue.namespace, how[0] * SECOND)
+            case "receive" | "receive_dead":
+                address = queue.dead_letter if what == "receive_dead" else queue
+                tokens = [message.lock_token for message in broker.receive(address, how[1])]
+                if how[0] != "hold" and tokens:
+                    getattr(broker, how[0])(address, tokens)
+            case "ask":
+                with suppress(MessageNotFound):
+                    broker.receive_deferred(queue, [how[0]])
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    story=steps_of_a_story,
+    most=st.integers(1, 3),
+    default=st.sampled_from([None, 30]),
+    dead_lettering=st.booleans(),
+    status=st.sampled_from(EntityStatus),
+    mode=st.sampled_from(["eager", "on_activity", "at_head"]),
+)
+def test_explanations_agree_with_receiving(broker_database, story, most, default, dead_lettering, status, mode):
+    namespace = f"x-{uuid.uuid4().hex[:10]}"
+    entities.create_namespace(namespace)
+    entities.pause_clock(namespace)
+    queue = EntityAddress(namespace, "q")
+    entities.create_queue(
+        queue, lock_duration=20 * SECOND, max_delivery_count=most, default_message_time_to_live=default and default * SECOND,
+        dead_lettering_on_message_expiration=dead_lettering, expiry_mode=mode,
+    )  # fmt: skip
+    tell(queue, story)
+    entities.update_queue(queue, status=status)
+    for address, tabs in (
+        (queue, (reads.Tab.ACTIVE, reads.Tab.DEFERRED, reads.Tab.SCHEDULED)),
+        (queue.dead_letter, (reads.Tab.DEAD_LETTER,)),
+    ):
+        present = sorted(row.sequence_number for tab in tabs for row in reads.list_messages(queue, tab).rows)
+        told = [(number, reads.explain(queue, number)) for number in present]
+        deliverable = [number for number, found in told if found.deliverable]
+        assert places_of(told) == list(range(len(deliverable)))
+        try:
+            received = [m.sequence_number for m in broker.receive(address, 100)]
+        except EntityDisabled:
+            received = []
+        # What a receive puts in motion on the way (activates, dead-letters) arrives under a new number, or in the other list.
+        assert [number for number in received if number in present] == deliverable
+
+
+def places_of(told):
+    return [r.values["before"] for _, found in told for r in found.reasons if r.code in (Code.NEXT, Code.BEHIND)]
