@@ -29,8 +29,8 @@ _SHORTEST_WAIT_SECONDS = 0.05  # callers whose time is just ending must not make
 _log = logging.getLogger(__name__)
 
 
-async def send(address: EntityAddress, messages: Sequence[Message], *, actor: Actor) -> list[int]:
-    """Like broker.send: all of `messages` or none; the sequence numbers."""
+async def send(address: EntityAddress, messages: Sequence[Message], *, actor: Actor) -> list[int | None]:
+    """Like broker.send: all of `messages` or none; their sequence numbers, None for a dropped duplicate."""
     for message in messages:
         service_bus.prepare(message)  # what is wrong by itself never comes into a group
     return await _here().sends.call((address, replace(actor, holder="")), messages)

@@ -1,4 +1,4 @@
-"""A queue on the living site, seen by an HTTP client that holds the namespace's key."""
+"""An entity on the living site, seen by an HTTP client that holds the namespace's key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENT = httpx.Client(timeout=30, limits=httpx.Limits(max_connections=100))
 
 
 @dataclass(frozen=True)
-class HttpQueue:
+class HttpEntity:
     """site: the site's root URL. Requests carry a token for the whole namespace unless one is given."""
 
     site: str
@@ -53,23 +53,35 @@ class HttpQueue:
         return broker.peek(self.address)
 
     @property
-    def dead_letters(self) -> HttpQueue:
+    def dead_letters(self) -> HttpEntity:
         return replace(self, address=self.address.dead_letter)
 
+    def subscription(self, name: str) -> HttpEntity:
+        return replace(self, address=self.address.subscription(name))
 
-@pytest.fixture
-def make_queue(live_site):
-    """Make queues, each in a namespace of its own unless one is named."""
 
-    def make(path: str = "orders", *, namespace: str | None = None, **settings) -> HttpQueue:
+def maker(site: str, create):
+    def make(path: str = "orders", *, namespace: str | None = None, **settings) -> HttpEntity:
         namespace = entities.ensure_namespace(namespace or f"http-{uuid4().hex[:8]}").name
         address = EntityAddress(namespace, path)
-        entities.create_queue(address, **settings)
-        return HttpQueue(live_site, address, policies.get_policy(namespace, policies.ROOT_POLICY).primary_key)
+        create(address, **settings)
+        return HttpEntity(site, address, policies.get_policy(namespace, policies.ROOT_POLICY).primary_key)
 
     return make
 
 
 @pytest.fixture
-def queue(make_queue) -> HttpQueue:
+def make_queue(live_site):
+    """Make queues, each in a namespace of its own unless one is named."""
+    return maker(live_site, entities.create_queue)
+
+
+@pytest.fixture
+def make_topic(live_site):
+    """Make topics, without subscriptions, each in a namespace of its own unless one is named."""
+    return maker(live_site, entities.create_topic)
+
+
+@pytest.fixture
+def queue(make_queue) -> HttpEntity:
     return make_queue()

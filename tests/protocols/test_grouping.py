@@ -38,7 +38,7 @@ class RecordingBroker:
         self.calls, self.released, self.available, self.waits = [], [], [], 0
         self.gate, self.arrival, self.failure = asyncio.Event(), asyncio.Event(), None
         self.gate.set()
-        self.next_number = 1
+        self.next_number, self.ids = 1, set()
         self.send = Case(self._send)
         self.complete = Case(self._complete)
         self.release = Case(self._release)
@@ -56,8 +56,15 @@ class RecordingBroker:
         await self._statement("send", address, len(messages), actor.name)
         if TOO_LARGE in messages:
             raise MessageTooLarge("message", 100, 99)
-        self.next_number += len(messages)
-        return list(range(self.next_number - len(messages), self.next_number))
+        return [self._number(message) for message in messages]
+
+    def _number(self, message):
+        """A new one, or none for a message whose id was here already."""
+        if message.message_id in self.ids:
+            return None
+        self.ids |= {message.message_id} - {None}
+        self.next_number += 1
+        return self.next_number - 1
 
     async def _complete(self, address, tokens, *, actor):
         await self._statement("complete", address, len(tokens))
@@ -150,6 +157,14 @@ async def test_what_gathers_during_a_statement_goes_into_the_next(broker):
     assert await first == [1]
     assert await asyncio.gather(*others) == [[2, 3], [4], [5, 6]]
     assert [call[2] for call in broker.calls] == [1, 5]
+
+
+async def test_dropped_duplicates_are_told_to_those_who_sent_them(broker):
+    """SB-131, SB-135: a batch with one of them, a batch of nothing else, and what came before and after."""
+    batches = ["a", "ab", "a", "bcb", "d"]
+    sent = [grouping.send(QUEUE, [Message(message_id=text) for text in batch], actor=ACTOR) for batch in batches]
+    assert await asyncio.gather(*sent) == [[1], [None, 2], [None], [None, 3, None], [4]]
+    assert len(broker.calls) == 1
 
 
 async def test_entities_and_actors_do_not_mix(broker):

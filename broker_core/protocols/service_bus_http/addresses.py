@@ -4,7 +4,8 @@
     .../servicebus/{namespace}/{entity}/messages/head                   to receive from
     .../servicebus/{namespace}/{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, unread
 
-An entity's path may have slashes (and a segment "messages"), so the URL is read from its end.
+An entity is a queue, a topic or a subscription ({topic}/Subscriptions/{name}), with or without /$DeadLetterQueue. Its path may
+have slashes (and a segment "messages"), so the URL is read from its end. The API's own words are known in any casing (1.2).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from broker_core.semantics.types import EntityAddress
 
 MOUNT = "servicebus"
 _MESSAGES = "messages"
-_HOW = f"/{MOUNT}/<namespace>/<queue>/messages to send, .../messages/head to receive, .../messages/<id>/<lock token> to settle"
+_HEAD = "head"
+_HOW = f"/{MOUNT}/<namespace>/<entity>/messages to send, .../messages/head to receive, .../messages/<id>/<lock token> to settle"
 
 
 class Kind(StrEnum):
@@ -66,11 +68,12 @@ def parse(raw_path: str, root_path: str = "") -> Target:
 
 def _kind(rest: list[str], full: str) -> tuple[Kind, int]:
     """The kind, and how many segments from "messages" on belong to it."""
-    if rest[2:] and rest[-1] == _MESSAGES:
+    words = [segment.lower() for segment in rest]
+    if words[2:] and words[-1] == _MESSAGES:
         return Kind.MESSAGES, 1
-    if rest[3:] and rest[-2:] == [_MESSAGES, "head"]:
+    if words[3:] and words[-2:] == [_MESSAGES, _HEAD]:
         return Kind.HEAD, 2
-    if rest[4:] and rest[-3] == _MESSAGES:
+    if words[4:] and words[-3] == _MESSAGES:
         return Kind.LOCK, 3
     raise UnknownResource(f"There is nothing at '{unquote(full)}'; use {_HOW}.")
 

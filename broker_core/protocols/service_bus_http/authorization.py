@@ -20,12 +20,16 @@ _remembered: dict[tuple[str, str, str], tuple[float, list[Policy]]] = {}
 
 
 async def actor_of(request: Request) -> Actor:
-    """Raises TokenRefused, saying why. A token's rights are checked by the use cases."""
+    """Raises TokenRefused, saying why. A token's rights are checked by the use cases.
+
+    A subscription has no policies of its own: those of its topic hold.
+    """
     token, address = sas.parse(request.header("authorization") or ""), request.target.address
-    signer = _signer(token, _recall(address, token.policy))
+    scope = address.topic or address
+    signer = _signer(token, _recall(scope, token.policy))
     if signer is None:  # nothing is remembered, or a key was replaced a moment ago
-        found = await policies.find_policies.aio(address.namespace, address.path, token.policy)
-        _remember(address, token.policy, found)
+        found = await policies.find_policies.aio(scope.namespace, scope.path, token.policy)
+        _remember(scope, token.policy, found)
         signer = _signer(token, found)
     if signer is None:
         raise sas.wrong_signature(token)
