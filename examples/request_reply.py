@@ -38,7 +38,7 @@ class Client:
         return self
 
     async def __aexit__(self, *_) -> None:
-        self.listening.cancel()  # and no more: the queue goes by itself
+        await stop(self.listening)  # and no more: the queue goes by itself
 
     async def ask(self, question: str, *, within_seconds: float = 30) -> str:
         """The answer. Raises TimeoutError; a server that is late then finds the question expired."""
@@ -87,6 +87,12 @@ async def ask_all(questions: EntityAddress, name: str, numbers: range) -> list[s
         return await asyncio.gather(*[client.ask(str(number)) for number in numbers])
 
 
+async def stop(*tasks: asyncio.Task) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
 def square(number: str) -> str:
     return f"{number} x {number} = {int(number) ** 2}"
 
@@ -101,8 +107,7 @@ async def main() -> None:
     ):
         print(name, "was told", answers)
     print("The reply queues are still there; in five minutes they are gone. See for yourself in the explorer.")
-    for server in servers:
-        server.cancel()
+    await stop(*servers)
     await aio.close()
 
 

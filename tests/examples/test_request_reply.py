@@ -24,8 +24,7 @@ async def questions(make_queue):
 async def servers(questions):
     running = [asyncio.create_task(example.serve(questions, example.square)) for _ in range(2)]
     yield running
-    for server in running:
-        server.cancel()
+    await example.stop(*running)
 
 
 async def test_each_client_gets_its_own_answers(questions, servers):
