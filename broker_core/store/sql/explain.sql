@@ -25,7 +25,7 @@ WITH
        AND (NOT (SELECT in_session FROM clock) OR m.session_id = (SELECT session_id FROM found))
        AND
            -- include: available
-     LIMIT %(place_cap)s + 1
+     LIMIT %(place_cap)s::int + 1
 )
 SELECT
 -- include: clock_columns
