@@ -17,7 +17,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from broker_core import broker, entities, reads
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound
-from broker_core.semantics.types import EntityAddress, LockedMessage, MessageState
+from broker_core.semantics.types import EntityAddress, LockedMessage, MessageState, Tier
 
 from . import bindings, codec, queues
 from .holdings import HOLDINGS, How
@@ -72,8 +72,8 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **declared: Any) -> None:
         """Create the queue unless it is there. One that is there keeps its settings: they belong to whoever administers it."""
         self._transport.declared[queue] = declared
-        changes = queues.settings(queue, declared, self._transport.client.transport_options)
-        self._call(entities.ensure_namespace, self._transport.namespace)
+        namespace = self._call(entities.ensure_namespace, self._transport.namespace, tier=Tier.PREMIUM)
+        changes = queues.settings(queue, declared, self._transport.client.transport_options, namespace.limits)
         self._call(entities.ensure_queue, self._address(queue), **changes)
 
     def _has_queue(self, queue: str, **declared: Any) -> bool:

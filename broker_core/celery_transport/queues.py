@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from broker_core.semantics.limits import STRICT
+from broker_core.semantics.limits import STRICT, Limits
 from broker_core.semantics.types import QueueSettings
 
 _ESCAPED = re.compile(r"[^A-Za-z0-9._/-]")
@@ -39,16 +39,17 @@ def is_node_mailbox(queue: str) -> bool:
     return queue.endswith(".pidbox")
 
 
-def settings(queue: str, declared: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def settings(queue: str, declared: Mapping[str, Any], options: Mapping[str, Any], limits: Limits = STRICT) -> dict[str, Any]:
     """The settings a queue is created with, by their names in QueueSettings; what is not named takes the broker's default.
 
     declared: kombu's arguments of the declaration (`auto_delete`, `arguments` with x-expires and x-message-ttl in ms).
     options:  the transport options; any name of QueueSettings, durations in seconds or as timedelta.
+    limits:   those of the namespace; it takes the largest messages that they allow.
     A queue that lives as long as its user is hidden and goes when it is idle; Celery's own mailboxes forget messages, too.
     """
     chosen: dict[str, Any] = {
-        "max_message_size_in_kilobytes": STRICT.max_message_size_in_kilobytes.maximum,
-        "max_size_in_megabytes": STRICT.max_size_in_megabytes.maximum,
+        "max_message_size_in_kilobytes": limits.max_message_size_in_kilobytes.maximum,
+        "max_size_in_megabytes": limits.max_size_in_megabytes.maximum,
     }
     chosen |= {name: _value(name, options[name]) for name in QueueSettings.__dataclass_fields__ if name in options}
     arguments = declared.get("arguments") or {}

@@ -5,7 +5,7 @@ migration (storage parameters, partitions, indexes that the ORM has no words for
 """
 
 from .celery import CeleryBinding
-from .entities import Entity, EntityCounter, Namespace, SharedAccessPolicy
+from .entities import Entity, EntityCounter, Namespace, Rule, SharedAccessPolicy
 from .history import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from .messages import Message, MessageEvent
 from .sweeps import SweepRun
@@ -20,6 +20,7 @@ __all__ = [
     "Message",
     "MessageEvent",
     "Namespace",
+    "Rule",
     "SharedAccessPolicy",
     "SweepRun",
 ]

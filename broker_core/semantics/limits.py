@@ -1,14 +1,18 @@
 """Ranges and quotas, as data (SB sections 1.2, 1.3, 2.4).
 
 STRICT is what the service documents. RELAXED is wider where a short duration or a small queue helps a test or a lesson; no range
-is narrower. The defaults of a queue's settings are those of `types.QueueSettings`, the same in both.
+is narrower. Both are for an entity of any tier; `of_tier` narrows them to what a namespace of a tier may have. The defaults of
+settings are those of the settings' own types, and where a tier has others, TIER_DEFAULTS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from .types import Tier
 
 Value = TypeVar("Value", int, timedelta)
 
@@ -24,7 +28,10 @@ class Range(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every number the broker compares with. Texts are measured in characters, messages in bytes where the name says no more."""
+    """Every number the broker compares with. Texts are measured in characters, messages in bytes where the name says no more.
+
+    topics, sessions, duplicate_detection, forwarding: whether a namespace has them at all; only Basic has none (SB 1.3).
+    """
 
     lock_duration: Range[timedelta]
     max_delivery_count: Range[int]
@@ -42,6 +49,23 @@ class Limits:
     dead_letter_text: int = 4096
     one_property: int = 32 * 1024
     all_properties: int = 64 * 1024
+    rule_name: int = 50
+    filter_text: int = 1024
+    filter_nesting: int = 20
+    action_statements: int = 32
+    subscription_name: int = 50
+    subscriptions_per_topic: int = 2_000
+    sql_filters_per_topic: int = 2_000
+    correlation_filters_per_topic: int = 100_000
+    entities_per_namespace: int = 10_000  # queues and topics
+    session_state: int = 1024 * 1024
+    messages_per_transaction: int = 100
+    messages_per_batch_delete: int = 4_000
+    topics: bool = True
+    sessions: bool = True
+    duplicate_detection: bool = True
+    forwarding: bool = True
+    tier: Tier | None = None  # of which these are; None: whichever has most
     clock_rate: float = 86_400.0  # a day in a second
     clock_step: timedelta = timedelta(days=36_500)
 
@@ -64,4 +88,37 @@ RELAXED = replace(
     max_size_in_megabytes=Range(1, 1_048_576),
     max_message_size_in_kilobytes=Range(1, 102_400),
     duplicate_detection_history_time_window=Range(timedelta(milliseconds=10), timedelta(days=7)),
+    subscriptions_per_topic=10_000,
+    sql_filters_per_topic=10_000,
+    entities_per_namespace=100_000,
+    messages_per_transaction=1_000,
 )
+
+LIFE_IN_BASIC = timedelta(days=14)
+_BASIC = {"topics": False, "sessions": False, "duplicate_detection": False, "forwarding": False}
+_STANDARD = {
+    "max_message_size_in_kilobytes": Range(256, 256),
+    "session_state": 256 * 1024,
+    "messages_per_batch_delete": 500,
+}
+_STRICT_TIERS: Mapping[Tier, Mapping[str, Any]] = {
+    Tier.BASIC: {**_STANDARD, **_BASIC},
+    Tier.STANDARD: _STANDARD,
+    Tier.PREMIUM: {},
+}
+_RELAXED_TIERS: Mapping[Tier, Mapping[str, Any]] = {Tier.BASIC: _BASIC, Tier.STANDARD: {}, Tier.PREMIUM: {}}
+
+# What a new entity gets where that is not the default of the settings' types (SB 1.3).
+TIER_DEFAULTS: Mapping[Tier, Mapping[str, Any]] = {
+    Tier.BASIC: {"default_message_time_to_live": LIFE_IN_BASIC},
+    Tier.STANDARD: {},
+    Tier.PREMIUM: {"max_message_size_in_kilobytes": 1024},
+}
+
+
+def of_tier(limits: Limits, tier: Tier) -> Limits:
+    """What of STRICT or RELAXED the namespaces of a tier may have. RELAXED keeps only what Basic lacks."""
+    narrower = dict((_RELAXED_TIERS if limits is RELAXED else _STRICT_TIERS)[tier])
+    if tier is Tier.BASIC:
+        narrower["default_message_time_to_live"] = replace(limits.default_message_time_to_live, maximum=LIFE_IN_BASIC)
+    return replace(limits, **narrower, tier=tier)

@@ -62,7 +62,7 @@ def test_ensure_namespace_leaves_one_that_is_there_as_it_is(space):
 
 def test_a_namespace_with_queues_cannot_be_deleted(space):
     entities.create_queue(ORDERS)
-    with pytest.raises(NotAllowed, match="has 1 queues"):
+    with pytest.raises(NotAllowed, match="has 1 entities"):
         entities.delete_namespace("space")
     entities.delete_queue(ORDERS)
     with pytest.raises(NotAllowed, match="history of 1 deleted"):

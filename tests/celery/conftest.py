@@ -8,7 +8,7 @@ import pytest
 
 import broker_core.celery_transport  # noqa: F401  (registers vitrine://)
 from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress
+from broker_core.semantics.types import EntityAddress, Tier
 
 _numbers = itertools.count()
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 def namespace(db):
     """A new namespace with real time. The broker commits by itself, so what a test leaves stays until the run ends."""
     name = f"celery{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-    entities.create_namespace(name)
+    entities.create_namespace(name, tier=Tier.PREMIUM)
     return name
 
 

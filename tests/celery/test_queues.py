@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.celery_transport import queues
-from broker_core.semantics.entity_settings import check_path, queue_settings
+from broker_core.semantics.entity_settings import check_path, new_settings
+from broker_core.semantics.types import EntityKind
 
 PIDBOX = {"auto_delete": True, "exclusive": False, "arguments": {"x-expires": 10_000}}
 
@@ -34,7 +35,7 @@ def test_every_name_comes_back(queue):
 
 
 def test_a_task_queue_keeps_the_brokers_defaults_but_for_its_size():
-    settings = queue_settings(queues.settings("celery", {"durable": True}, {}))
+    settings = new_settings(EntityKind.QUEUE, queues.settings("celery", {"durable": True}, {}))
     assert (settings.max_delivery_count, settings.lock_duration) == (10, timedelta(minutes=1))
     assert (settings.default_message_time_to_live, settings.auto_delete_on_idle, settings.hidden) == (None, None, False)
     assert settings.max_message_size_in_kilobytes == 102_400
@@ -42,13 +43,13 @@ def test_a_task_queue_keeps_the_brokers_defaults_but_for_its_size():
 
 def test_transport_options_name_settings():
     options = {"lock_duration": 5, "max_delivery_count": 3, "polling_interval": 1, "dsn": "host=x"}
-    settings = queue_settings(queues.settings("celery", {}, options))
+    settings = new_settings(EntityKind.QUEUE, queues.settings("celery", {}, options))
     assert (settings.lock_duration, settings.max_delivery_count) == (timedelta(seconds=5), 3)
 
 
 @pytest.mark.parametrize("queue", ["celery@host.celery.pidbox", "1b-2c.reply.celery.pidbox", "celeryev.0c"])
 def test_celerys_own_mailboxes_are_hidden_and_go_by_themselves(queue):
-    settings = queue_settings(queues.settings(queue, PIDBOX, {}))
+    settings = new_settings(EntityKind.QUEUE, queues.settings(queue, PIDBOX, {}))
     assert settings.hidden
     assert settings.auto_delete_on_idle == timedelta(minutes=5)  # the shortest there is
     assert settings.default_message_time_to_live == timedelta(minutes=1)
@@ -56,7 +57,7 @@ def test_celerys_own_mailboxes_are_hidden_and_go_by_themselves(queue):
 
 def test_a_result_queue_keeps_results_as_long_as_it_lives():
     declared = {"auto_delete": True, "exclusive": True, "arguments": {"x-expires": 86_400_000}}
-    settings = queue_settings(queues.settings("9c2e", declared, {}))
+    settings = new_settings(EntityKind.QUEUE, queues.settings("9c2e", declared, {}))
     assert (settings.auto_delete_on_idle, settings.default_message_time_to_live) == (timedelta(days=1), None)
 
 

@@ -17,16 +17,16 @@ from broker_core.semantics.entity_settings import (
     check_policy_name,
     check_setting,
     in_words,
-    queue_settings,
+    new_settings,
 )
 from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.limits import RELAXED, STRICT
-from broker_core.semantics.types import EntityStatus, ExpiryMode, HistoryLevel, QueueSettings
+from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings
 
 S, MIN, MS = timedelta(seconds=1), timedelta(minutes=1), timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize("path", ["q", "orders", "a/b/c", "Q.1-x_y~z", "1", "-", "a" * 260, "x/subscriptions/y"])
+@pytest.mark.parametrize("path", ["q", "orders", "a/b/c", "Q.1-x_y~z", "1", "-", "a" * 260, "x/subscription/y"])
 def test_paths_that_are_accepted_keep_their_casing(path):
     assert check_path(path) == path
 
@@ -175,9 +175,9 @@ def test_values_that_are_refused_name_the_setting(name, value):
 
 
 def test_what_is_not_given_takes_the_services_default():
-    assert queue_settings({}) == QueueSettings()
-    assert queue_settings({"max_delivery_count": 3}) == QueueSettings(max_delivery_count=3)
-    assert queue_settings(QueueSettings(lock_duration=30 * S)) == QueueSettings(lock_duration=30 * S)
+    assert new_settings(EntityKind.QUEUE, {}) == QueueSettings()
+    assert new_settings(EntityKind.QUEUE, {"max_delivery_count": 3}) == QueueSettings(max_delivery_count=3)
+    assert new_settings(EntityKind.QUEUE, QueueSettings(lock_duration=30 * S)) == QueueSettings(lock_duration=30 * S)
 
 
 @pytest.mark.parametrize("name", IMMUTABLE)
@@ -192,7 +192,7 @@ def test_an_unknown_setting_is_refused_with_those_that_exist():
 
 
 def test_a_wider_value_already_there_does_not_block_another_change():
-    relaxed = queue_settings({"lock_duration": S}, RELAXED)
+    relaxed = new_settings(EntityKind.QUEUE, {"lock_duration": S}, RELAXED)
     assert changed_settings(relaxed, {"max_delivery_count": 3}, STRICT).lock_duration == S
 
 

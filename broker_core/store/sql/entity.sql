@@ -1,4 +1,5 @@
--- Namespaces, entities and clocks. created_at, updated_at and deleted_at are the database's time; activity is the namespace's.
+-- Namespaces, entities, rules and clocks. created_at, updated_at and deleted_at are the database's time; activity is the namespace's.
+-- Rows are locked in this order: namespace, topic, subscription.
 
 -- fragment: entity_columns
 e.id, e.path, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
@@ -6,6 +7,10 @@ e.id, e.path, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lo
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status, e.user_metadata,
        e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.created_at, e.updated_at
+
+-- fragment: touched_by_change
+INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
+ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at)
 
 -- name: create_namespace
 -- No row: the name is taken; names are compared without case.
@@ -27,8 +32,16 @@ SELECT id, name, is_system,
        (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NOT NULL) AS deleted_entities
   FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR UPDATE;
 
+-- name: hold_namespace
+-- Its entities change one after the other, and its tier stays, to the end of the transaction. entities: its queues and topics.
+SELECT n.id, n.name, n.description, n.is_system, n.tier, n.created_at,
+       (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL AND e.topic_id IS NULL) AS entities
+  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR NO KEY UPDATE;
+
 -- name: update_namespace
-UPDATE vitrine_namespace SET description = %(description)s WHERE id = %(namespace_id)s
+-- What is NULL stays.
+UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier)
+ WHERE id = %(namespace_id)s
 RETURNING id, name, description, is_system, tier, created_at;
 
 -- name: delete_namespace
@@ -91,14 +104,17 @@ SELECT
    FOR UPDATE OF e;
 
 -- name: list_entities
+-- A topic comes before its subscriptions.
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s)) AND e.deleted_at IS NULL
+ WHERE (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s))
+   AND (%(kind)s::text IS NULL OR e.kind = %(kind)s::text) AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s::bigint)
+   AND e.deleted_at IS NULL
  ORDER BY lower(n.name), lower(e.path);
 
 -- name: update_entity
--- Locks held on messages stay as they are (SB-907). A change of a queue is activity (SB-190).
+-- A change is activity (SB-190 to SB-192).
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s),
 changed AS (
     UPDATE vitrine_entity
@@ -116,16 +132,64 @@ changed AS (
      WHERE id = %(entity_id)s AND deleted_at IS NULL
     RETURNING *),
 activity AS (
-    INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
-    ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at))
+-- include: touched_by_change
+)
 SELECT
 -- include: entity_columns
   FROM changed AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
 
--- name: delete_entity
--- The name is free at once. Removing the counter waits for sends under way, and a later one finds no number to take: it fails with
+-- name: raise_rules_version
+-- What a topic fans out to has changed: who remembers its rules reads them again.
+UPDATE vitrine_entity SET rules_version = rules_version + 1 WHERE id = %(topic_id)s RETURNING rules_version;
+
+-- name: delete_entities
+-- The names are free at once. Removing the counters waits for sends under way, and a later one finds no number to take: it fails with
 -- EntityNotFound (SB-240). The messages go in batches by the sweep.
-WITH gone AS (UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = %(entity_id)s AND deleted_at IS NULL RETURNING id),
+WITH gone AS (
+    UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL RETURNING id),
 counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM gone)),
+rules AS (DELETE FROM vitrine_rule WHERE subscription_id IN (SELECT id FROM gone)),
 policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM gone))
 SELECT id FROM gone;
+
+-- name: create_rule
+-- A rule of a subscription; adding one is activity of it (SB-192). No row: there is one of this name.
+WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(subscription_id)s),
+created AS (
+    INSERT INTO vitrine_rule (subscription_id, name, filter, action, created_at)
+    VALUES (%(subscription_id)s, %(name)s, %(filter)s::text::jsonb, %(action)s::text::jsonb, clock_timestamp())
+    ON CONFLICT (subscription_id, lower(name)) DO NOTHING
+    RETURNING *),
+changed AS (SELECT subscription_id AS id FROM created),
+activity AS (
+-- include: touched_by_change
+)
+SELECT name, filter, action, created_at FROM created;
+
+-- name: replace_rule
+-- As create_rule, for one that is there. No row: there is none of this name.
+WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(subscription_id)s),
+replaced AS (
+    UPDATE vitrine_rule SET filter = %(filter)s::text::jsonb, action = %(action)s::text::jsonb
+     WHERE subscription_id = %(subscription_id)s AND lower(name) = lower(%(name)s)
+    RETURNING *),
+changed AS (SELECT subscription_id AS id FROM replaced),
+activity AS (
+-- include: touched_by_change
+)
+SELECT name, filter, action, created_at FROM replaced;
+
+-- name: delete_rule
+-- No activity (SB-196). No row: there is none of this name.
+DELETE FROM vitrine_rule WHERE subscription_id = %(subscription_id)s AND lower(name) = lower(%(name)s) RETURNING id;
+
+-- name: list_rules
+SELECT name, filter, action, created_at FROM vitrine_rule WHERE subscription_id = %(subscription_id)s ORDER BY lower(name);
+
+-- name: count_rules
+-- The rules of all subscriptions of a topic but one rule, by whether their filter is a correlation filter.
+SELECT count(*) FILTER (WHERE r.filter ->> 'type' = 'correlation') AS correlation,
+       count(*) FILTER (WHERE r.filter ->> 'type' <> 'correlation') AS sql
+  FROM vitrine_rule AS r JOIN vitrine_entity AS e ON e.id = r.subscription_id
+ WHERE e.topic_id = %(topic_id)s AND e.deleted_at IS NULL
+   AND NOT (r.subscription_id = %(subscription_id)s AND lower(r.name) = lower(%(name)s));

@@ -1,0 +1,99 @@
+"""Queues, topics and subscriptions as values, and as rows: one shape for the three kinds.
+
+A row has every setting; those that a kind does not have are stored as the defaults of the model, and read by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from broker_core.semantics.entity_settings import ALL_SETTINGS, SETTINGS_OF, SETTINGS_TYPE, Settings, default_settings, values_of
+from broker_core.semantics.types import (
+    EntityAddress,
+    EntityKind,
+    EntityStatus,
+    ExpiryMode,
+    HistoryLevel,
+    QueueSettings,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+)
+
+_DEFAULTS = {name: value for kind in reversed(EntityKind) for name, value in default_settings(kind).items()}
+_AS_STORED = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """created_at and updated_at are the database's time."""
+
+    id: int
+    address: EntityAddress
+    settings: Settings
+    is_system: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Queue(_Stored):
+    """A queue as stored."""
+
+    kind: ClassVar[EntityKind] = EntityKind.QUEUE
+    settings: QueueSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(_Stored):
+    """A topic as stored."""
+
+    kind: ClassVar[EntityKind] = EntityKind.TOPIC
+    settings: TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription(_Stored):
+    """A subscription as stored, with its topic's address."""
+
+    kind: ClassVar[EntityKind] = EntityKind.SUBSCRIPTION
+    settings: SubscriptionSettings
+    topic: EntityAddress
+    topic_id: int
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+
+Entity = Queue | Topic | Subscription
+
+
+def from_row(row: Any) -> Entity:
+    """An entity from the columns of `entity_columns`."""
+    kind, address = EntityKind(row.kind), EntityAddress(row.namespace, row.path)
+    values = {name: _value(name, getattr(row, name)) for name in SETTINGS_OF[kind]}
+    common = (row.id, address, SETTINGS_TYPE[kind](**values), row.is_system, row.created_at, row.updated_at)
+    if kind is EntityKind.SUBSCRIPTION:
+        return Subscription(*common, address.topic, row.topic_id)
+    return (Queue if kind is EntityKind.QUEUE else Topic)(*common)
+
+
+def as_parameters(settings: Settings) -> Mapping[str, Any]:
+    """All columns of an entity with these settings, as statements take them."""
+    values = _DEFAULTS | values_of(settings)
+    stored = {"status": str, "expiry_mode": str, "history_level": int}
+    return {name: stored[name](values[name]) if name in stored else values[name] for name in ALL_SETTINGS}
+
+
+def defaults_of(kind: EntityKind, tier: Tier | None, is_system: bool) -> dict[str, Any]:
+    """What a new entity gets. The history of the system namespace is off: the sweeps would write about themselves (design D2)."""
+    defaults = default_settings(kind, None if is_system else tier)
+    return defaults | {"history_level": HistoryLevel.OFF} if is_system else defaults
+
+
+def _value(name: str, stored: Any) -> Any:
+    return _AS_STORED[name](stored) if name in _AS_STORED else stored

@@ -1,0 +1,215 @@
+"""Namespaces, and the limits that their tier sets to what is in them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import ENVIRONMENT_VARIABLE
+from django.conf import settings as django_settings
+
+from broker_core import policies
+from broker_core.semantics.entity_settings import check_namespace_name, check_tier
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.limits import RELAXED, STRICT, Limits, of_tier
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right, Tier
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from .kinds import from_row
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A set of entities with one clock."""
+
+    id: int
+    name: str
+    description: str
+    is_system: bool
+    tier: Tier
+    created_at: datetime
+
+    @property
+    def limits(self) -> Limits:
+        """The ranges in force for its entities."""
+        return limits(None if self.is_system else self.tier)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNamespace(Namespace):
+    """A namespace whose row the transaction holds. entities: how many queues and topics it has."""
+
+    entities: int
+
+
+def limits(tier: Tier | None = None) -> Limits:
+    """The ranges in force: those of the service, or wider ones where the Django setting VITRINE_LIMITS is "relaxed".
+
+    tier: as narrow as it makes them; None: as wide as any has them.
+    Outside Django (a Celery project that names its database by a DSN) there are no settings: those of the service.
+    """
+    in_django = django_settings.configured or bool(os.environ.get(ENVIRONMENT_VARIABLE))
+    found = RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
+    return found if tier is None else of_tier(found, tier)
+
+
+@use_case
+def create_namespace(
+    name: str, description: str = "", *, tier: Tier | str = Tier.STANDARD, is_system: bool = False, actor: Actor | None = None
+) -> Steps:
+    """Create a namespace with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
+
+    tier: what its entities may have (SB 1.3, 2.4); the system namespace is bound by none.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE, name)
+    check_namespace_name(name)
+    _check_description(description)
+    tier = _tier(tier)
+
+    def steps():
+        rows = yield call("create_namespace", name=name, description=description, is_system=is_system, tier=str(tier))
+        if not rows:
+            raise EntityExists(name)
+        yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
+        return _namespace(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def ensure_namespace(
+    name: str, description: str = "", *, tier: Tier | str = Tier.STANDARD, is_system: bool = False, actor: Actor | None = None
+) -> Steps:
+    """The namespace of this name, created if it is not there; one that is there is left as it is."""
+    try:
+        return (yield from get_namespace.steps(name, actor=actor))
+    except EntityNotFound:
+        pass
+    try:
+        return (yield from create_namespace.steps(name, description, tier=tier, is_system=is_system, actor=actor))
+    except EntityExists:  # another process was faster
+        return (yield from get_namespace.steps(name, actor=actor))
+
+
+@use_case
+def get_namespace(name: str, *, actor: Actor | None = None) -> Steps:
+    """One namespace; its name is compared without case."""
+    (actor or Actor.local()).require(Right.BROWSE, name)
+    rows = yield call("get_namespace", name=name)
+    if not rows:
+        raise EntityNotFound(name)
+    return _namespace(rows[0])
+
+
+@use_case
+def list_namespaces(*, actor: Actor | None = None) -> Steps:
+    """All namespaces by name."""
+    (actor or Actor.local()).require(Right.BROWSE, "namespaces")
+    rows = yield call("list_namespaces")
+    return [_namespace(row) for row in rows]
+
+
+@use_case
+def update_namespace(
+    name: str, *, description: str | None = None, tier: Tier | str | None = None, actor: Actor | None = None
+) -> Steps:
+    """Change a namespace's description or tier; its name is part of every address and stays. What is None stays, too.
+
+    Raises NotAllowed for a tier that lacks what one of its entities has.
+    """
+    yield from changeable_namespace(name, actor)
+    if description is not None:
+        _check_description(description)
+    wanted = None if tier is None else _tier(tier)
+
+    def steps():
+        held = yield from hold_namespace(name)
+        if wanted is not None and wanted is not held.tier:
+            yield from _check_tier_has_all(held, wanted)
+        rows = yield call("update_namespace", namespace_id=held.id, description=description, tier=wanted and str(wanted))
+        return _namespace(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps:
+    """Delete a namespace that has no entity, neither a present one nor a deleted one whose history is still kept."""
+    yield from changeable_namespace(name, actor)
+
+    def steps():
+        rows = yield call("lock_namespace", name=name)
+        if not rows:
+            raise EntityNotFound(name)
+        if rows[0].entities:
+            raise NotAllowed(f"The namespace '{name}' has {rows[0].entities} entities. Delete them first.")
+        if rows[0].deleted_entities:
+            raise NotAllowed(
+                f"The namespace '{name}' still keeps the history of {rows[0].deleted_entities} deleted entities. "
+                "It can be deleted when the retention of events has passed."
+            )
+        yield call("delete_namespace", namespace_id=rows[0].id)
+
+    yield Atomically(steps())
+
+
+def changeable_namespace(name: str, actor: Actor | None) -> Steps:
+    """A namespace that its caller may change: not Vitrine's own."""
+    (actor or Actor.local()).require(Right.MANAGE, name)
+    namespace = yield from get_namespace.steps(name, actor=actor)
+    if namespace.is_system:
+        raise NotAllowed(
+            f"The namespace '{name}' carries Vitrine's own work. It can be neither changed nor deleted, and keeps real time."
+        )
+    return namespace
+
+
+def namespace_to_configure(address: EntityAddress, actor: Actor) -> Steps:
+    """Hold the namespace of an entity that this actor is about to create, change or delete."""
+    namespace = yield from hold_namespace(address.namespace)
+    if namespace.is_system and actor.kind != "process":
+        raise NotAllowed(f"The queues of '{namespace.name}' carry Vitrine's own work; only its processes change them.")
+    return namespace
+
+
+def hold_namespace(name: str) -> Steps:
+    """The namespace, whose tier and entities nobody else changes before the transaction ends."""
+    rows = yield call("hold_namespace", name=name)
+    if not rows:
+        raise EntityNotFound(name)
+    row = rows[0]
+    return HeldNamespace(row.id, row.name, row.description, row.is_system, Tier(row.tier), row.created_at, row.entities)
+
+
+def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps:
+    allowed = limits(tier)
+    for row in (yield call("list_entities", namespace=namespace.name, kind=None, topic_id=None)):
+        entity = from_row(row)
+        try:
+            if entity.kind is not EntityKind.QUEUE and not allowed.topics:
+                raise InvalidArgument(str(entity.kind), "there is none in that tier")
+            check_tier(entity.settings, allowed)
+        except InvalidArgument as exc:
+            raise NotAllowed(
+                f"The namespace '{namespace.name}' cannot be {tier}: '{entity.address}' does not fit. {exc}"
+            ) from exc
+
+
+def _namespace(row: Any) -> Namespace:
+    return Namespace(row.id, row.name, row.description, row.is_system, Tier(row.tier), row.created_at)
+
+
+def _tier(value: Tier | str) -> Tier:
+    try:
+        return Tier(value.lower())
+    except (ValueError, AttributeError) as exc:
+        raise InvalidArgument("tier", f"{value!r} must be one of {', '.join(Tier)}") from exc
+
+
+def _check_description(description: str) -> None:
+    if not isinstance(description, str) or len(description) > 250 or "\x00" in description:
+        raise InvalidArgument("description", "must be a text of at most 250 characters, without NUL characters")
