@@ -68,8 +68,7 @@ class Office:
             self._listens.clear()
             self._listener = asyncio.create_task(self._pass_on_wake_ups())
         try:
-            with suppress(TimeoutError):  # without a listener the slow polling remains
-                await asyncio.wait_for(self._listens.wait(), 1)
+            await _at_most(self._listens, 1)  # without a listener the slow polling remains
             return await _drive(step.steps, self, wake)
         finally:
             for entity_id in step.entity_ids:
@@ -136,10 +135,16 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
         case Listening():
             return await at.listen(step)
         case WaitForMessages():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(wake.wait(), step.seconds)
+            await _at_most(wake, step.seconds)
             return wake.clear()
     raise TypeError(f"a use case yielded {step!r}")
+
+
+async def _at_most(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, or until the time is up. (`asyncio.wait_for` of Python 3.11 can swallow a cancellation.)"""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection) -> Any:
