@@ -31,6 +31,31 @@ class InvalidArgument(BrokerError):
         self.name, self.problem = name, problem
 
 
+class InvalidFilter(InvalidArgument):
+    """A filter or an action that cannot be understood (SB-F01): nothing of it is kept.
+
+    what: "filter" or "action". column: of the first character that does not fit, counted from 1. found, expected: what stands
+    there, and what would be right.
+    """
+
+    def __init__(self, what: str, text: str, position: int, found: str, expected: str):
+        self.column, self.found, self.expected = position + 1, found, expected
+        super().__init__(what, f"column {self.column}: found {found}, expected {expected}{_excerpt(text, position)}")
+
+
+def _excerpt(text: str, position: int, around: int = 16) -> str:
+    """The text about a position, with a caret before it."""
+    if not text:
+        return ""
+    before, after = text[max(0, position - around) : position], text[position : position + around]
+    start, end = "..." if position > around else "", "..." if position + around < len(text) else ""
+    return f", in: {start}{before}^{after}{end}"
+
+
+class FilterEvaluationError(Exception):
+    """A filter or an action that has no answer for a message (SB-218). It concerns one subscription, never the sender."""
+
+
 class NotAllowed(BrokerError):
     """The operation makes no sense here, whatever the values (SB-013, SB-089)."""
 
