@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.renewal import renewer
-from broker_core.semantics import service_bus
+from broker_core.semantics import service_bus, sessions
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.limits import STRICT
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
@@ -15,7 +15,8 @@ from broker_core.store.driver import Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
-from .shared import on, require_receivable
+from .forwarding import forward_on
+from .shared import known, on, require_receivable
 
 
 @use_case
@@ -71,7 +72,12 @@ def dead_letter(
 
 @use_case
 def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
-    """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end."""
+    """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end.
+
+    Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
+    """
+    entity = yield from known(address)
+    sessions.check_renewed_alone(address, entity.requires_session)
     return (yield from _settle("renew", address, tokens, actor))
 
 
@@ -89,4 +95,6 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
         require_receivable(address, look)
     elif getattr(rows[0], "waiting", False):
         yield call("wake", entity_id=entity_id)
+    if rows and getattr(rows[0], "forwards", False):
+        yield from forward_on([entity_id])
     return settle_report(tokens, rows)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument
-from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus
+from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, SubQueue
 from broker_core.store import connections
-from broker_core.store.driver import Steps
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 
 
@@ -60,26 +61,40 @@ def entity_id_of(address: EntityAddress) -> Steps:
     return (yield from known(address)).id
 
 
-def on(address: EntityAddress, name: str | Callable[[Known], str], **params: Any) -> Steps:
-    """Run a statement on an entity. Returns its id, the rows, and, if there are none, a look at the entity.
+def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps:
+    """Attempt something on an entity. Returns what is known of it, the answer, and, if there is none, a look at the entity.
 
-    name: of the statement, or a function that chooses it, or refuses, by what is known of the entity. An id remembered from an
-    entity deleted since is looked up once more. Raises EntityNotFound.
+    An id remembered from an entity deleted since is looked up once more. Raises EntityNotFound.
     """
     for _ in range(2):
         remembered = _key(address) in _known
         entity = yield from known(address)
-        entity_id, statement = entity.id, name if isinstance(name, str) else name(entity)
-        rows = yield call(statement, entity_id=entity_id, subqueue=address.subqueue, **params)
-        if rows:
-            return entity_id, rows, None
-        look = yield call("look", entity_id=entity_id)
+        answer = yield from attempt(entity)
+        if answer:
+            return entity, answer, None
+        look = yield call("look", entity_id=entity.id)
         if look:
-            return entity_id, [], look[0]
+            return entity, None, look[0]
         forget(address)
         if not remembered:
             break
     raise EntityNotFound(str(address))
+
+
+def on(address: EntityAddress, name: str, **params: Any) -> Steps:
+    """Run a statement on an entity. Returns its id, the rows, and, if there are none, a look at the entity."""
+
+    def attempt(entity: Known) -> Steps:
+        return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, **params))
+
+    entity, rows, look = yield from on_entity(address, attempt)
+    return entity.id, rows or [], look
+
+
+def new_ids(count: int) -> list[str]:
+    """Random message ids, from one call for all."""
+    ids = os.urandom(16 * count).hex()
+    return [ids[at : at + 32] for at in range(0, 32 * count, 32)]
 
 
 def whole_numbers(sequence_numbers: Sequence[int]) -> list[int]:
@@ -96,6 +111,13 @@ def require_count(name: str, count: int) -> None:
 
 
 def require_receivable(address: EntityAddress, look: Any) -> None:
+    """Raise what keeps everybody from receiving: the entity's kind, its status, or that its messages go elsewhere (SB-104,
+    SB-171)."""
+    if look.kind == EntityKind.TOPIC:
+        raise NotAllowed(f"Nothing can be received from the topic {address}: receive from one of its subscriptions.")
+    goes_to = {SubQueue.MAIN: look.forward_to, SubQueue.DEAD_LETTER: look.forward_dead_lettered_messages_to}.get(address.subqueue)
+    if goes_to:
+        raise NotAllowed(f"Nothing can be received from {address}: its messages are forwarded to '{goes_to}' (SB-171).")
     if not EntityStatus(look.status).may_receive:
         raise EntityDisabled(str(address), look.status, "receives or settlements")
 
@@ -103,3 +125,20 @@ def require_receivable(address: EntityAddress, look: Any) -> None:
 def require_sendable(address: EntityAddress, look: Any) -> None:
     if not EntityStatus(look.status).may_send:
         raise EntityDisabled(str(address), look.status, "sends")
+
+
+class _Undo(Exception):
+    """Ends a transaction in which a later step was refused."""
+
+
+def undo() -> NoReturn:
+    """Inside `all_or_none`: end the transaction, so that nothing of it is kept."""
+    raise _Undo
+
+
+def all_or_none(steps: Steps) -> Steps:
+    """Steps in one transaction; None if they were undone."""
+    try:
+        return (yield Atomically(steps))
+    except _Undo:
+        return None

@@ -2,33 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from broker_core.semantics.types import SubQueue
+from broker_core.semantics.types import EntityKind, SubQueue
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+
+from .forwarding import afterwards, as_sent, forward_on
+from .publishing import Origin, Stored, publish
+from .shared import all_or_none, undo
 
 TIDY_BATCH = 500  # messages a receive moves out of its way at most
 
 
 def tidy(entity_id: int, look: Any, max_count: int = TIDY_BATCH) -> Steps:
-    """Apply a bounded batch of what is due on an entity, as `look` saw it (design D5). Returns how many messages were touched."""
+    """Apply a bounded batch of what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
+
+    Returns how many messages were touched.
+    """
     done = 0
     if look.scheduled:
-        done += yield from activate(entity_id, max_count)
+        done += yield from _activate_seen(entity_id, look, max_count)
     if look.locks:
         done += yield from end_locks(entity_id, max_count)
     if look.expired:
-        done += yield from expire(entity_id, look.expiry_mode, max_count)
+        done += yield from expire(entity_id, look, max_count)
+    if look.forward_to or look.forward_dead_lettered_messages_to:
+        yield from forward_on([entity_id])
+    if look.sources:
+        done += yield from _fetch(look.sources, max_count)
     return done
 
 
-def activate(entity_id: int, max_count: int) -> Steps:
-    """Put scheduled messages that are due at the end of the queue (SB-047)."""
+def _activate_seen(entity_id: int, look: Any, max_count: int) -> Steps:
+    """What a subscription receives late waits at its topic (SB-051)."""
+    if look.topic_id:
+        return (yield from activate(look.topic_id, EntityKind.TOPIC, max_count))
+    return (yield from activate(entity_id, look.kind, max_count))
+
+
+def _fetch(sources: Sequence[int], max_count: int) -> Steps:
+    """What other entities forward to here, what has just come due there included."""
+    for source in sources:
+        look = yield call("look", entity_id=source)
+        if look and look[0].scheduled:
+            yield from _activate_seen(source, look[0], max_count)
+    return (yield from forward_on(sources))
+
+
+def activate(entity_id: int, kind: str, max_count: int) -> Steps:
+    """Put scheduled messages that are due at the end of the queue (SB-047), or publish them (SB-051)."""
+    if kind == EntityKind.TOPIC:
+        return (yield from _publish_due(entity_id, max_count))
     (row,) = yield call("activate", entity_id=entity_id, max_count=max_count)
     if row.done and row.waiting:
         yield call("wake", entity_id=entity_id)
     return row.done
+
+
+def _publish_due(topic_id: int, max_count: int) -> Steps:
+    """A topic that takes no messages now keeps what is due until it does."""
+
+    def steps():
+        rows = yield call("due_at_topic", entity_id=topic_id, max_count=max_count)
+        if not rows:
+            return Stored([])
+        origins = [Origin(enqueued_at=row.scheduled_enqueue_at) for row in rows]
+        return (yield from publish(topic_id, [as_sent(row) for row in rows], "process:broker", origins)) or undo()
+
+    stored = yield from all_or_none(steps())
+    if stored is None:
+        return 0
+    yield from afterwards(stored)
+    return len(stored.numbers)
 
 
 def end_locks(entity_id: int, max_count: int) -> Steps:
@@ -41,14 +88,26 @@ def end_locks(entity_id: int, max_count: int) -> Steps:
     return row.done
 
 
-def expire(entity_id: int, expiry_mode: str, max_count: int, from_number: int = 0) -> Steps:
-    """Take expired messages away in the manner of the entity (SB-033, SB-034, design D10)."""
-    if expiry_mode == "at_head":
+def expire(entity_id: int, look: Any, max_count: int, from_number: int = 0) -> Steps:
+    """Take expired messages away in the manner of the entity (SB-033, SB-034, SB-037, design D10)."""
+    if look.whole_sessions:
+        (row,) = yield _expiring("expire_sessions", entity_id, max_count, from_number=from_number)
+        return row.done
+    if look.expiry_mode == "at_head":
         (row,) = yield _expiring("expire_at_head", entity_id, max_count)
         return row.done
     (own,) = yield _expiring("expire", entity_id, max_count)
     (default,) = yield _expiring("expire_by_default", entity_id, max_count, from_number=from_number)
     return own.done + default.done
+
+
+def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:
+    """In one transaction: look at the next sessions by id, and bring what nobody holds up to date. Returns how many were not, and
+    the last id looked at, None at the end."""
+    (taken,) = yield call("take_idle_sessions", entity_id=entity_id, after=after, max_count=max_count)
+    if taken.session_ids:
+        yield call("settle_sessions", entity_id=entity_id, session_ids=taken.session_ids)
+    return len(taken.session_ids), taken.last
 
 
 def advance_head(entity_id: int, subqueue: SubQueue) -> Steps:

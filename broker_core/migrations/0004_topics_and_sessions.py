@@ -20,9 +20,11 @@ OLD_VIEWS = (
 )
 DROP_TABLES = """
 DROP VIEW vitrine_entity_now, vitrine_namespace_now;
+DROP INDEX vitrine_entity_forward_to, vitrine_entity_forward_dead_to;
 DROP FUNCTION vitrine_try_again();
 DROP TABLE vitrine_session, vitrine_seen_id;
-DROP INDEX vitrine_message_session;
+DROP INDEX vitrine_message_session, vitrine_message_session_expiry;
+ALTER TABLE vitrine_message ALTER COLUMN session_id TYPE text;
 ALTER TABLE vitrine_message DROP COLUMN transfer;
 DELETE FROM vitrine_queue_head WHERE subqueue = 3;
 """

@@ -5,8 +5,12 @@ CREATE FUNCTION vitrine_try_again() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 'serialization_failure'; END $$;
 
 ALTER TABLE vitrine_message ADD COLUMN transfer jsonb;      -- {"hops": so many, "to": path}: how it came here, and where it goes
-CREATE INDEX vitrine_message_session ON vitrine_message (entity_id, session_id, sequence_number)
-    WHERE session_id IS NOT NULL AND subqueue = 0 AND state = 0;
+ALTER TABLE vitrine_message ALTER COLUMN session_id TYPE text COLLATE "C";     -- told apart by case (SB-932); no row is rewritten
+CREATE INDEX vitrine_message_session ON vitrine_message (entity_id, session_id, state, sequence_number)
+    WHERE session_id IS NOT NULL AND subqueue = 0;
+-- Whether a session has a message whose own life is over (SB-037).
+CREATE INDEX vitrine_message_session_expiry ON vitrine_message (entity_id, session_id, expires_at)
+    WHERE expires_at IS NOT NULL AND session_id IS NOT NULL AND subqueue = 0 AND state = 0;
 
 -- A session there is: it has messages, or state, or somebody holds it (SB-111).
 CREATE TABLE vitrine_session (
@@ -34,6 +38,11 @@ CREATE TABLE vitrine_seen_id (
 CREATE INDEX vitrine_seen_id_at ON vitrine_seen_id (entity_id, seen_at);
 
 INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, 3 FROM vitrine_entity WHERE deleted_at IS NULL;
+
+-- Who forwards to an entity: asked by receives that find little.
+CREATE INDEX vitrine_entity_forward_to ON vitrine_entity (namespace_id, lower(forward_to)) WHERE forward_to IS NOT NULL;
+CREATE INDEX vitrine_entity_forward_dead_to ON vitrine_entity (namespace_id, lower(forward_dead_lettered_messages_to))
+    WHERE forward_dead_lettered_messages_to IS NOT NULL;
 
 CREATE VIEW vitrine_namespace_now AS
 SELECT n.id, n.name, n.is_system, n.tier,

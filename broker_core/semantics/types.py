@@ -110,6 +110,7 @@ class EventKind(IntEnum):
     FORWARDED = 17
     RECEIVED_AND_DELETED = 18
     DUPLICATE_DROPPED = 19  # of a later message with the id of this one (SB-131, SB-931)
+    PUBLISHED = 20  # by a topic, to the subscriptions that took it
 
     @property
     def is_terminal(self) -> bool:
@@ -128,6 +129,7 @@ TERMINAL_KINDS = frozenset(
         EventKind.DELETED,
         EventKind.FORWARDED,
         EventKind.RECEIVED_AND_DELETED,
+        EventKind.PUBLISHED,
     }
 )
 
@@ -357,6 +359,39 @@ class LockedMessage(StoredMessage):
     locked_until: datetime
     lock_duration: timedelta
     address: EntityAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that is held: its messages are for this holder alone, in order, until `locked_until` (SB-114).
+
+    state:    what was last set, None if nothing was (SB-119), as it was when the session was accepted.
+    messages: those received in accepting it.
+    """
+
+    address: EntityAddress
+    session_id: str
+    lock_token: UUID
+    locked_until: datetime
+    lock_duration: timedelta
+    state: bytes | None = None
+    messages: tuple[LockedMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """A session as a list shows it. first_number: of its lowest active message, None without one.
+
+    locked_until, locked_by: of the last receiver to hold it, which it did not close.
+    state_size: bytes, None without a state.
+    """
+
+    session_id: str
+    first_number: int | None
+    locked_until: datetime | None
+    locked_by: str | None
+    state_size: int | None
+    state_updated_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

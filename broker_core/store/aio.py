@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, Atomically, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, translated
+from .failures import TRANSIENT, refusal, translated
 from .statements import Statement
 
 POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (design D3)
@@ -116,10 +116,15 @@ async def run(steps: Steps) -> Any:
 
 
 async def _drive(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
-    value = None
     try:
+        step = next(steps)
         while True:
-            value = await _perform(steps.send(value), at, wake)
+            try:
+                value = await _perform(step, at, wake)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))
+            else:
+                step = steps.send(value)
     except StopIteration as end:
         return end.value
 
@@ -149,12 +154,27 @@ async def _at_most(event: asyncio.Event, seconds: float) -> None:
 
 async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection) -> Any:
     """The statements of one transaction, all on its connection."""
-    value = None
     try:
+        step = next(steps)
         while True:
-            value = await _execute_on(steps.send(value), connection)
+            try:
+                value = await _perform_on(step, connection)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))
+            else:
+                step = steps.send(value)
     except StopIteration as end:
         return end.value
+
+
+async def _perform_on(step: Any, connection: psycopg.AsyncConnection) -> Any:
+    match step:
+        case Statement():
+            return await _execute_on(step, connection)
+        case Atomically():
+            async with connection.transaction():
+                return await _drive_on(step.steps, connection)
+    raise TypeError(f"a transaction yielded {step!r}")
 
 
 async def _execute(statement: Statement, pool: AsyncConnectionPool) -> list:

@@ -20,7 +20,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .failures import TRANSIENT, translated
+from .failures import TRANSIENT, refusal, translated
 from .statements import Statement
 
 Steps = Generator[Any, Any, Any]
@@ -80,10 +80,15 @@ def run(steps: Steps) -> Any:
 
 
 def _drive(steps: Steps, connection: psycopg.Connection) -> Any:
-    value = None
     try:
+        step = next(steps)
         while True:
-            value = _perform(steps.send(value), connection)
+            try:
+                value = _perform(step, connection)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))  # steps may catch what they were refused, or what ended a transaction of theirs
+            else:
+                step = steps.send(value)
     except StopIteration as end:
         return end.value
 

@@ -34,6 +34,15 @@ def translated() -> Iterator[None]:
         raise refusal from exc
 
 
+def refusal(exc: Exception) -> Exception:
+    """What steps see of an exception: a database error as the refusal it means, anything else as it is."""
+    found = as_broker_error(exc) if isinstance(exc, psycopg.Error) else None
+    if found is None:
+        return exc
+    found.__cause__ = exc
+    return found
+
+
 def as_broker_error(exc: psycopg.Error) -> BrokerError | None:
     """The refusal a database error means to a caller, or None where it is a mistake of ours."""
     for kind, text in _BUSY.items():

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from broker_core.semantics.types import BodyKind, EntityAddress, LockedMessage, MessageState, SettleReport, StoredMessage
+from broker_core.semantics.types import (
+    JSON_PROPERTIES,
+    BodyKind,
+    EntityAddress,
+    LockedMessage,
+    Message,
+    MessageState,
+    SettleReport,
+    StoredMessage,
+)
+from broker_core.semantics.values import decode_properties
 
 
 def stored_message(row: Any) -> StoredMessage:
@@ -57,3 +67,20 @@ def _fields(row: Any) -> dict[str, Any]:
         "dead_letter_source": row.dead_letter_source,
         "enqueued_sequence_number": row.enqueued_sequence_number,
     }
+
+
+def sent_message(row: Any) -> Message:
+    """A message row as the message that was sent, its properties with their types."""
+    broker = dict(row.properties or {})
+    known = {name: broker.pop(name) for name in JSON_PROPERTIES if name in broker}
+    return Message(
+        body=row.body,
+        message_id=row.message_id,
+        session_id=row.session_id,
+        time_to_live=row.time_to_live,
+        scheduled_enqueue_at=row.scheduled_enqueue_at,
+        properties=decode_properties(row.application_properties or {}),
+        extra=broker,
+        body_kind=BodyKind(row.body_kind),
+        **known,
+    )

@@ -17,7 +17,7 @@ def broker_database(db):
     """The real database. The broker commits on connections of its own, so its configuration is removed here; messages and
     events of entities that are gone stay, seen by nobody. What Django itself writes is rolled back."""
     yield
-    for table in ("vitrine_shared_access_policy", "vitrine_entity", "vitrine_namespace"):
+    for table in ("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"):
         connections.current().execute(f"DELETE FROM {table}")
 
 

@@ -1,19 +1,14 @@
--- name: receive
--- Lock up to max_count available messages, lowest number first (SB-061, SB-062). Messages another receiver is locking at this moment
--- are skipped, not waited for. A lock that ended unnoticed was a failed delivery (SB-090) and is told as an event here.
-WITH
--- include: entity
-,
--- include: salt
-,
--- include: available_now
-,
+-- fragment: lock_ends
+lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
+
+-- fragment: received
+-- Locks what is `available` until `lock_ends`. A lock that ended unnoticed was a failed delivery (SB-090) and is told as an event here.
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
            , locked_by = %(holder)s,
-           locked_until = (SELECT now + lock_duration FROM entity),
+           locked_until = (SELECT at FROM lock_ends),
            delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))      -- a TID scan whatever the statistics say; the rows are ours
@@ -31,7 +26,80 @@ counted AS (
     SELECT %(entity_id)s::bigint, %(subqueue)s, 10, locked_until, count(*), 4 FROM changed GROUP BY locked_until),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until),
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
+
+-- fragment: received_for_good
+-- Removes what is `available`.
+changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor,
+                                       enqueued_at, first_received_at, last_received_at)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT sequence_number, message_id, 18, delivery_count, NULL::timestamptz, %(holder)s, enqueued_at,
+                  coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM changed
+           UNION ALL
+           SELECT sequence_number, message_id, 12, failures, old_until, old_holder, NULL, NULL, NULL
+             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = 2) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM changed HAVING count(*) > 0)
+
+-- fragment: received_deferred
+-- Locks what of `failed` is to be kept, if that is all that was asked for.
+locked AS (
+    UPDATE vitrine_message AS m
+       SET lock_token =
+               -- include: lock_token
+           , locked_by = %(holder)s,
+           locked_until = (SELECT at FROM lock_ends), delivery_count = f.failures,
+           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
+      FROM failed AS f
+     WHERE m.ctid = f.tid AND f.fate = 'keep'
+       AND (SELECT count(*) FROM failed WHERE fate = 'keep') = (SELECT count(DISTINCT number) FROM unnest(%(numbers)b::bigint[]) AS t(number))
+ RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (
+        -- include: event_columns
+    )
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT %(holder)s, 4::smallint, sequence_number, delivery_count, locked_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
+                  message_id, NULL, NULL::jsonb FROM locked WHERE (SELECT history_level FROM entity) = 2
+           UNION ALL
+           SELECT 'process:broker', b.* FROM (
+                  -- include: buried_events
+           ) AS b) AS x
+     WHERE e.history_level > 0),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, 11, locked_until, count(*), 0, 4 FROM locked GROUP BY locked_until
+    UNION ALL
+    -- include: buried_counts
+),
+deadline AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until)
+
+-- fragment: none_missed_of_deferred
+-- include: none_missed_of_failed
+AND (SELECT CASE WHEN (SELECT count(*) FROM locked) IN (0, count(*)) THEN true ELSE vitrine_try_again() END FROM failed WHERE fate = 'keep')
+
+-- name: receive
+-- Lock up to max_count available messages, lowest number first (SB-061, SB-062). Messages another receiver is locking at this moment
+-- are skipped, not waited for.
+WITH
+-- include: entity
+,
+-- include: salt
+,
+-- include: available_now
+,
+-- include: lock_ends
+,
+-- include: received
+,
 -- include: touched_by_receive
 SELECT changed.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
@@ -47,21 +115,8 @@ WITH
 ,
 -- include: available_now
 ,
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
-events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor,
-                                       enqueued_at, first_received_at, last_received_at)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
-      FROM entity AS e, (
-           SELECT sequence_number, message_id, 18, delivery_count, NULL::timestamptz, %(holder)s, enqueued_at,
-                  coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM changed
-           UNION ALL
-           SELECT sequence_number, message_id, 12, failures, old_until, old_holder, NULL, NULL, NULL
-             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = 2) AS x
-     WHERE e.history_level > 0),
-counted AS (
-    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM changed HAVING count(*) > 0),
+-- include: received_for_good
+,
 -- include: touched_by_receive
 SELECT changed.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
@@ -93,44 +148,14 @@ owned AS MATERIALIZED (
 ,
 -- include: buried
 ,
-locked AS (
-    UPDATE vitrine_message AS m
-       SET lock_token =
-               -- include: lock_token
-           , locked_by = %(holder)s,
-           locked_until = (SELECT now + lock_duration FROM entity), delivery_count = f.failures,
-           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
-      FROM failed AS f
-     WHERE m.ctid = f.tid AND f.fate = 'keep'
-       AND (SELECT count(*) FROM failed WHERE fate = 'keep') = (SELECT count(DISTINCT number) FROM unnest(%(numbers)b::bigint[]) AS t(number))
- RETURNING m.*),
-events AS (
-    INSERT INTO vitrine_message_event (
-        -- include: event_columns
-    )
-    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
-      FROM entity AS e, (
-           SELECT %(holder)s, 4::smallint, sequence_number, delivery_count, locked_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
-                  message_id, NULL, NULL::jsonb FROM locked WHERE (SELECT history_level FROM entity) = 2
-           UNION ALL
-           SELECT 'process:broker', b.* FROM (
-                  -- include: buried_events
-           ) AS b) AS x
-     WHERE e.history_level > 0),
-counted AS (
-    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 11, locked_until, count(*), 0, 4 FROM locked GROUP BY locked_until
-    UNION ALL
-    -- include: buried_counts
-),
-deadline AS (
-    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked GROUP BY locked_until),
+-- include: lock_ends
+,
+-- include: received_deferred
+,
 -- include: touched_by_receive
 SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS e
  WHERE
-       -- include: none_missed_of_failed
-   AND (SELECT CASE WHEN (SELECT count(*) FROM locked) IN (0, count(*)) THEN true ELSE vitrine_try_again() END FROM failed WHERE fate = 'keep')
+       -- include: none_missed_of_deferred
  ORDER BY locked.sequence_number;
 
 -- name: peek
@@ -165,11 +190,16 @@ UPDATE vitrine_entity_activity AS a
 -- Asked after an operation found nothing or little: may the entity be used, and would a tidying step find something to do now? No row: it is gone.
 WITH
 -- include: entity
-SELECT e.now, e.status, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
-       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+SELECT e.now, e.kind, e.topic_id, e.status, e.rules_version, e.forward_to, e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
-       OR e.default_message_time_to_live IS NOT NULL AS expired
+       OR e.default_message_time_to_live IS NOT NULL AS expired,
+       e.requires_session AND e.expires_whole_sessions AS whole_sessions,
+       -- Entities whose messages are forwarded to here.
+       ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
+              WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
+                AND (lower(s.forward_to) = lower(t.path) OR lower(s.forward_dead_lettered_messages_to) = lower(t.path))) AS sources
   FROM entity AS e;
 
 -- name: ready

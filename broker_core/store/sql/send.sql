@@ -29,7 +29,7 @@ stored AS (
                   %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[],
                   %(application_properties)b::text[]) WITH ORDINALITY
            AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, i)
- RETURNING entity_id, sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
+ RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
            application_properties),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
@@ -51,7 +51,7 @@ sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT o.entity_id, o.session_id, min(o.sequence_number)
       FROM stored AS o JOIN vitrine_entity AS e ON e.id = o.entity_id AND e.requires_session
-     WHERE o.state = 0 AND o.session_id IS NOT NULL
+     WHERE o.state = 0 AND o.subqueue = 0 AND o.session_id IS NOT NULL
      GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number WHERE s.first_number IS NULL)
 
@@ -61,7 +61,7 @@ WITH
 -- include: entity
 ,
 -- include: sent
-SELECT n.first, n.now,
+SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM numbers AS n;
 
@@ -73,7 +73,7 @@ WITH
 -- include: sent
 ,
 -- include: sessions_of_stored
-SELECT n.first, n.now,
+SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM numbers AS n;
 

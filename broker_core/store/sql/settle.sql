@@ -62,20 +62,15 @@ counted AS (
     UNION ALL
     -- include: buried_counts
 )
-SELECT sequence_number, lock_token,
+SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM owned
  WHERE
        -- include: none_missed
 ;
 
--- name: release
--- Give locks back as if the messages had never been delivered: no failed delivery is counted (SB-090, SB-926).
-WITH
--- include: entity
-,
--- include: owned
-,
+-- fragment: released
+-- Gives the locks of `owned` back; no failed delivery is counted.
 changed AS (
     UPDATE vitrine_message AS m SET lock_token = NULL, locked_until = NULL, locked_by = NULL
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
@@ -87,6 +82,15 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: unlocked_counts
 )
+
+-- name: release
+-- Give locks back as if the messages had never been delivered: no failed delivery is counted (SB-090, SB-926).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+-- include: released
 SELECT sequence_number, lock_token,
        -- include: waiting
   FROM owned
@@ -148,20 +152,15 @@ counted AS (
     UNION ALL
     -- include: buried_counts
 )
-SELECT sequence_number, lock_token,
+SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM owned
  WHERE
        -- include: none_missed_of_failed
 ;
 
--- name: renew
--- The locks that are still held end lock_duration from now; the tokens stay (SB-064).
-WITH
--- include: entity
-,
--- include: owned
-,
+-- fragment: renewed
+-- The locks of `owned` end lock_duration from now.
 changed AS (
     UPDATE vitrine_message AS m SET locked_until = (SELECT now + lock_duration FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
@@ -179,6 +178,15 @@ counted AS (
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
+
+-- name: renew
+-- The locks that are still held end lock_duration from now; the tokens stay (SB-064).
+WITH
+-- include: entity
+,
+-- include: owned
+,
+-- include: renewed
 SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until, e.lock_duration FROM owned AS o, entity AS e
  WHERE
        -- include: none_missed

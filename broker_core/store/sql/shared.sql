@@ -2,8 +2,9 @@
 
 -- fragment: entity
 entity AS MATERIALIZED (
-    SELECT id, path, now, status, lock_duration, max_delivery_count, default_message_time_to_live, dead_lettering_on_message_expiration,
-           max_size_in_megabytes, max_message_size_in_kilobytes, expiry_mode, history_level
+    SELECT id, path, kind, topic_id, now, status, lock_duration, max_delivery_count, default_message_time_to_live, dead_lettering_on_message_expiration,
+           max_size_in_megabytes, max_message_size_in_kilobytes, expiry_mode, history_level, rules_version, forward_to,
+           forward_dead_lettered_messages_to, requires_session, expires_whole_sessions, duplicate_detection_history_time_window
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- fragment: touched_by_send
@@ -45,9 +46,17 @@ m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0
 AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
 AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
 AND (%(subqueue)s <> 0
-     OR (coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) > (SELECT now FROM entity)) IS NOT FALSE
-        AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity))
+     OR
+        -- include: neither_expired_nor_spent
+    )
 AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+-- What is forwarded is for nobody to receive here (SB-104, SB-171).
+AND NOT (%(subqueue)s = 0 AND (SELECT forward_to FROM entity) IS NOT NULL)
+AND NOT (%(subqueue)s = 1 AND (SELECT forward_dead_lettered_messages_to FROM entity) IS NOT NULL)
+
+-- fragment: neither_expired_nor_spent
+(coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) > (SELECT now FROM entity)) IS NOT FALSE
+AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity)
 
 -- fragment: salt
 -- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each.
@@ -108,6 +117,7 @@ SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (10 + state)::smallint, ol
 failed AS MATERIALIZED (
     SELECT o.*,
            CASE WHEN NOT x.expired AND NOT x.spent THEN 'keep'
+                WHEN x.expired AND o.state = 0 AND e.requires_session AND e.expires_whole_sessions THEN 'keep'   -- its session goes as a whole
                 WHEN x.expired AND NOT e.dead_lettering_on_message_expiration THEN 'drop' ELSE 'bury' END AS fate,
            CASE WHEN x.expired THEN 'TTLExpiredException' ELSE 'MaxDeliveryCountExceeded' END AS reason,
            CASE WHEN x.expired THEN 'The message expired and was dead lettered.'

@@ -1,0 +1,40 @@
+"""Duplicate detection: which messages an entity has seen (SB-130 to SB-137). Inside the transaction of the send, so a
+rollback forgets, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+
+def claim_ids(entity_id: int, message_ids: Sequence[str | None]) -> Steps:
+    """Whether each message is new to the entity, which from now on has seen it. One without an id of its own always is
+    (SB-134); of equal
+    ones in a batch the first is (SB-135)."""
+    named = [message_id for message_id in message_ids if message_id]
+    rows = (yield call("claim_ids", entity_id=entity_id, message_ids=named)) if named else []
+    new = {row.message_id for row in rows}
+    is_new = []
+    for message_id in message_ids:
+        is_new.append(not message_id or message_id in new)
+        new.discard(message_id)
+    return is_new
+
+
+def note_ids(entity_id: int, message_ids: Sequence[str | None], numbers: Sequence[int | None], actor: str) -> Steps:
+    """Remember the numbers of the messages that were kept, and tell of each that was not (number None) on the one that was."""
+    kept = {
+        message_id: number for message_id, number in zip(message_ids, numbers, strict=True) if message_id and number is not None
+    }
+    duplicates = [message_id for message_id, number in zip(message_ids, numbers, strict=True) if number is None]
+    if kept or duplicates:
+        yield call(
+            "note_ids",
+            entity_id=entity_id,
+            message_ids=list(kept),
+            numbers=list(kept.values()),
+            duplicates=duplicates,
+            actor=actor,
+        )

@@ -1,0 +1,181 @@
+"""Forwarding: messages that go on from one entity to another, by themselves (SB-170) or by a transaction (SB-166).
+
+A message is stored first and forwarded after, in a transaction of its own that takes it from one place and stores it in the
+other. So a send
+never fails for what is behind its entity, and a process that dies between leaves a message that the next send, receive or
+sweep forwards.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.forwarding import CannotForward, Destination, list_of_failures, quota_exceeded, why_not_forward
+from broker_core.semantics.service_bus import Prepared
+from broker_core.semantics.types import EntityKind, EntityStatus, SubQueue
+from broker_core.store.driver import Atomically, Steps
+from broker_core.store.rows import sent_message
+from broker_core.store.statements import call
+
+from .duplicates import claim_ids, note_ids
+from .publishing import Entry, Origin, Stored, columns, publish
+
+log = logging.getLogger(__name__)
+
+BATCH = 100
+LISTS = (SubQueue.MAIN, SubQueue.DEAD_LETTER, SubQueue.TRANSFER)
+ROUNDS = 50  # of one call; what is left, a sweep forwards
+ACTOR = "process:broker"
+
+
+def afterwards(stored: Stored) -> Steps:
+    """What follows the commit of a send: receivers are woken, and what is to be forwarded goes on."""
+    for entity_id in stored.waiting:
+        yield call("wake", entity_id=entity_id)
+    if stored.forwards:
+        yield from forward_on(stored.forwards)
+
+
+def forward_on(entity_ids: Iterable[int]) -> Steps:
+    """Forward what these entities have to forward, and on from where it arrives. Never fails: what did not go now goes with
+    the next sweep.
+
+    Returns how many messages left their place.
+    """
+    left, total = list(dict.fromkeys(entity_ids)), 0
+    for _ in range(ROUNDS):
+        if not left:
+            break
+        entity_id = left.pop(0)
+        try:
+            done, further = yield from forward_from(entity_id)
+        except BrokerError as exc:
+            log.warning("entity %s could not forward now: %s", entity_id, exc)
+            continue
+        total += done
+        left += [i for i in further if i not in left]
+    return total
+
+
+def forward_from(entity_id: int, lists: Sequence[SubQueue] = LISTS) -> Steps:
+    """Forward a batch of each list. Returns how many messages left, and the entities that now have something to forward."""
+    total, further = 0, []
+    for subqueue in lists:
+        done, stored = yield Atomically(_batch(entity_id, subqueue))
+        total += done
+        for each in stored:
+            further += each.forwards
+            for waiting in each.waiting:
+                yield call("wake", entity_id=waiting)
+        if done == BATCH:
+            further.append(entity_id)
+    return total, further
+
+
+def _batch(entity_id: int, subqueue: SubQueue) -> Steps:
+    yield call("one_forwarder", entity_id=entity_id, subqueue=subqueue)
+    rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH)
+    done, stored = 0, []
+    for path, group in groupby(rows, key=lambda row: row.target):
+        gone, arrived = yield from _to(entity_id, subqueue, path, list(group))
+        done += gone
+        stored += arrived
+    return done, stored
+
+
+def _to(entity_id: int, subqueue: SubQueue, path: str, rows: Sequence[Any]) -> Steps:
+    """Forward rows of one list to one path."""
+    found = yield call("forward_target", namespace_id=rows[0].namespace_id, path=path)
+    target = found[0] if found else None
+    destination = target and Destination(
+        target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session
+    )
+    refused = {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination) for row in rows}
+    going = [row for row in rows if refused[row.sequence_number] is None]
+    stored = (yield from _arrive(entity_id, target, going)) if going else Stored([])
+    if (
+        stored is None and subqueue is not SubQueue.TRANSFER
+    ):  # a full destination is waited for only by a transaction's messages (SB-166)
+        refused |= {row.sequence_number: quota_exceeded(path) for row in going}
+    elif stored is not None and going:
+        numbers = [row.sequence_number for row in going]
+        yield call(
+            "forwarded", entity_id=entity_id, subqueue=subqueue, numbers=numbers, new_numbers=stored.numbers, to_id=target.id
+        )
+    failures = {number: why for number, why in refused.items() if why is not None}
+    if failures:
+        yield _failed(entity_id, subqueue, failures)
+    return (len(going) if stored is not None else 0) + len(failures), [stored] if stored else []
+
+
+def _failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForward]):
+    return call(
+        "forward_failed",
+        entity_id=entity_id,
+        subqueue=subqueue,
+        to_subqueue=list_of_failures(subqueue),
+        numbers=list(failures),
+        reasons=[why.reason for why in failures.values()],
+        descriptions=[why.description for why in failures.values()],
+    )
+
+
+def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """Store messages at their destination, which detects duplicates as for any other send (SB-133). Returns Stored, None if
+    it is full."""
+    ids = [row.message_id for row in rows]
+    is_new = (yield from claim_ids(target.id, ids)) if target.requires_duplicate_detection else [True] * len(rows)
+    kept = [row for row, new in zip(rows, is_new, strict=True) if new]
+    stored = (yield from _store(source_id, target, kept)) if kept else Stored([])
+    if stored is None or all(is_new):
+        return stored
+    left = iter(stored.numbers)
+    numbers = [next(left) if new else None for new in is_new]
+    yield from note_ids(target.id, ids, numbers, ACTOR)
+    return stored._replace(numbers=numbers)
+
+
+def _store(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    prepared = [as_sent(row) for row in rows]
+    origins = [_origin(row) for row in rows]
+    now = rows[0].now
+    if target.kind == EntityKind.TOPIC and not any((p.message.scheduled_enqueue_at or now) > now for p in prepared):
+        return (yield from publish(target.id, prepared, ACTOR, origins))
+    entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
+    params = columns(prepared, entries, {target.id: list(range(1, len(rows) + 1))})
+    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=ACTOR, **params)
+    if not found:
+        return None
+    first = found[0].first
+    return Stored(list(range(first, first + len(rows))), found[0].waiting, found[0].forwards)
+
+
+def as_sent(row: Any) -> Prepared:
+    """A stored message as if it were to be sent: its properties are those that were checked when it was."""
+    return Prepared(
+        sent_message(row),
+        row.time_to_live,
+        row.size,
+        None if row.properties is None else json.dumps(row.properties),
+        None if row.application_properties is None else json.dumps(row.application_properties),
+    )
+
+
+def _origin(row: Any) -> Origin:
+    """SB-172: the number it had first. SB-104: a dead letter takes along where, and why, it died."""
+    return Origin(
+        enqueued_number=row.sequence_number if row.enqueued_sequence_number is None else row.enqueued_sequence_number,
+        source=row.dead_letter_source,
+        reason=row.dead_letter_reason,
+        description=row.dead_letter_description,
+        transfer=json.dumps({"hops": _hops(row) + 1}),
+    )
+
+
+def _hops(row: Any) -> int:
+    return (row.transfer or {}).get("hops", 0)
