@@ -49,7 +49,7 @@ def run(report) -> None:
         entities.create_queue(queue)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
     try:
-        with _site() as url, _open_page(url, f"/queues/{address}", user) as page:
+        with _site() as url, _open_page(url, f"/entities/{address}", user) as page:
             _tell(report, "quiet", _delays(page, address))
             with _traffic(other):
                 _tell(report, f"{BUSY_PER_SECOND} messages/s elsewhere", _delays(page, address))

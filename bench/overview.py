@@ -92,7 +92,7 @@ def _milliseconds(work: Callable[[], object]) -> float:
 
 def _ledger_milliseconds(namespace: str) -> float:
     """What summing the ledger takes inside the overview's statement, by the server's own account."""
-    params = {"ids": None, "namespace": namespace, "prefix": None, "hidden": False, "expired_cap": reads.EXPIRED_CAP_OF_MANY}
+    params = {"ids": None, "namespace": namespace, "prefix": None, "topic_id": None, "hidden": False, "expired_cap": reads.EXPIRED_CAP_OF_MANY}
     cursor = psycopg.ClientCursor(connections.current())
     [[found]] = cursor.execute(f"EXPLAIN (ANALYZE, TIMING ON, FORMAT JSON) {SQL['read_overview']}", params).fetchall()
     plan = found[0]["Plan"] if isinstance(found, list) else json.loads(found)[0]["Plan"]

@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from .semantics import explaining
-from .semantics import standing as rules
+from .semantics import standing as standings
 from .semantics.errors import EntityNotFound, InvalidArgument
+from .semantics.filters import Rule, rule_from_json
 from .semantics.standing import Standing
 from .semantics.types import (
     TERMINAL_KINDS,
@@ -47,6 +48,8 @@ TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, the
 TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmissions
 BODY_BYTES = 256 * 1024
 PLACE_CAP = 1_000  # messages before one that is explained
+SESSION_MESSAGES_CAP = 1_000
+STATE_BYTES = 200  # of a session's state, in a list
 
 Row = TypeVar("Row")
 
@@ -130,11 +133,13 @@ class EntityRow:
     oldest_active_at:  when the oldest message of the main queue was enqueued; None: it has none.
     consumers_waiting: whether a receive is waiting on it now.
     last_receive_at:   the last receive that a client made, to some seconds; None: never.
+    subscriptions:     how many a topic has. rules: how many a subscription has. topic_id: a subscription's topic.
+    forward_to:        the path of the entity that all its messages go on to; None: they stay.
     """
 
     id: int
     address: EntityAddress
-    kind: str
+    kind: EntityKind
     family: str
     status: EntityStatus
     hidden: bool
@@ -148,6 +153,16 @@ class EntityRow:
     consumers_waiting: bool
     last_receive_at: datetime | None
     clock: Clock
+    topic_id: int | None = None
+    subscriptions: int = 0
+    rules: int = 0
+    requires_session: bool = False
+    forward_to: str | None = None
+
+    @property
+    def holds_messages(self) -> bool:
+        """Whether there is something to receive here; a topic keeps scheduled messages alone."""
+        return self.kind != EntityKind.TOPIC
 
     @property
     def oldest_active_age(self) -> timedelta | None:
@@ -254,12 +269,12 @@ class MessageRow:
     @property
     def standing(self) -> Standing:
         """What a person calls its state at `read_at`."""
-        return rules.standing(self, self.read_at)
+        return standings.standing(self, self.read_at)
 
     @property
     def deadline(self) -> datetime | None:
         """When the clock alone changes its standing: end of lock, schedule or life (namespace's clock); None: never."""
-        return rules.next_change_at(self, self.read_at)
+        return standings.next_change_at(self, self.read_at)
 
     @property
     def why_not_deliverable(self) -> str | None:
@@ -302,6 +317,33 @@ class Page(Generic[Row]):
     scanned: int
     capped: bool
     clock: Clock | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session: it has messages, or state, or somebody holds it (SB-111).
+
+    messages:     active ones, held ones included. locked_until, locked_by, lock_token: None where nobody holds it at `read_at`.
+    state_size:   bytes; None: it has no state. state: its first bytes; None also without the right to see bodies.
+    """
+
+    session_id: str
+    messages: Capped
+    locked_until: datetime | None
+    locked_by: str | None
+    lock_token: UUID | None
+    state_size: int | None
+    state: bytes | None
+    state_updated_at: datetime | None
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """A rule of a subscription; created_at is the database's time."""
+
+    rule: Rule
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +529,10 @@ def now(namespace: str, *, actor: Actor | None = None) -> Clock:
 def overview(
     namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
 ) -> list[EntityRow]:
-    """All entities, or those of a namespace, or those whose path begins with `prefix` (without case), by namespace and path."""
+    """All entities, or those of a namespace, or those whose path begins with `prefix` (without case), by namespace and path.
+
+    A topic is followed by its subscriptions.
+    """
     _require(actor, Right.BROWSE, namespace or "all namespaces")
     return (yield from _overview(namespace=namespace, prefix=prefix, hidden=include_hidden))
 
@@ -497,6 +542,14 @@ def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> lis
     """The overview's lines of these entities alone; those deleted meanwhile are missing."""
     _require(actor, Right.BROWSE, "entities")
     return (yield from _overview(ids=list(entity_ids), hidden=True))
+
+
+@use_case
+def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> list[EntityRow]:
+    """The overview's lines of a topic's subscriptions, by name; hidden ones too. Raises EntityNotFound."""
+    _require(actor, Right.BROWSE, topic)
+    topic_id = yield from _entity_id(topic)
+    return (yield from _overview(topic_id=topic_id, hidden=True))
 
 
 @use_case
@@ -559,6 +612,44 @@ def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor
     _require(actor, Right.BROWSE, f"entity {entity_id}")
     rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=list(sequence_numbers))
     return [_message(row) for row in rows]
+
+
+@use_case
+def sessions(
+    address: EntityAddress,
+    *,
+    part: str | None = None,
+    holder: str | None = None,
+    cursor: str | None = None,
+    limit: int = PAGE_ROWS,
+    actor: Actor | None = None,
+) -> Page[SessionRow]:
+    """Sessions of an entity by id, from the one after `cursor`. Pages go forward only.
+
+    part: those whose id contains it. holder: those held by whom a lock names so. Raises EntityNotFound.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.BROWSE, address)
+    entity_id = yield from _entity_id(address)
+    rows = yield call(
+        "read_sessions", entity_id=entity_id, after=cursor or "", part=part or None, holder=holder, max_count=limit + 1,
+        message_cap=SESSION_MESSAGES_CAP, state_bytes=STATE_BYTES,
+    )  # fmt: skip
+    may_see = Right.SEE_BODIES in actor.rights
+    found = tuple(_session(row, may_see) for row in rows[:limit])
+    return Page(found, found[-1].session_id if len(rows) > limit else None, None, len(rows), False, None)
+
+
+@use_case
+def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> dict[int, list[RuleRow]]:
+    """The rules of subscriptions by the subscriptions' ids, each list by name; those without a rule are missing."""
+    _require(actor, Right.BROWSE, "rules")
+    rows = yield call("read_rules", ids=list(subscription_ids))
+    found: dict[int, list[RuleRow]] = {}
+    for row in rows:
+        stored = {"name": row.name, "filter": row.filter, "action": row.action}
+        found.setdefault(row.subscription_id, []).append(RuleRow(rule_from_json(stored), row.created_at))
+    return found
 
 
 @use_case
@@ -725,9 +816,18 @@ def _names(entity_ids: Iterable[int]):
     return {row.id: EntityAddress(row.namespace_name, row.path) for row in rows}
 
 
-def _overview(*, ids: list[int] | None = None, namespace: str | None = None, prefix: str | None = None, hidden: bool):
+def _overview(
+    *,
+    ids: list[int] | None = None,
+    namespace: str | None = None,
+    prefix: str | None = None,
+    topic_id: int | None = None,
+    hidden: bool,
+):
     cap = EXPIRED_CAP if ids is not None and len(ids) == 1 else EXPIRED_CAP_OF_MANY
-    rows = yield call("read_overview", ids=ids, namespace=namespace, prefix=prefix, hidden=hidden, expired_cap=cap)
+    rows = yield call(
+        "read_overview", ids=ids, namespace=namespace, prefix=prefix, topic_id=topic_id, hidden=hidden, expired_cap=cap
+    )
     return [_entity(row, cap) for row in rows]
 
 
@@ -875,7 +975,7 @@ def _entity(row: Any, expired_cap: int) -> EntityRow:
     return EntityRow(
         id=row.id,
         address=EntityAddress(row.namespace_name, row.path),
-        kind=row.kind,
+        kind=EntityKind(row.kind),
         family=row.family,
         status=EntityStatus(row.status),
         hidden=row.hidden,
@@ -889,6 +989,11 @@ def _entity(row: Any, expired_cap: int) -> EntityRow:
         consumers_waiting=row.consumers_waiting,
         last_receive_at=row.last_receive_at,
         clock=_clock(row),
+        topic_id=row.topic_id,
+        subscriptions=row.subscriptions,
+        rules=row.rules,
+        requires_session=row.requires_session,
+        forward_to=row.forward_to,
     )
 
 
@@ -923,6 +1028,20 @@ def _message(row: Any) -> MessageRow:
         dead_letter_reason=row.dead_letter_reason,
         dead_letter_description=row.dead_letter_description,
         dead_lettered_at=row.dead_lettered_at,
+        read_at=row.now,
+    )
+
+
+def _session(row: Any, may_see_state: bool) -> SessionRow:
+    return SessionRow(
+        session_id=row.session_id,
+        messages=Capped(min(row.messages, SESSION_MESSAGES_CAP), row.messages > SESSION_MESSAGES_CAP),
+        locked_until=row.locked_until,
+        locked_by=row.locked_by,
+        lock_token=row.lock_token,
+        state_size=row.state_size,
+        state=bytes(row.state) if may_see_state and row.state is not None else None,
+        state_updated_at=row.state_updated_at,
         read_at=row.now,
     )
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from django import forms
 
-from broker_core.reads import MessageFilter
+from broker_core.reads import MessageFilter, Tab
+from broker_core.semantics.types import EntityKind
 
-HISTORY = "history"
-TABS = ("active", "locked", "scheduled", "deferred", "dead-letter", "transfer-dead-letter", HISTORY)
+HISTORY, SUBSCRIPTIONS, RULES, SESSIONS = "history", "subscriptions", "rules", "sessions"
+MESSAGE_TABS = tuple(str(tab) for tab in Tab)
+TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, HISTORY)
+KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
 SORTS = ("name", "active", "locked", "scheduled", "deferred", "expired", "dead", "sent", "completed", "oldest", "size")
 
 
 class OverviewQuery(forms.Form):
-    """q: part of a queue's address; sort: a column, with a minus for the largest first; all: hidden and system ones, too."""
+    """q: part of an address; kind: of that kind alone; sort: a column, with a minus for the largest first; all: hidden and system
+    ones, too."""
 
-    q = forms.CharField(required=False, max_length=260)
+    q = forms.CharField(required=False, max_length=330)
+    kind = forms.ChoiceField(required=False, choices=KINDS)
     sort = forms.CharField(required=False)
     all = forms.BooleanField(required=False)
     page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
@@ -26,8 +31,8 @@ class OverviewQuery(forms.Form):
         return sort
 
 
-class QueueQuery(forms.Form):
-    """Which list of a queue, narrowed to what; cursor: as the page before gave it."""
+class EntityQuery(forms.Form):
+    """Which list of an entity, narrowed to what; cursor: as the page before gave it. No tab: the first that it has."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
     id = forms.CharField(required=False, max_length=128, label="Message id")
@@ -35,6 +40,7 @@ class QueueQuery(forms.Form):
     property = forms.CharField(required=False, max_length=200, label="Property")
     value = forms.CharField(required=False, max_length=200, label="Its value")
     reason = forms.CharField(required=False, max_length=200, label="Dead-letter reason")
+    session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
 
@@ -51,7 +57,8 @@ class QueueQuery(forms.Form):
 
 
 _FILTER_FIELDS = {
-    "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason"
+    "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason",
+    "session_id": "session",
 }  # fmt: skip
 
 
@@ -59,7 +66,7 @@ class AuditQuery(forms.Form):
     """actor and queue: parts of the texts; outcome: done or refused; page: 1 is the newest."""
 
     actor = forms.CharField(required=False, max_length=200, label="Who")
-    queue = forms.CharField(required=False, max_length=260, label="Queue")
+    queue = forms.CharField(required=False, max_length=330, label="Entity")
     outcome = forms.ChoiceField(required=False, choices=[("", "all"), ("done", "done"), ("refused", "refused")], label="Outcome")
     before = forms.IntegerField(required=False, min_value=1)
 

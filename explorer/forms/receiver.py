@@ -8,7 +8,7 @@ from django import forms
 
 from broker_core.semantics.errors import InvalidArgument
 
-from .send import typed_value
+from .typed import typed_value
 
 MAX_AT_ONCE = 32
 REASON_LENGTH = 4096

@@ -20,10 +20,11 @@ from django.urls import Resolver404, ResolverMatch, resolve
 from broker_core import reads
 from broker_core.reads import EntityRow, MessageRow, Tab
 from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.filters import rule_to_json
 from broker_core.semantics.types import Actor, EventKind, HistoryLevel
-from explorer.forms.queries import HISTORY, OverviewQuery, QueueQuery
+from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery
+from explorer.pages import entity as entity_page
 from explorer.pages import overview, presenters, receiver, timeline
-from explorer.pages import queue as queue_page
 from explorer.pages.shell import address_of
 
 from .frames import Element, Picture
@@ -72,13 +73,14 @@ class Watch(ABC):
 
 
 class OverviewWatch(Watch):
-    """The table of queues: changed rows in place, totals. Rows are not sorted anew under the reader's eyes."""
+    """The table of entities: changed rows in place, totals. Rows are not sorted anew under the reader's eyes."""
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str | None = None):
         super().__init__(page, actor)
         self._namespace, self._query = namespace, _cleaned(OverviewQuery(query))
         self._rows: dict[int, EntityRow] = {}
         self._shown: set[int] = set()
+        self._beneath: set[int] = set()
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         if touched is None:
@@ -87,7 +89,7 @@ class OverviewWatch(Watch):
             self._rows |= {row.id: row for row in reads.overview_of(touched, actor=self.actor)}
         matching = [*self._rows.values()]
         shown = (row for row in matching if row.id in self._shown)
-        rows = {f"e-{row.id}": Element(_entity_looks(row), partial(_entity_html, row)) for row in shown}
+        rows = {f"e-{row.id}": Element(_entity_looks(row), partial(_entity_html, row, row.id in self._beneath)) for row in shown}
         return Picture(self._clock(), rows, _totals(matching))
 
     def _read_all(self) -> None:
@@ -96,10 +98,12 @@ class OverviewWatch(Watch):
         if not self._query["all"]:
             found = overview.without_system(found, namespaces, self._namespace)
         self._see(found)
-        matching = overview.arrange(found, self._query["q"], self._query["sort"])
+        matching = overview.arrange(found, self._query["q"], self._query["kind"], self._query["sort"])
         first = ((self._query["page"] or 1) - 1) * overview.ROWS
+        here = matching[first : first + overview.ROWS]
         self._rows = {row.id: row for row in matching}
-        self._shown |= {row.id for row in matching[first : first + overview.ROWS]}
+        self._shown |= {row.id for row in here}
+        self._beneath |= overview.beneath(here, self._query["sort"])
 
     def _clock(self) -> reads.Clock | None:
         return next((row.clock for row in self._rows.values()), None) if self._namespace else None
@@ -111,45 +115,72 @@ class OverviewWatch(Watch):
         return usual
 
 
-class QueueWatch(Watch):
-    """A queue's counts, and one page of one of its lists. A filtered list is searched once: what it found is kept up to date."""
+class EntityWatch(Watch):
+    """An entity's counts, and a page of one of its lists. A filtered list is searched once: what it found is kept up to date."""
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str):
         super().__init__(page, actor)
-        form = QueueQuery(query)
+        form = EntityQuery(query)
         self._values = _cleaned(form)
         self._filter = form.message_filter()
-        self._tab = self._values["tab"] or "active"
+        self._tab = self._values["tab"]
         self._address = address_of(namespace, path)
         self._entity_id = 0
         self._found: list[int] | None = None
         self._left = 0
-        self.least_seconds = HISTORY_SECONDS if self._tab == HISTORY else 0.0
+        self.least_seconds = HISTORY_SECONDS if self._tab in (HISTORY, SESSIONS) else 0.0
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         self._entity_id = entity.id
-        rows, onward = ((), None) if self._tab == HISTORY else self._messages()
-        elements = {row.dom_id: Element(_message_looks(row), partial(self._message_html, row)) for row in rows}
-        stamp = self._history_stamp(touched) if self._tab == HISTORY else None
-        ordered = self._tab != HISTORY and not self._filter
-        return Picture(entity.clock, elements, _queue_texts(entity), stamp, ordered, onward)
+        tab = self._tab or entity_page.first_tab(entity)
+        texts = _entity_texts(entity)
+        if tab == SUBSCRIPTIONS:
+            return Picture(entity.clock, self._subscriptions(entity), texts)
+        if tab not in MESSAGE_TABS:
+            return Picture(entity.clock, texts=texts, stamp=self._stamp(tab, touched))
+        rows, onward = self._messages(tab)
+        html = partial(self._message_html, tab, entity)
+        elements = {row.dom_id: Element(_message_looks(row), partial(html, row)) for row in rows}
+        return Picture(entity.clock, elements, texts, None, not self._filter, onward)
+
+    def _subscriptions(self, topic: EntityRow) -> dict[str, Element]:
+        found = reads.subscriptions(self._address, actor=self.actor)
+        self._see([topic, *found])
+        rules = reads.rules_of([row.id for row in found], actor=self.actor)
+        return {f"e-{row.id}": self._subscription(row, rules.get(row.id, [])) for row in found}
+
+    def _subscription(self, row: EntityRow, rules: list[reads.RuleRow]) -> Element:
+        looks = _entity_looks(row), [rule_to_json(one.rule) for one in rules]
+        return Element(looks, partial(_subscription_html, row, rules))
+
+    def _stamp(self, tab: str, touched: Touched | None) -> str:
+        """Another one where the list is to be fetched again."""
+        if tab == HISTORY:
+            return self._history_stamp(touched)
+        if tab == RULES:
+            rules = reads.rules_of([self._entity_id], actor=self.actor).get(self._entity_id, [])
+            return f"{self._born}-{[rule_to_json(one.rule) for one in rules]}"
+        page = reads.sessions(
+            self._address, part=self._values["session"], cursor=self._values["cursor"] or None, actor=self.actor
+        )
+        return f"{self._born}-{[replace(row, read_at=None) for row in page.rows]}"
 
     def _history_stamp(self, touched: Touched | None) -> str:
         if touched and any(kind.is_terminal for kind in touched.get(self._entity_id, {}).values()):
             self._left += 1
         return f"{self._born}-{self._left}"
 
-    def _messages(self) -> tuple[Iterable[MessageRow], str | None]:
+    def _messages(self, name: str) -> tuple[Iterable[MessageRow], str | None]:
         """The list's rows, and the cursor of its next page."""
+        tab = Tab(name)
         if self._filter and self._found is not None:
-            tab = Tab(self._tab)
             rows = reads.messages_by_number(self._entity_id, self._found, actor=self.actor)
             return [row for row in rows if (row.subqueue, row.state) == (tab.subqueue, tab.state)], None
         page = reads.list_messages(
             self._address,
-            Tab(self._tab),
+            tab,
             filter=self._filter,
             cursor=self._values["cursor"] or None,
             newest_first=self._values["order"] != "oldest",
@@ -158,13 +189,15 @@ class QueueWatch(Watch):
         self._found = [row.sequence_number for row in page.rows]
         return page.rows, page.next_cursor
 
-    def _message_html(self, row: MessageRow) -> str:
-        return render_to_string("explorer/_message_row.html", {"row": row, "bulk_action": queue_page.BULK.get(self._tab)})
+    def _message_html(self, tab: str, entity: EntityRow, row: MessageRow) -> str:
+        context = {"row": row, "bulk_action": entity_page.BULK.get(tab), "with_session": entity.requires_session}
+        return render_to_string("explorer/_message_row.html", context)
 
     def fates(self, touched: Touched) -> dict[str, str]:
-        if self._tab == HISTORY:
+        tab = self._tab or Tab.ACTIVE
+        if tab not in MESSAGE_TABS:
             return {}
-        subqueue = int(Tab(self._tab).subqueue)
+        subqueue = int(Tab(tab).subqueue)
         happened = touched.get(self._entity_id, {})
         return {f"m-{self._entity_id}-{subqueue}-{number}": word_for(kind) for number, kind in happened.items()}
 
@@ -203,7 +236,7 @@ class ReceiverWatch(Watch):
         self._see([entity])
         held = [(one.row.sequence_number, one.row.locked_until) for one in receiver.held(self._address, self.actor)]
         available = receiver.available(entity, self._address.subqueue)
-        texts = _queue_texts(entity) | {"available": f"{available:,} message{'' if available == 1 else 's'}"}
+        texts = _entity_texts(entity) | {"available": f"{available:,} message{'' if available == 1 else 's'}"}
         return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{held}")
 
 
@@ -244,8 +277,12 @@ def _entity_looks(row: EntityRow) -> tuple:
     return bare, rates, presenters.is_neglected(row), presenters.consuming(row)
 
 
-def _entity_html(row: EntityRow) -> str:
-    return render_to_string("explorer/_entity_row.html", {"entity": row})
+def _entity_html(row: EntityRow, beneath: bool) -> str:
+    return render_to_string("explorer/_entity_row.html", {"entity": row, "beneath": beneath})
+
+
+def _subscription_html(row: EntityRow, rules: list[reads.RuleRow]) -> str:
+    return render_to_string("explorer/_subscription_row.html", {"entity": row, "rules": rules})
 
 
 def _message_looks(row: MessageRow) -> tuple:
@@ -254,13 +291,13 @@ def _message_looks(row: MessageRow) -> tuple:
 
 def _totals(rows: list[EntityRow]) -> dict[str, str]:
     sums = overview.totals(rows)
-    numbers = ("queues", "active", "locked", "scheduled", "dead")
+    numbers = ("queues", "topics", "subscriptions", "active", "locked", "scheduled", "dead")
     rates = {"t-sent": presenters.rate(sums.sent_rate), "t-completed": presenters.rate(sums.completed_rate)}
     return {f"t-{name}": f"{getattr(sums, name):,}" for name in numbers} | rates
 
 
-def _queue_texts(entity: EntityRow) -> dict[str, str]:
-    tabs = {view.slug: f"{view.count:,}" for view in queue_page.tab_views(entity, "") if view.count is not None}
+def _entity_texts(entity: EntityRow) -> dict[str, str]:
+    tabs = {view.slug: f"{view.count:,}" for view in entity_page.tab_views(entity, "") if view.count is not None}
     others = {
         "sent": presenters.rate(entity.sent_rate),
         "completed": presenters.rate(entity.completed_rate),
@@ -272,7 +309,7 @@ def _queue_texts(entity: EntityRow) -> dict[str, str]:
 _KINDS: dict[str, type[Watch]] = {
     "explorer:overview": OverviewWatch,
     "explorer:namespace": OverviewWatch,
-    "explorer:queue": QueueWatch,
+    "explorer:entity": EntityWatch,
     "explorer:message": MessageWatch,
     "explorer:receiver": ReceiverWatch,
 }

@@ -16,7 +16,7 @@ from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, SubQueue
 from explorer.forms.receiver import SettleForm
 from explorer.pages import bodies, settling, timeline
-from explorer.pages.queue import resubmitted
+from explorer.pages.entity import resubmitted
 from explorer.pages.shell import Act, act, address_of, page, show, tell_refusal, wants_fragment
 
 DOWNLOAD_CHUNK = 1024 * 1024

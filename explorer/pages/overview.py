@@ -1,4 +1,4 @@
-"""All queues, or those of a namespace, as one health table."""
+"""All entities, or those of a namespace, as one health table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.reads import EntityRow
 from broker_core.semantics.errors import EntityNotFound
-from explorer.forms.queries import OverviewQuery
+from broker_core.semantics.types import EntityKind
+from explorer.forms.queries import KINDS, OverviewQuery
 from explorer.pages import demonstration, presenters
 from explorer.pages.shell import cleaned, page, show
 
 ROWS = 100  # on a page: drawing a row takes longer than reading it
 _LATE = datetime.max.replace(tzinfo=UTC)
 _KEYS = {
-    "name": lambda e: (e.address.namespace.lower(), e.address.path.lower()),
+    "name": lambda e: (e.address.namespace.lower(), presenters.shown_path(e.address).lower()),
     "active": lambda e: e.counts.active,
     "locked": lambda e: e.counts.locked,
     "scheduled": lambda e: e.counts.scheduled,
@@ -47,7 +48,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
+    """Sums of what is shown. sent_rate: of what is stored, so that a topic's messages do not count beside its copies of them."""
+
     queues: int
+    topics: int
+    subscriptions: int
     active: int
     locked: int
     scheduled: int
@@ -58,8 +63,8 @@ class Totals:
 
 
 _COLUMNS = (
-    ("name", "Queue", "Namespace and name", "grow"),
-    ("active", "Active", "In the queue, locked ones included", "num"),
+    ("name", "Name", "Namespace and name; a subscription follows its topic", "grow"),
+    ("active", "Active", "Waiting to be received, locked ones included", "num"),
     ("locked", "Locked", "Held by a receiver now", "num narrow-hide"),
     ("scheduled", "Scheduled", "Waiting for their time", "num opt"),
     ("deferred", "Deferred", "Set aside; received only by number", "num opt"),
@@ -80,8 +85,9 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         raise EntityNotFound(namespace)
     everything = reads.overview(namespace, include_hidden=query["all"], actor=request.actor)
     rows = everything if query["all"] else without_system(everything, namespaces, namespace)
-    shown = arrange(rows, query["q"], query["sort"])
+    shown = arrange(rows, query["q"], query["kind"], query["sort"])
     number = query["page"] or 1
+    here = shown[(number - 1) * ROWS : number * ROWS]
     context = {
         "section": "overview",
         "namespace": namespace,
@@ -89,13 +95,15 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "clock": next((n.clock for n in namespaces if namespace and n.name.lower() == namespace.lower()), None),
         "query": query,
         "columns": columns(request.GET, query["sort"]),
-        "entities": shown[(number - 1) * ROWS : number * ROWS],
+        "kinds": KINDS,
+        "entities": here,
+        "beneath": beneath(here, query["sort"]),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,
         "page_before": number - 1,
         "page_after": number + 1 if len(shown) > number * ROWS else None,
         "totals": totals(shown),
-        "any_queue": bool(rows),
+        "any_entity": bool(rows),
         "neglected": [e for e in shown if presenters.is_neglected(e)],
         "demonstration": demonstration.shown() if namespace in (None, "demo") else None,
     }
@@ -103,26 +111,37 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
 
 
 def without_system(rows: list[EntityRow], namespaces: Iterable[reads.NamespaceRow], namespace: str | None) -> list[EntityRow]:
-    """Vitrine's own queues only where they were asked for, by their namespace."""
+    """Vitrine's own entities only where they were asked for, by their namespace."""
     own = {n.name for n in namespaces if n.is_system}
     return rows if namespace in own else [e for e in rows if e.address.namespace not in own]
 
 
-def arrange(rows: list[EntityRow], part: str, sort: str) -> list[EntityRow]:
-    """Those whose address contains `part`, sorted by a column of _KEYS; "-dead" has the largest first."""
-    part = part.strip().lower()
-    found = [e for e in rows if part in str(e.address).lower()]
+def arrange(rows: list[EntityRow], part: str, kind: str, sort: str) -> list[EntityRow]:
+    """Those of a kind, or of all, whose address contains `part`, sorted by a column of _KEYS; "-dead" has the largest first."""
+    part = part.strip().lower().replace("/subscriptions/", "/")
+    found = [
+        e for e in rows if kind in ("", e.kind) and part in f"{e.address.namespace}/{presenters.shown_path(e.address)}".lower()
+    ]
     if sort:
         found.sort(key=_KEYS[sort.removeprefix("-")], reverse=sort.startswith("-"))
     return found
 
 
+def beneath(rows: list[EntityRow], sort: str) -> set[int]:
+    """The ids of subscriptions that stand below their topic, so that their name alone says what they are."""
+    ids = {e.id for e in rows}
+    return {e.id for e in rows if e.topic_id in ids} if sort in ("", "name") else set()
+
+
 def totals(rows: list[EntityRow]) -> Totals:
     counts = [e.counts for e in rows]
     summed = {name: sum(getattr(c, name) for c in counts) for name in ("active", "locked", "scheduled", "deferred")}
+    kinds = [e.kind for e in rows]
     return Totals(
-        queues=len(rows), dead=sum(c.dead_letter for c in counts), **summed,
-        sent_rate=sum(e.sent_rate for e in rows), completed_rate=sum(e.completed_rate for e in rows),
+        queues=kinds.count(EntityKind.QUEUE), topics=kinds.count(EntityKind.TOPIC),
+        subscriptions=kinds.count(EntityKind.SUBSCRIPTION), dead=sum(c.dead_letter for c in counts), **summed,
+        sent_rate=sum(e.sent_rate for e in rows if e.kind != EntityKind.TOPIC),
+        completed_rate=sum(e.completed_rate for e in rows),
     )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
+from broker_core.semantics.filters import FalseFilter, Filter, SqlFilter, TrueFilter
 from broker_core.semantics.standing import Standing
-from broker_core.semantics.types import EntityStatus, SubQueue
+from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, SubQueue
 
 SUBQUEUE_SLUGS = {
     SubQueue.MAIN: "main",
@@ -49,6 +50,11 @@ _BADGES = {
     Standing.DUE: Badge("due, pending", "scheduled", "scheduled"),
     Standing.EXPIRED: Badge("expired, pending", "expired", "expired"),
     Standing.SPENT: Badge("spent, pending", "expired", "expired"),
+}
+_MEANINGS = {
+    EntityKind.QUEUE: "Keeps messages in order until receivers take them.",
+    EntityKind.TOPIC: "Gives each message to all of its subscriptions whose rules match it.",
+    EntityKind.SUBSCRIPTION: "Keeps its own copies of a topic's messages: of those that its rules match.",
 }
 _DEAD = Badge("dead-lettered", "dead", "dead")
 GONE = Badge("gone", "gone", "gone")
@@ -130,6 +136,33 @@ def absolute(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
 
 
+def shown_path(address: EntityAddress) -> str:
+    """A path as a reader knows it: a subscription's is "topic/name"."""
+    return f"{address.topic.path}/{address.name}" if address.topic else address.path
+
+
+def meaning(kind: EntityKind) -> str:
+    return _MEANINGS[kind]
+
+
+def rule_takes(filter: Filter) -> tuple[str, bool]:
+    """Which messages a filter takes, and whether that is code rather than words."""
+    match filter:
+        case TrueFilter():
+            return "every message", False
+        case FalseFilter():
+            return "no message", False
+        case SqlFilter():
+            return filter.text, True
+    compared = {name.replace("_", " "): value for name, value in filter.texts.items()} | dict(filter.properties)
+    return " and ".join(f"{name} is {getattr(value, 'value', value)!r}" for name, value in compared.items()), False
+
+
+def state_text(state: bytes) -> str:
+    text = state.decode("utf-8", "replace")
+    return text if text.isprintable() and "\ufffd" not in text else state[:24].hex(" ")
+
+
 def is_neglected(entity: EntityRow) -> bool:
     """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy)."""
     waiting = entity.counts.active - entity.counts.locked - entity.expired_pending.value
@@ -143,6 +176,8 @@ def consuming(entity: EntityRow) -> str:
     """Who takes messages from it, in a word or two."""
     if entity.status != EntityStatus.ACTIVE:
         return str(entity.status)
+    if entity.forward_to:
+        return "forwards"
     if entity.consumers_waiting:
         return "waiting"
     if entity.last_receive_at is None:

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_http_methods
 from broker_core import broker, reads
 from broker_core.reads import Counts, Tab
 from broker_core.semantics.types import EntityAddress, Right
-from explorer.forms.queue import TypedNameForm
-from explorer.pages.queue import selected_numbers
+from explorer.forms.entity import TypedNameForm
+from explorer.pages.entity import selected_numbers
 from explorer.pages.shell import Act, May, act, address_of, page
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
@@ -33,7 +33,7 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
         return _ask(request, entity, tab, numbers)
     if request.method != "POST":
         return _ask(request, entity, tab, None)
-    form = None if numbers else TypedNameForm(request.POST, expected=entity.address.path)
+    form = None if numbers else TypedNameForm(request.POST, expected=entity.address.name)
     if form is not None and not form.is_valid():
         return _ask(request, entity, tab, None, form=form, status=400)
     address = EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue)
@@ -47,7 +47,7 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
     if numbers and done.result < len(numbers):
         skipped = len(numbers) - done.result
         messages.warning(request, f"{skipped} of the {len(numbers)} selected were left: a receiver holds them, or they are gone.")
-    url = reverse("explorer:queue", args=(main.namespace, main.path))
+    url = reverse("explorer:entity", args=(main.namespace, main.path))
     return HttpResponseRedirect(f"{url}?tab={tab}")
 
 
@@ -72,7 +72,7 @@ def _ask(
         "numbers": numbers,
         "count": len(numbers) if numbers else count_of(entity.counts, tab),
         "locked": 0 if numbers else locked_of(entity.counts, tab),
-        "form": form or TypedNameForm(expected=entity.address.path),
+        "form": form or TypedNameForm(expected=entity.address.name),
         "error": done.error,
     }
     return render(request, "explorer/purge.html", context, status=status)

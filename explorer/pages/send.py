@@ -9,7 +9,6 @@ from django.views.decorators.http import require_http_methods
 from broker_core import broker, reads
 from broker_core.reads import EntityRow
 from broker_core.semantics.types import EntityAddress, Right
-from broker_core.semantics.values import TYPES
 from explorer.forms.send import CONTENT_TYPES, SendForm
 from explorer.pages import presenters
 from explorer.pages.shell import Act, act, address_of, page, show, wants_fragment
@@ -52,7 +51,6 @@ def _show(
         "address": entity.address,
         "clock": entity.clock,
         "form": form,
-        "types": TYPES,
         "content_types": CONTENT_TYPES,
         "error": done.error,
         "warning": warning,
@@ -84,7 +82,7 @@ def _where_to_look(address: EntityAddress, form: SendForm, numbers: list[int]) -
     if len(numbers) == 1:
         return reverse("explorer:message", args=(address.namespace, address.path, numbers[0]))
     tab = "?tab=scheduled" if form.cleaned_data["scheduled"] else ""
-    return reverse("explorer:queue", args=(address.namespace, address.path)) + tab
+    return reverse("explorer:entity", args=(address.namespace, address.path)) + tab
 
 
 def _like(request: HttpRequest, address: EntityAddress) -> dict:

@@ -12,6 +12,7 @@ from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
 from broker_core.semantics.durations import format_iso, human
+from broker_core.semantics.filters import Rule
 from broker_core.semantics.types import EntityAddress, HistoryLevel
 from explorer.pages import presenters, timeline
 from explorer.pages.preferences import Preferences
@@ -28,6 +29,30 @@ register.filter("deadline", presenters.deadline)
 register.filter("deliveries", presenters.deliveries)
 register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
+register.filter("shown_path", presenters.shown_path)
+register.filter("meaning", presenters.meaning)
+
+
+@register.simple_tag
+def figure(count: int, applies: bool = True) -> str:
+    """A count in a table: nothing is quiet, and a dash stands where the entity has no such list."""
+    if not applies:
+        return mark_safe('<span class="quiet">–</span>')
+    return f"{count:,}" if count else mark_safe('<span class="zero">0</span>')
+
+
+@register.simple_tag
+def rule_words(rule: Rule) -> str:
+    """What a rule takes, and in short what it does to a copy."""
+    takes, code = presenters.rule_takes(rule.filter)
+    takes = format_html("<code>{}</code>", takes) if code else takes
+    return format_html('{} <span class="quiet">then {}</span>', takes, rule.action.text) if rule.action else takes
+
+
+@register.filter
+def state_text(state: bytes) -> str:
+    """A session's state in a list: its text, or its bytes where it is none."""
+    return presenters.state_text(state)
 
 
 @register.simple_tag

@@ -62,7 +62,7 @@
     const open = target.closest?.("[data-open]");
     if (open) $(open.dataset.open).showModal();
     const add = target.closest?.("[data-add-row]");
-    if (add) addRow();
+    if (add) addRow(add.closest(".typed-rows"));
     const menu = $("details.menu[open]");
     if (menu && !menu.contains(target)) menu.open = false;
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
@@ -93,8 +93,8 @@
     setTimeout(() => { text.textContent = before; }, 1500);
   }
 
-  function addRow() {
-    const rows = $("[data-rows-to-add]");
+  function addRow(within) {
+    const rows = $("[data-rows-to-add]", within);
     const row = rows.lastElementChild.cloneNode(true);
     const number = rows.children.length + 1;
     $$("input, select", row).forEach((field) => {
@@ -172,7 +172,7 @@
   // What had the focus may be gone after a swap (a resubmitted row, a settled message): the new part takes it, not the body.
   let focusedPart = "";
   document.addEventListener("htmx:before:swap", () => {
-    focusedPart = document.activeElement?.closest("#messages, #receiver, #found, #audit")?.id ?? "";
+    focusedPart = document.activeElement?.closest("#messages, #receiver, #found, #audit, #try")?.id ?? "";
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from broker_core import broker, entities
+from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right
 
 FRAGMENT = {"HX-Request": "true", "HX-Request-Type": "partial"}
@@ -38,6 +39,19 @@ def shop(db):
 
 
 @pytest.fixture
+def market(shop):
+    """Beside the shop: a topic with a subscription of each sort of rule, and a queue with sessions. The topic's address."""
+    topic = EntityAddress(shop.namespace, "market/news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    entities.create_subscription(topic.subscription("eu"), rule=Rule("Europe", compile_filter("region = 'eu'")))
+    vip = Rule("Vip", CorrelationFilter(subject="vip"), compile_action("SET seen = 'yes'"))
+    entities.create_subscription(topic.subscription("vips"), rule=vip, requires_session=True)
+    entities.create_queue(EntityAddress(shop.namespace, "carts"), requires_session=True)
+    return topic
+
+
+@pytest.fixture
 def as_(person):
     """as_("viewer") -> a test client signed in as a person with that role."""
 
@@ -53,6 +67,8 @@ def as_(person):
 def addresses_of(queue: EntityAddress) -> dict[str, list[str]]:
     """An address or more for every page, by its name in the URL configuration; a test holds that none is forgotten."""
     at = f"{queue.namespace}/{queue.path}"
+    topic, carts = f"{queue.namespace}/market/news", f"{queue.namespace}/carts"
+    eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
         "overview": ["/", "/?q=orders&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/"],
@@ -60,24 +76,39 @@ def addresses_of(queue: EntityAddress) -> dict[str, list[str]]:
         "sweeps": ["/sweeps/"],
         "audit": ["/audit/", "/audit/?outcome=refused"],
         "help": ["/words/"],
-        "queue_new": ["/new-queue/"],
-        "queue_settings": [f"/settings/{at}"],
-        "queue_delete": [f"/delete/{at}"],
-        "queue": [
-            f"/queues/{at}",
-            *(f"/queues/{at}?tab={tab}" for tab in ("locked", "scheduled", "deferred", "dead-letter", "history")),
-            f"/queues/{at}?id=order-5&text=n&property=region&value=eu&order=oldest",
-            f"/queues/{at}?id=none-such",
+        "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
+        "entity_settings": [f"/settings/{one}" for one in (at, topic, eu)],
+        "entity_delete": [f"/delete/{one}" for one in (at, topic, eu)],
+        "rule_new": [f"/new-rule/{eu}"],
+        "rule": [f"/rules/Europe/{eu}", f"/rules/Vip/{vips}"],
+        "rule_delete": [f"/delete-rule/Europe/{eu}"],
+        "try_rules": [
+            f"/try/{topic}",
+            f"/try/{eu}?property_name=region&property_type=string&property_value=eu",
+            f"/try/{topic}?subject=vip&session_id=s",
+        ],
+        "drop_locks": [f"/drop-locks/{at}"],
+        "entity": [
+            f"/entities/{at}",
+            *(f"/entities/{at}?tab={tab}" for tab in ("locked", "scheduled", "deferred", "dead-letter", "history")),
+            f"/entities/{at}?id=order-5&text=n&property=region&value=eu&order=oldest",
+            f"/entities/{at}?id=none-such",
+            *(f"/entities/{topic}?tab={tab}" for tab in ("subscriptions", "scheduled", "history")),
+            *(f"/entities/{eu}?tab={tab}" for tab in ("active", "rules", "dead-letter")),
+            *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
         ],
         "purge": [f"/purge/active/{at}"],
-        "send": [f"/send/{at}", f"/send/{at}?like=5"],
-        "receiver": [f"/receive/main/{at}", f"/receive/dead-letter/{at}"],
+        "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}"],
+        "receiver": [f"/receive/main/{at}", f"/receive/main/{carts}", f"/receive/dead-letter/{at}"],
         "message": [f"/messages/{at}/{number}" for number in (1, 2, 3, 4, 5, 6, 7)],
     }
 
 
 @pytest.fixture
-def pages(shop):
+def pages(shop, market):
     return SimpleNamespace(
-        shop=shop, at=f"{shop.namespace}/{shop.path}", all=[a for some in addresses_of(shop).values() for a in some]
+        shop=shop,
+        market=market,
+        at=f"{shop.namespace}/{shop.path}",
+        all=[a for some in addresses_of(shop).values() for a in some],
     )

@@ -43,7 +43,7 @@ def violations(page) -> list[str]:
 def test_axe_finds_nothing_on_any_page(pages, browser, scheme):
     page = browser(color_scheme=scheme, bypass_csp=True)  # the policy would refuse axe, and it is tested elsewhere
     found = {}
-    for address in [*pages.all, f"/queues/{pages.at}?tab=lost", f"/queues/{pages.shop.namespace}/none"]:
+    for address in [*pages.all, f"/entities/{pages.at}?tab=lost", f"/entities/{pages.shop.namespace}/none"]:
         page.goto(address)
         if problems := violations(page):
             found[address] = problems
@@ -53,7 +53,7 @@ def test_axe_finds_nothing_on_any_page(pages, browser, scheme):
 
 def test_axe_finds_nothing_on_a_phone_nor_in_the_open_menu_or_the_key_sheet(pages, browser):
     page = browser(viewport={"width": 320, "height": 700}, bypass_csp=True)
-    page.goto(f"/queues/{pages.at}")
+    page.goto(f"/entities/{pages.at}")
     page.click("details.menu > summary")
     assert violations(page) == []
     page.keyboard.press("Escape")
@@ -76,7 +76,7 @@ def test_rows_are_no_higher_than_promised(pages, browser, live_site):
     page = browser(viewport={"width": 1360, "height": 850})
     for density, limit in (("comfortable", 44), ("compact", 32)):
         page.context.add_cookies([{"name": "vitrine_density", "value": density, "url": live_site}])
-        page.goto(f"/queues/{pages.at}")
+        page.goto(f"/entities/{pages.at}")
         assert max(page.evaluate("[...document.querySelectorAll('#rows tr')].map(r => r.offsetHeight)")) <= limit
 
 
@@ -87,7 +87,7 @@ def test_the_first_load_is_light(pages, browser, live_site):
     page = browser()
     answers = []
     page.on("response", lambda response: answers.append(response))  # noqa: PLW0108 (playwright marks the function)
-    page.goto(f"/queues/{pages.at}", wait_until="networkidle")
+    page.goto(f"/entities/{pages.at}", wait_until="networkidle")
     assert len(answers) <= 8
     assert all(a.url.startswith(live_site) for a in answers)
     assert sum(len(gzip.compress(a.body())) for a in answers) < 60 * 1024
@@ -98,7 +98,7 @@ def test_the_first_load_is_light(pages, browser, live_site):
 
 def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
     page = browser()
-    page.goto(f"/queues/{pages.at}")
+    page.goto(f"/entities/{pages.at}")
     page.keyboard.press("/")
     page.keyboard.type("order-2")
     page.keyboard.press("Enter")
@@ -118,7 +118,7 @@ def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
 
 def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, browser):
     page = browser()
-    page.goto(f"/queues/{pages.at}?tab=dead-letter")
+    page.goto(f"/entities/{pages.at}?tab=dead-letter")
     page.keyboard.press("j")
     page.keyboard.press("x")
     button = page.locator("button[value=resubmit]")
@@ -135,7 +135,7 @@ def test_a_range_is_selected_with_shift(pages, browser):
 
     broker.send(pages.shop, [Message(body=b"x") for _ in range(5)])
     page = browser()
-    page.goto(f"/queues/{pages.at}")
+    page.goto(f"/entities/{pages.at}")
     boxes = page.locator('input[name="numbers"]')
     boxes.nth(0).click()
     boxes.nth(3).click(modifiers=["Shift"])
@@ -173,7 +173,7 @@ def test_single_keys_can_be_switched_off_and_never_act_while_typing(pages, brows
 
 def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
     page = browser(viewport={"width": 1200, "height": 500})
-    page.goto(f"/queues/{pages.at}")
+    page.goto(f"/entities/{pages.at}")
     bar = page.evaluate("document.querySelector('.bar').getBoundingClientRect().bottom")
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -203,7 +203,7 @@ def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pag
 
 def test_tabs_swap_in_place_and_back_works(pages, browser):
     page = browser()
-    page.goto(f"/queues/{pages.at}")
+    page.goto(f"/entities/{pages.at}")
     page.evaluate("window.stayed = true")
     page.click(".tabs .tab-dead")
     page.wait_for_url("**?tab=dead-letter")
@@ -225,7 +225,7 @@ def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
 
 def test_everything_acts_without_javascript(pages, browser):
     page = browser(java_script_enabled=False)
-    page.goto(f"/queues/{pages.at}?tab=dead-letter")
+    page.goto(f"/entities/{pages.at}?tab=dead-letter")
     page.check('input[name="numbers"]')
     page.click("button[value=resubmit]")
     assert "Resubmitted message 2" in page.text_content("#notices")

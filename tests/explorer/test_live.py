@@ -47,7 +47,7 @@ def cookie(person):
 
 
 def page_of(queue, query=""):
-    return f"/queues/{queue.namespace}/{queue.path}{query}"
+    return f"/entities/{queue.namespace}/{queue.path}{query}"
 
 
 def socket_to(page, cookie=None, origin=f"https://{HOST}", host=HOST):
@@ -125,7 +125,7 @@ async def test_without_the_right_to_browse_nothing_is_told(queue, cookie):
 
 
 async def test_a_queue_that_is_not_there_is_said_so(queue, cookie):
-    communicator, told = await opened("/queues/nowhere/nothing", cookie())
+    communicator, told = await opened("/entities/nowhere/nothing", cookie())
     assert "could not be found" in told["refused"]
     await communicator.disconnect()
 

@@ -16,8 +16,8 @@ from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT, WORKER, addresses_of
 
-MANAGING = ("/new-queue/", "/settings/", "/delete/")
-OPERATING = ("/purge/",)
+MANAGING = ("/new/", "/settings/", "/delete/", "/new-rule/", "/rules/", "/delete-rule/")
+OPERATING = ("/purge/", "/drop-locks/")
 ELSEWHERE = {
     "preferences",
     "demonstration",
@@ -72,15 +72,16 @@ def test_nobody_sees_anything_without_signing_in_or_without_a_role(pages, as_, p
         assert Client().get(address).status_code == 302, address
     client = Client()
     client.force_login(person(None, username="nobody"))
-    for address in ("/", f"/queues/{pages.at}", f"/messages/{pages.at}/5", "/audit/", "/sweeps/", "/find/?q=order-2"):
+    for address in ("/", f"/entities/{pages.at}", f"/messages/{pages.at}/5", "/audit/", "/sweeps/", "/find/?q=order-2"):
         assert client.get(address).status_code == 403, address
 
 
 @pytest.mark.parametrize(
     "query",
-    ["/?sort=colour", "/?page=0", "/?page=x", "/queues/{at}?tab=lost", "/queues/{at}?cursor=%00", "/queues/{at}?cursor=nonsense",
-     "/queues/{at}?value=eu", "/queues/{at}?order=random", "/audit/?outcome=maybe", "/audit/?before=x",
-     "/queues/{at}?tab=history&cursor=x", "/find/?q=" + "x" * 200],
+    ["/?sort=colour", "/?page=0", "/?page=x", "/entities/{at}?tab=lost", "/entities/{at}?cursor=%00",
+     "/entities/{at}?cursor=nonsense", "/entities/{at}?value=eu",
+     "/entities/{at}?order=random", "/audit/?outcome=maybe", "/audit/?before=x",
+     "/entities/{at}?tab=history&cursor=x", "/find/?q=" + "x" * 200],
 )  # fmt: skip
 @pytest.mark.parametrize("headers", [{}, FRAGMENT], ids=["page", "fragment"])
 def test_a_bad_query_is_a_400_with_an_explanation(pages, as_, query, headers):
@@ -90,7 +91,7 @@ def test_a_bad_query_is_a_400_with_an_explanation(pages, as_, query, headers):
 
 
 @pytest.mark.parametrize(
-    "address", ["/queues/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
+    "address", ["/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
                 "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"],
 )  # fmt: skip
 def test_what_is_not_there_is_a_404(pages, as_, address):
@@ -107,13 +108,13 @@ def test_lists_show_what_is_in_them(pages, as_):
         "dead-letter": (2,),
         "history": (1,),
     }.items():
-        page = body_of(client.get(f"/queues/{pages.at}?tab={tab}"))
+        page = body_of(client.get(f"/entities/{pages.at}?tab={tab}"))
         for number in range(1, 8):
             assert (f'href="/messages/{pages.at}/{number}"' in page) is (number in shown), (tab, number)
 
 
 def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
-    page = body_of(as_("operator").get(f"/queues/{pages.at}?id=none-such"))
+    page = body_of(as_("operator").get(f"/entities/{pages.at}?id=none-such"))
     assert "Searched 3 rows" in page and "No message matches this filter" in page and "Clear" in page
 
 
@@ -123,7 +124,7 @@ def test_what_a_sender_wrote_is_never_markup(pages, as_):
 
     [number] = broker.send(pages.shop, [Message(body=evil.encode(), message_id=evil, subject=evil, properties={evil: evil})])
     client = as_("operator")
-    for address in (f"/messages/{pages.at}/{number}", f"/queues/{pages.at}", f"/send/{pages.at}?like={number}"):
+    for address in (f"/messages/{pages.at}/{number}", f"/entities/{pages.at}", f"/send/{pages.at}?like={number}"):
         assert evil not in body_of(client.get(address)), address
 
 
@@ -165,7 +166,7 @@ def the_last_act():
 
 def test_resubmitting_selected_dead_letters(pages, as_):
     client = as_("operator")
-    response = client.post(f"/queues/{pages.at}?tab=dead-letter", {"action": "resubmit", "numbers": ["2", "99"]})
+    response = client.post(f"/entities/{pages.at}?tab=dead-letter", {"action": "resubmit", "numbers": ["2", "99"]})
     assert response.status_code == 302 and response["Location"].endswith("?tab=dead-letter")
     page = body_of(client.get(response["Location"]))
     assert "Resubmitted message 2; it is message 8 now. Left: 99" in page
@@ -180,7 +181,8 @@ def test_resubmitting_selected_dead_letters(pages, as_):
 
 
 def test_htmx_gets_the_changed_list_and_the_notice(pages, as_):
-    response = as_("operator").post(f"/queues/{pages.at}?tab=scheduled", {"action": "cancel", "numbers": ["6"]}, headers=FRAGMENT)
+    address, data = f"/entities/{pages.at}?tab=scheduled", {"action": "cancel", "numbers": ["6"]}
+    response = as_("operator").post(address, data, headers=FRAGMENT)
     part = body_of(response)
     assert response.status_code == 200 and "<html" not in part
     assert "Nothing is scheduled" in part and 'hx-swap-oob="innerHTML"' in part and "Cancelled 1 message" in part
@@ -193,7 +195,7 @@ def test_htmx_gets_the_changed_list_and_the_notice(pages, as_):
      ({"action": "cancel", "numbers": ["2"]}, 404)],
 )  # fmt: skip
 def test_an_act_that_cannot_be_says_so_where_it_happened(pages, as_, data, status):
-    response = as_("operator").post(f"/queues/{pages.at}?tab=dead-letter", data, headers=FRAGMENT)
+    response = as_("operator").post(f"/entities/{pages.at}?tab=dead-letter", data, headers=FRAGMENT)
     assert response.status_code == status and "Tracking id" in body_of(response)
     assert reads.counts(pages.shop).dead_letter == 1
 
@@ -201,7 +203,7 @@ def test_an_act_that_cannot_be_says_so_where_it_happened(pages, as_, data, statu
 def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
     client = as_("viewer")
     acts = [
-        (f"/queues/{pages.at}", {"action": "resubmit", "numbers": ["2"]}), (f"/queues/{pages.at}", {"action": "cancel",
+        (f"/entities/{pages.at}", {"action": "resubmit", "numbers": ["2"]}), (f"/entities/{pages.at}", {"action": "cancel",
         "numbers": ["6"]}),
         (f"/messages/{pages.at}/2", {"action": "resubmit"}), (f"/receive/main/{pages.at}", {"action": "receive", "count": 1,
         "mode": "peek-lock"}), (f"/send/{pages.at}", {"body": "x", "copies": 1}),
@@ -217,7 +219,7 @@ def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
 
 def test_posts_need_the_csrf_token(pages, as_):
     client = as_("administrator", Client(enforce_csrf_checks=True))
-    assert client.post(f"/queues/{pages.at}", {"action": "resubmit", "numbers": ["2"]}).status_code == 403
+    assert client.post(f"/entities/{pages.at}", {"action": "resubmit", "numbers": ["2"]}).status_code == 403
 
 
 def test_purging_selected_asks_first_and_says_what_it_left(pages, as_):
@@ -369,11 +371,11 @@ def test_receive_and_delete_shows_what_it_took_once(pages, as_):
 
 def test_create_change_delete(pages, as_):
     client = as_("administrator")
-    page = client.get("/new-queue/")
+    page = client.get("/new/queue/")
     data = {n: f for n, f in page.context["form"].initial.items() if f not in (None, False)} | {
         "namespace": pages.shop.namespace, "path": "fresh", "lock_duration": "45 s", "status": "Active",
     }  # fmt: skip
-    assert client.post("/new-queue/", data).status_code == 302
+    assert client.post("/new/queue/", data).status_code == 302
     address = EntityAddress(pages.shop.namespace, "fresh")
     assert entities.get_queue(address).settings.lock_duration == timedelta(seconds=45)
 
@@ -383,7 +385,7 @@ def test_create_change_delete(pages, as_):
 
     assert client.post(f"/delete/{address}", {"name": "wrong"}).status_code == 400
     assert client.post(f"/delete/{address}", {"name": "fresh"}).status_code == 302
-    assert client.get(f"/queues/{address}").status_code == 404
+    assert client.get(f"/entities/{address}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -393,11 +395,11 @@ def test_create_change_delete(pages, as_):
 )  # fmt: skip
 def test_a_setting_out_of_range_is_named_with_what_is_allowed(pages, as_, bad, named):
     client = as_("administrator")
-    initial = client.get("/new-queue/").context["form"].initial
+    initial = client.get("/new/queue/").context["form"].initial
     data = {n: f for n, f in initial.items() if f not in (None, False)} | {
         "namespace": pages.shop.namespace, "path": "other", "lock_duration": "30 s", **bad,
     }  # fmt: skip
-    response = client.post("/new-queue/", data)
+    response = client.post("/new/queue/", data)
     assert response.status_code in (400, 409) and named in body_of(response)
 
 
@@ -406,8 +408,8 @@ def test_a_setting_out_of_range_is_named_with_what_is_allowed(pages, as_, bad, n
 
 def test_preferences_are_kept_in_cookies_and_rendered_by_the_server(pages, as_):
     client = as_("viewer")
-    response = client.post("/preferences/", {"theme": "dark", "density": "compact", "next": f"/queues/{pages.at}"})
-    assert response["Location"] == f"/queues/{pages.at}"
+    response = client.post("/preferences/", {"theme": "dark", "density": "compact", "next": f"/entities/{pages.at}"})
+    assert response["Location"] == f"/entities/{pages.at}"
     assert 'data-theme="dark" data-density="compact"' in body_of(client.get("/"))
     assert client.post("/preferences/", {"theme": "pink"}).status_code == 400
     assert client.post("/preferences/", {"theme": "light", "next": "https://evil.example/"})["Location"] == reverse(
@@ -442,7 +444,7 @@ def test_the_audit_pages_and_filters(pages, as_):
 
 
 def test_typed_values_are_sent_as_typed(shop):
-    from explorer.forms.send import typed_value
+    from explorer.forms.typed import typed_value
 
     assert typed_value("x", "long", "7") == Typed("long", 7)
     assert typed_value("x", "binary", "aGk=").value == b"hi"

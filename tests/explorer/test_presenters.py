@@ -10,7 +10,7 @@ import pytest
 from broker_core.reads import Event, TrafficPoint
 from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, SubQueue
-from explorer.pages import bodies, presenters, queue, sweeps, timeline
+from explorer.pages import bodies, entity, presenters, sweeps, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = EntityAddress("demo", "orders")
@@ -200,8 +200,8 @@ def test_what_happened_under_another_number_says_so():
 
 def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
     points = [TrafficPoint(NOON, 10, sent, 0, 0) for sent in (0, 4, 2)]
-    assert queue.spark([]) is None and queue.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
-    assert queue.spark(points, width=100).sent == "0.0,38.0 50.0,2.0 100.0,20.0"
+    assert entity.spark([]) is None and entity.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
+    assert entity.spark(points, width=100).sent == "0.0,38.0 50.0,2.0 100.0,20.0"
 
 
 @pytest.mark.parametrize(

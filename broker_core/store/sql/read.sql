@@ -46,6 +46,7 @@ WITH entities AS MATERIALIZED (
      WHERE (%(ids)s::bigint[] IS NULL OR e.id = ANY (%(ids)s::bigint[]))
        AND (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
        AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
+       AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
        AND (%(hidden)s OR NOT e.hidden)
 ), minute AS MATERIALIZED (                                               -- whole buckets of the last minute, and what follows them
     SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began
@@ -74,8 +75,15 @@ WITH entities AS MATERIALIZED (
             UNION ALL
             SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
      GROUP BY t.entity_id
+), subscribed AS MATERIALIZED (
+    SELECT x.topic_id, count(*)::int AS n FROM vitrine_entity AS x
+     WHERE x.topic_id IN (SELECT id FROM entities WHERE kind = 'topic') AND x.deleted_at IS NULL GROUP BY x.topic_id
+), ruled AS MATERIALIZED (
+    SELECT r.subscription_id, count(*)::int AS n FROM vitrine_rule AS r
+     WHERE r.subscription_id IN (SELECT id FROM entities WHERE kind = 'subscription') GROUP BY r.subscription_id
 )
-SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.hidden, e.history_level, e.now, e.real_now,
+SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, coalesce(sub.n, 0) AS subscriptions,
+       coalesce(r.n, 0) AS rules, e.family, e.status, e.hidden, e.history_level, e.now, e.real_now,
        e.rate, e.is_manual,
        coalesce(l.active, 0) AS active, coalesce(l.locked, 0) AS locked, coalesce(l.deferred, 0) AS deferred,
        coalesce(l.deferred_locked, 0) AS deferred_locked, coalesce(l.scheduled, 0) AS scheduled,
@@ -90,6 +98,9 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.hidden, e.h
  CROSS JOIN (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute) AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
   LEFT JOIN passed AS p ON p.entity_id = e.id
+  LEFT JOIN subscribed AS sub ON sub.topic_id = e.id
+  LEFT JOIN ruled AS r ON r.subscription_id = e.id
+  LEFT JOIN entities AS t ON t.id = e.topic_id
   LEFT JOIN vitrine_entity_counter AS k ON k.entity_id = e.id
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
   LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = 0
@@ -110,7 +121,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.hidden, e.h
             ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
         WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
           AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
- ORDER BY e.namespace_name, e.path;
+ ORDER BY e.namespace_name, coalesce(t.path, e.path), t.id IS NOT NULL, e.path;   -- a topic, then what hangs on it
 
 -- name: read_counts
 -- The ledger of one entity, folded as read_overview folds it for many.
@@ -188,6 +199,30 @@ SELECT
         WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
           AND sequence_number = t.number) AS m
  ORDER BY m.sequence_number;
+
+-- name: read_sessions
+-- Sessions of an entity after one, by id: those with messages, with state, or held. Messages are counted no further than a cap.
+SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.locked_until END AS locked_until,
+       CASE WHEN s.locked_until > c.now THEN s.locked_by END AS locked_by,
+       CASE WHEN s.locked_until > c.now THEN s.lock_token END AS lock_token,
+       octet_length(s.state) AS state_size, substring(s.state FROM 1 FOR %(state_bytes)s::int) AS state, s.state_updated_at
+  FROM vitrine_entity_now AS c JOIN vitrine_session AS s ON s.entity_id = c.id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS messages FROM (
+           SELECT FROM vitrine_message AS m
+            WHERE m.entity_id = c.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id = s.session_id
+            LIMIT %(message_cap)s + 1) AS x) AS n
+ WHERE c.id = %(entity_id)s AND s.session_id > %(after)s
+   AND (%(part)s::text IS NULL OR strpos(s.session_id, %(part)s) > 0)
+   AND (%(holder)s::text IS NULL OR (s.locked_by = %(holder)s AND s.locked_until > c.now))
+   AND (n.messages > 0 OR s.state IS NOT NULL OR s.locked_until > c.now)
+ ORDER BY s.session_id
+ LIMIT %(max_count)s;
+
+-- name: read_rules
+-- The rules of subscriptions, by name.
+SELECT subscription_id, name, filter, action, created_at FROM vitrine_rule
+ WHERE subscription_id = ANY (%(ids)s::bigint[]) ORDER BY subscription_id, lower(name);
 
 -- name: read_message
 -- One message of an entity with everything but its body.

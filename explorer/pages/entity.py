@@ -1,4 +1,5 @@
-"""One queue: its state, its settings, its messages list by list, and what is done to several of them at once."""
+"""One queue, topic or subscription: its state, its settings, its messages list by list, what hangs on it, and what is done to
+several messages at once."""
 
 from __future__ import annotations
 
@@ -13,24 +14,32 @@ from broker_core.reads import EntityRow, Tab, TrafficPoint
 from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import SERVICE_NAMES
 from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.types import EntityAddress
-from explorer.forms.queries import HISTORY, QueueQuery
-from explorer.pages.shell import Act, act, address_of, cleaned, page, show, tell_refusal, wants_fragment
+from broker_core.semantics.types import EntityAddress, EntityKind
+from explorer.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.pages.shell import Act, BadQuery, act, address_of, cleaned, page, show, tell_refusal, wants_fragment
 
 TRAFFIC_MINUTES = 30
 MAX_SELECTED = reads.PAGE_ROWS
 
 _TABS = (
+    (SUBSCRIPTIONS, "subscriptions", "subscription"),
     ("active", "active", "active"),
     ("locked", "locked", "locked"),
     ("scheduled", "scheduled", "scheduled"),
     ("deferred", "deferred", "deferred"),
     ("dead-letter", "dead letters", "dead"),
     ("transfer-dead-letter", "transfer dead letters", "dead"),
+    (SESSIONS, "sessions", "session"),
+    (RULES, "rules", "rules"),
     (HISTORY, "history", "gone"),
 )
+_TABS_OF = {
+    EntityKind.QUEUE: {"active", "locked", "scheduled", "deferred", "dead-letter", HISTORY},
+    EntityKind.TOPIC: {SUBSCRIPTIONS, "scheduled", HISTORY},
+    EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
+}
 BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
-_SOURCES = {"default": "the default", "entity": "set on this queue"}
+_SOURCES = {"default": "the default", "entity": "set on this {}"}
 PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
@@ -72,23 +81,26 @@ class Spark:
 
 @page
 @require_http_methods(["GET", "POST"])
-def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """GET shows; POST acts on the selected messages of the list, and answers with the list as it is then."""
     address = address_of(namespace, path)
-    form = QueueQuery(request.GET)
-    tab = cleaned(form)["tab"] or "active"
+    form = EntityQuery(request.GET)
+    cleaned(form)
     if request.method != "POST":
-        return _show(request, address, form, tab)
+        return _show(request, address, form)
     done = _act_on_selected(request, address)
     if wants_fragment(request):
-        return _show(request, address, form, tab, done)
+        return _show(request, address, form, done)
     if done.error:
         tell_refusal(request, done.error)
     return HttpResponseRedirect(request.get_full_path())
 
 
-def _show(request: HttpRequest, address: EntityAddress, form: QueueQuery, tab: str, done: Act = Act()) -> HttpResponse:
+def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done: Act = Act()) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
+    tab = form.cleaned_data["tab"] or first_tab(entity)
+    if tab not in tabs_of(entity, tab):
+        raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no list called {tab}.")])
     context = {
         "section": "overview",
         "entity": entity,
@@ -105,21 +117,30 @@ def _show(request: HttpRequest, address: EntityAddress, form: QueueQuery, tab: s
     if not wants_fragment(request):
         effective = entities.effective(address, actor=request.actor)
         context |= {
-            "settings": settings_of(effective),
-            "glance": at_a_glance(effective),
+            "settings": settings_of(effective, entity.kind),
+            "glance": at_a_glance(effective, entity.kind),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor)),
         }
-    return show(request, "queue", context, fragment="_messages", status=done.status)
+    return show(request, "entity", context, fragment="_messages", status=done.status)
 
 
-def _listing(request: HttpRequest, entity: EntityRow, form: QueueQuery, tab: str) -> dict:
-    values = form.cleaned_data
+def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str) -> dict:
+    values, actor = form.cleaned_data, request.actor
     cursor = values["cursor"] or None
-    if tab == HISTORY:
-        return {"events": reads.gone(entity.address, cursor=cursor, actor=request.actor), "filtered": False}
+    match tab:
+        case "history":
+            return {"events": reads.gone(entity.address, cursor=cursor, actor=actor), "filtered": False}
+        case "subscriptions":
+            rows = reads.subscriptions(entity.address, actor=actor)
+            rules = reads.rules_of([row.id for row in rows], actor=actor)
+            return {"subscriptions": [(row, rules.get(row.id, [])) for row in rows]}
+        case "rules":
+            return {"rules": reads.rules_of([entity.id], actor=actor).get(entity.id, [])}
+        case "sessions":
+            return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
     narrowed = form.message_filter()
     found = reads.list_messages(
-        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=request.actor
+        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=actor
     )
     return {"page": found, "filtered": bool(narrowed)}
 
@@ -170,36 +191,52 @@ def _messages(numbers) -> str:
     return f"{len(numbers):,} message{'' if len(numbers) == 1 else 's'}"
 
 
-def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
-    """The lists with their counts; the transfer dead-letter queue only where it has something or is looked at."""
+def first_tab(entity: EntityRow) -> str:
+    return SUBSCRIPTIONS if entity.kind == EntityKind.TOPIC else "active"
+
+
+def tabs_of(entity: EntityRow, selected: str) -> set[str]:
+    """The lists an entity has; those that are nearly always empty only where they have something, or are looked at."""
     counts = entity.counts
+    found = set(_TABS_OF[entity.kind]) | ({SESSIONS} if entity.requires_session else set())
+    unusual = {"scheduled": counts.scheduled, "transfer-dead-letter": counts.transfer_dead_letter}
+    return found | {tab for tab, count in unusual.items() if count or tab == selected}
+
+
+def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
+    """The lists with their counts."""
+    counts, here = entity.counts, tabs_of(entity, selected)
     numbers = {
         "active": counts.active, "locked": counts.locked, "scheduled": counts.scheduled, "deferred": counts.deferred,
-        "dead-letter": counts.dead_letter, "transfer-dead-letter": counts.transfer_dead_letter, HISTORY: None,
+        "dead-letter": counts.dead_letter, "transfer-dead-letter": counts.transfer_dead_letter,
+        SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
     }  # fmt: skip
-    shown = [t for t in _TABS if t[0] != "transfer-dead-letter" or counts.transfer_dead_letter or selected == t[0]]
-    return [TabView(slug, word, hue, numbers[slug], slug == selected) for slug, word, hue in shown]
+    return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here]
 
 
-def settings_of(effective: Mapping[str, tuple[object, str]]) -> list[Setting]:
+def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:
     """The settings by the names that Azure gives them, with where each comes from."""
-    return [
-        Setting(SERVICE_NAMES.get(name, name), value, _SOURCES.get(source, source)) for name, (value, source) in effective.items()
-    ]
+    return [Setting(SERVICE_NAMES[name], value, _source(source, kind)) for name, (value, source) in effective.items()]
 
 
-def at_a_glance(effective: Mapping[str, tuple[object, str]]) -> list[Glance]:
-    """The four settings that decide what becomes of a message."""
+def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Glance]:
+    """The settings that decide what becomes of a message, of those that this kind of entity has."""
     shown = {
         "lock_duration": ("Lock", human),
         "max_delivery_count": ("Deliveries", lambda count: f"{count:,} may fail"),
         "default_message_time_to_live": ("Time-to-live", human),
         "dead_lettering_on_message_expiration": ("Expired ones are", lambda kept: "dead-lettered" if kept else "dropped"),
+        "requires_duplicate_detection": ("Duplicates are", lambda found: "dropped" if found else "kept"),
     }
     return [
-        Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _SOURCES.get(effective[name][1], effective[name][1]))
+        Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))
         for name, (word, in_words) in shown.items()
+        if name in effective
     ]
+
+
+def _source(source: str, kind: EntityKind) -> str:
+    return _SOURCES.get(source, source).format(kind)
 
 
 def spark(points: Sequence[TrafficPoint], width: int = 600) -> Spark | None:

@@ -1,0 +1,184 @@
+"""Create, change and delete queues, topics and subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import entities, reads
+from broker_core.semantics.durations import human
+from broker_core.semantics.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument
+from broker_core.semantics.filters import Rule, compile_filter
+from broker_core.semantics.types import EntityAddress, EntityKind, Right
+from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
+from explorer.pages.shell import Act, May, act, address_of, page
+
+MOST_TARGETS = 500  # offered to forward to; any other may be typed
+FIRST_RULE = "Filter"
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, kind: str) -> HttpResponse:
+    """`?namespace=` and `?topic=namespace/path` fill the form."""
+    if kind not in list(EntityKind):
+        raise Http404(f"{kind} is no kind of entity")
+    kind = EntityKind(kind)
+    form = _new_form(request, kind)
+    context = {"kind": kind, "kinds": list(EntityKind)}
+    if request.method != "POST":
+        return _show(request, "entity_new", form, **context)
+    if not form.is_valid():
+        return _show(request, "entity_new", form, status=400, **context)
+    address = _new_address(form)
+    done = act(
+        request, f"create {kind}", address, lambda: _create(address, form, request.actor),
+        says=lambda made: f"Created the {kind} {made.address}.",
+    )  # fmt: skip
+    if done.error:
+        return _show(request, "entity_new", form, done=done, **context)
+    return HttpResponseRedirect(reverse("explorer:entity", args=(address.namespace, address.path)))
+
+
+def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubscriptionForm:
+    names = [n.name for n in reads.namespaces(actor=request.actor) if not n.is_system]
+    request.actor.require(Right.MANAGE, ", ".join(names) or "namespaces")
+    everything = [row for row in reads.overview(include_hidden=True, actor=request.actor) if row.address.namespace in names]
+    initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}
+    common = {"initial": initial, "targets": _targets(everything, request.GET.get("namespace"))}
+    data = request.POST if request.method == "POST" else None
+    if kind == EntityKind.SUBSCRIPTION:
+        topics = [str(row.address) for row in everything if row.kind == EntityKind.TOPIC]
+        return NewSubscriptionForm(data, topics=topics, **common)
+    return NewEntityForm(data, kind=kind, namespaces=names, **common)
+
+
+def _new_address(form: NewEntityForm | NewSubscriptionForm) -> EntityAddress:
+    given = form.cleaned_data
+    if form.kind == EntityKind.SUBSCRIPTION:
+        return EntityAddress.parse(given["topic"]).subscription(given["name"])
+    return EntityAddress(given["namespace"], given["path"])
+
+
+def _create(address: EntityAddress, form: NewEntityForm | NewSubscriptionForm, actor: Any) -> Any:
+    settings = form.settings()
+    match form.kind:
+        case EntityKind.QUEUE:
+            return entities.create_queue(address, **settings, actor=actor)
+        case EntityKind.TOPIC:
+            return entities.create_topic(address, **settings, actor=actor)
+        case EntityKind.SUBSCRIPTION:
+            text = form.cleaned_data["filter"]
+            rule = Rule(FIRST_RULE, compile_filter(text)) if text else None
+            return entities.create_subscription(address, rule=rule, **settings, actor=actor)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    request.actor.require(Right.MANAGE, entity.address)
+    stored = entities.get_entity(entity.address, actor=request.actor)
+    others = reads.overview(entity.address.namespace, include_hidden=True, actor=request.actor)
+    targets = [t for t in _targets(others, entity.address.namespace) if t != entity.address.path]
+    form = EntitySettingsForm(
+        request.POST if request.method == "POST" else None,
+        kind=entity.kind, targets=targets, existing=True, initial=_initial(stored.settings),
+    )  # fmt: skip
+    context = {"entity": entity, "address": entity.address, "clock": entity.clock}
+    if request.method != "POST":
+        return _show(request, "entity_settings", form, **context)
+    if not form.is_valid():
+        return _show(request, "entity_settings", form, status=400, **context)
+    changes = {name: value for name, value in form.settings().items() if value != getattr(stored.settings, name)}
+    done = act(
+        request, "change settings", entity.address,
+        lambda: entities.update_entity(entity.address, **changes, actor=request.actor),
+        target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda _: changed(stored.settings, changes),
+    )  # fmt: skip
+    if done.error:
+        return _show(request, "entity_settings", form, done=done, **context)
+    return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    address = entity.address
+    request.actor.require(Right.MANAGE, address)
+    form = TypedNameForm(request.POST or None, expected=address.name)
+    context = {"address": address, "entity": entity, "clock": entity.clock, "count": _messages_of(request, entity)}
+    if request.method != "POST":
+        return _show(request, "entity_delete", form, **context)
+    if not form.is_valid():
+        return _show(request, "entity_delete", form, status=400, **context)
+    done = act(
+        request, f"delete {entity.kind}", address, lambda: entities.delete_entity(address, actor=request.actor),
+        says=lambda _: f"Deleted the {entity.kind} {address} with {context['count']:,} messages.",
+    )  # fmt: skip
+    if done.error:
+        return _show(request, "entity_delete", form, done=done, **context)
+    return HttpResponseRedirect(_after_deleting(address))
+
+
+def _after_deleting(address: EntityAddress) -> str:
+    if address.topic:
+        return reverse("explorer:entity", args=(address.namespace, address.topic.path))
+    return reverse("explorer:namespace", args=(address.namespace,))
+
+
+def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
+    """How many messages go with it: a topic takes its subscriptions along."""
+    if entity.kind != EntityKind.TOPIC:
+        return entity.counts.total
+    try:
+        beneath = reads.subscriptions(entity.address, actor=request.actor)
+    except EntityNotFound:  # deleted a moment ago
+        beneath = []
+    return sum(row.counts.total for row in [entity, *beneath])
+
+
+def changed(before: Any, changes: dict) -> str:
+    """What was changed, from what to what: also what the audit keeps."""
+    if not changes:
+        return "Nothing was changed."
+    parts = [
+        f"{SERVICE_NAMES[name]} from {_shown(getattr(before, name), name)} to {_shown(value, name)}"
+        for name, value in changes.items()
+    ]
+    return f"Changed {', '.join(parts)}."
+
+
+def _shown(value: Any, name: str) -> str:
+    if value is None and name not in MAY_BE_NEVER:
+        return "nothing"
+    return human(value) if value is None or hasattr(value, "total_seconds") else str(value)
+
+
+def _initial(settings: Any) -> dict:
+    values = asdict(settings)
+    never = {name: "never" for name in MAY_BE_NEVER if name in values and values[name] is None}
+    return values | never | {"history_level": int(settings.history_level)}
+
+
+def _targets(rows: list[reads.EntityRow], namespace: str | None) -> list[str]:
+    """Where messages can be forwarded to: queues and topics of the namespace, or of all while it is not chosen yet."""
+    found = [
+        row.address.path for row in rows
+        if row.kind != EntityKind.SUBSCRIPTION and (namespace is None or row.address.namespace == namespace)
+    ]  # fmt: skip
+    return sorted(set(found))[:MOST_TARGETS]
+
+
+def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
+    if isinstance(done.error, InvalidArgument) and done.error.name in form.fields:
+        form.add_error(done.error.name, done.error.problem)
+    context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
+    return render(request, f"explorer/{name}.html", context, status=status or done.status)
