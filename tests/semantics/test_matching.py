@@ -58,6 +58,13 @@ def test_each_rule_with_an_action_gives_a_copy_of_its_own():
     assert MESSAGE.properties == {"color": "red", "amount": 5}
 
 
+def test_there_is_one_rule_name_the_last():
+    """SB-212: whatever the message and the action say."""
+    message = Message(properties={"rulename": "x", "RULENAME": "y"})
+    (copy,) = match(subscription(1, Rule("one", TrueFilter(), compile_action("SET RuleName = 'z'"))), message=message).changed
+    assert copy.message.properties == {"RuleName": "one"}
+
+
 def test_five_rules_of_which_two_have_actions_give_three_copies():
     """SB-213; only rules with actions give no plain copy."""
     acting = [Rule("a1", RED, MARK), Rule("a2", TrueFilter(), MARK)]

@@ -310,6 +310,23 @@ def test_a_text_cannot_be_doubled_without_end():
         compile_action("SET a = 'xx'" + " SET a = a + a" * 31).apply(Message())
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("property('COLOR') = 'red' AND p('user.color') = 'red' AND p(@name) = 12", True),
+        ("p('sys.label') = 'order' AND p('sys.' + 'Label') = 'order'", True),
+        ("p('am' + 'ount') = 12 AND p('[') IS NULL", True),
+        ("p(missing) = 1", None),
+        ("p(missing) IS NULL AND NOT EXISTS(p(nothing))", True),
+        ("newid() = newid()", False),
+        ("newid() <> id", True),
+    ],
+)
+def test_functions(text, expected):
+    """SB-F13."""
+    assert ask(text, {"name": "amount"}) is expected
+
+
 # LIKE
 
 

@@ -25,7 +25,7 @@ Filter = SqlFilter | CorrelationFilter | TrueFilter | FalseFilter
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """name: 1 to 50 characters without / \\ @ ? # (section 1.2); unique in its subscription without case."""
+    """name: 1 to 50 characters without / \\ @ ? # (SB-F20); unique in its subscription without case."""
 
     name: str
     filter: Filter = TrueFilter()
