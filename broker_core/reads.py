@@ -386,6 +386,15 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A number that a message had or got elsewhere. address None: its entity was deleted long ago; number None: not known."""
+
+    entity_id: int
+    address: EntityAddress | None
+    sequence_number: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened to a message (D7).
 
@@ -393,7 +402,8 @@ class Event:
     actor: "user:alice", "key:Root", "process:worker". delivery_count: failed deliveries so far.
     The message's properties stand on its first event (sent, scheduled) alone; enqueued_at, first_received_at and
     last_received_at on its last.
-    details: what only some kinds have: {"to": number}, {"from": number}, {"resubmitted_from": {...}} ...
+    details: what only some kinds have: {"to": number}, {"from": number}, {"resubmitted_from": {...}}, {"copies": 3} ...
+    other:   the message that this one became, or was made from, where `details` name one.
     """
 
     event_id: int
@@ -417,6 +427,7 @@ class Event:
     properties: Mapping[str, str] = field(default_factory=dict)
     application_properties: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     details: Mapping = field(default_factory=dict)
+    other: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -716,8 +727,9 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
         seen.add(place)
         rows = yield call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
         found += rows
-        wanted += {link for row in rows for link in _links(row)} - seen - set(wanted)
-    names = yield from _names({row.entity_id for row in found})
+        links = {link for row in rows if (link := _link(row)) and link[1] is not None}
+        wanted += links - seen - set(wanted)
+    names = yield from _names_in(found)
     return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
 
 
@@ -929,7 +941,7 @@ def _events(filter: EventFilter, cursor: str | None, limit: int):
         if len(found) <= limit and (scanned >= SCAN_ROWS or time.monotonic() >= deadline):
             capped = True
             break
-    names = yield from _names({row.entity_id for row in found[:limit]})
+    names = yield from _names_in(found[:limit])
     last = found[limit - 1] if len(found) > limit else None
     onward = f"{last.xid}-{last.event_id}" if last else "-".join(map(str, below)) if capped else None
     return Page(tuple(_event(row, names) for row in found[:limit]), onward, None, scanned, capped, None)
@@ -944,14 +956,22 @@ def _event_cursor(cursor: str | None) -> tuple[str, int]:
     return xid, int(event)
 
 
-def _links(row: Any) -> list[tuple[int, int]]:
-    """Other numbers of the same message that an event names."""
+def _link(row: Any) -> tuple[int, int | None] | None:
+    """The message that an event says this one became, or was made from: (entity, number)."""
     details = row.details or {}
-    origin = details.get("resubmitted_from") or {}
-    found = [(row.entity_id, details[name]) for name in ("to", "from") if isinstance(details.get(name), int)]
-    if isinstance(origin.get("sequence_number"), int):
-        found.append((origin.get("entity_id", row.entity_id), origin["sequence_number"]))
-    return found
+    named = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
+    if isinstance(named, int):
+        return row.entity_id, named
+    if not isinstance(named, dict):
+        return None
+    entity_id = named.get("entity", named.get("entity_id", row.entity_id))
+    return entity_id, named.get("sequence_number")
+
+
+def _names_in(events: Sequence[Any]):
+    """The addresses that events need: their own entities' and those of the messages they name."""
+    named = {link[0] for row in events if (link := _link(row))}
+    return (yield from _names({row.entity_id for row in events} | named))
 
 
 def _clock(row: Any) -> Clock:
@@ -1084,7 +1104,7 @@ def _explanation(row: Any) -> Explanation:
 
 
 def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
-    address = names.get(row.entity_id)
+    address, link = names.get(row.entity_id), _link(row)
     return Event(
         event_id=row.event_id,
         recorded_at=row.recorded_at,
@@ -1107,6 +1127,7 @@ def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
         properties=row.properties or {},
         application_properties=_pairs(row.application_properties),
         details=row.details or {},
+        other=link and Place(link[0], names.get(link[0]), link[1]),
     )
 
 

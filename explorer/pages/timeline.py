@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from broker_core.reads import Event
+from broker_core.reads import Event, Place
 from broker_core.semantics.durations import human
 from broker_core.semantics.types import EntityAddress, EventKind
 
@@ -35,7 +35,7 @@ class Entry:
     actor: str | None = None
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
-    link: tuple[EntityAddress | None, int] | None = None
+    link: Place | None = None
 
 
 _WORDS = {
@@ -56,6 +56,8 @@ _WORDS = {
     EventKind.RESUBMITTED: Words("resubmitted", "back", "active"),
     EventKind.DELETED: Words("deleted with its queue", "trash", "gone"),
     EventKind.FORWARDED: Words("forwarded", "forward", "active"),
+    EventKind.DUPLICATE_DROPPED: Words("duplicate dropped", "copy", "gone"),
+    EventKind.PUBLISHED: Words("published", "topic", "active"),
     EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
 }
 
@@ -76,6 +78,8 @@ _TEXTS = {
     EventKind.RESUBMITTED: "Resubmitted to the queue",
     EventKind.DELETED: "Deleted together with its queue",
     EventKind.FORWARDED: "Forwarded",
+    EventKind.DUPLICATE_DROPPED: "A later message with the same id came, and was dropped as a duplicate",
+    EventKind.PUBLISHED: "Published",
     EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
 }
 
@@ -108,7 +112,7 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int) -> li
             lines.append(Entry(gap))
         here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
         elsewhere = None if here else (event.address, event.sequence_number)
-        text, link = _text(event, times), _link(event, sequence_number)
+        text, link = _text(event, times), _link(event, entity_id, sequence_number)
         lines.append(Entry(text, _WORDS[event.kind], event.at, event.actor, _note(event), elsewhere, link))
     return lines
 
@@ -139,6 +143,15 @@ def _gap(before: Event, after: Event) -> str:
 def _text(event: Event, times: int) -> str:
     if event.kind == EventKind.RENEWED:
         return "Lock renewed" if times == 1 else f"Lock renewed {times} times"
+    if event.kind == EventKind.PUBLISHED and "copies" in event.details:
+        return _published(event.details["copies"])
+    if event.kind == EventKind.FORWARDED and event.other:
+        to = event.other.address.path if event.other.address else "an entity that is gone"
+        return f"Forwarded to {to}" + (
+            ", which had its id already: dropped as a duplicate" if event.details.get("duplicate") else ""
+        )
+    if "published_from" in event.details:
+        return _arrived(event)
     if event.kind == EventKind.DEAD_LETTERED and event.reason:
         return f"{_TEXTS[event.kind]}: {event.reason}"
     if event.kind == EventKind.SENT and "resubmitted_from" in event.details:
@@ -146,6 +159,23 @@ def _text(event: Event, times: int) -> str:
     if event.kind == EventKind.SENT and "from" in event.details:
         return "Enqueued under a new number"
     return _TEXTS[event.kind]
+
+
+def _published(copies: int) -> str:
+    if not copies:
+        return "Published, and no rule of any subscription took it: it is gone"
+    return f"Published: {copies} {'copy' if copies == 1 else 'copies'} for subscriptions whose rules took it"
+
+
+def _arrived(event: Event) -> str:
+    """How a message came that was not sent here."""
+    origin = event.other.address if event.other else None
+    is_copy = origin is not None and event.address is not None and event.address.topic == origin
+    if event.kind == EventKind.DEAD_LETTERED:
+        return f"Copied from the topic into the dead-letter queue: {event.reason}"
+    if is_copy:
+        return "Copied from the topic: a rule took it"
+    return f"Forwarded from {origin.path if origin else 'an entity that is gone'}"
 
 
 def _note(event: Event) -> str:
@@ -162,10 +192,9 @@ def _note(event: Event) -> str:
     return " · ".join(parts)
 
 
-def _link(event: Event, shown: int) -> tuple[EntityAddress | None, int] | None:
+def _link(event: Event, entity_id: int, sequence_number: int) -> Place | None:
     """The message this one became, or was made from, unless the page is about it."""
-    number = event.details.get("to") or event.details.get("from")
-    origin = event.details.get("resubmitted_from")
-    if isinstance(origin, dict):
-        number = origin.get("sequence_number")
-    return (event.address, int(number)) if number and int(number) != shown else None
+    other = event.other
+    if other is None or other.address is None or other.sequence_number is None:
+        return None
+    return None if (other.entity_id, other.sequence_number) == (entity_id, sequence_number) else other

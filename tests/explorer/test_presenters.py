@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_core.reads import Event, TrafficPoint
+from broker_core.reads import Event, Place, TrafficPoint
 from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, SubQueue
 from explorer.pages import bodies, entity, presenters, sweeps, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = EntityAddress("demo", "orders")
+NEWS = EntityAddress("demo", "news")
 
 
 def seconds(n):
@@ -187,12 +188,38 @@ def test_renewals_in_a_row_are_one_line():
 
 def test_what_happened_under_another_number_says_so():
     events = [
-        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}),
-        an_event(EventKind.SENT, 0, number=9, details={"resubmitted_from": {"sequence_number": 7}}),
+        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}, other=Place(1, ORDERS, 9)),
+        an_event(EventKind.SENT, 0, number=9, details={"resubmitted_from": {"sequence_number": 7}}, other=Place(1, ORDERS, 7)),
     ]
     first, second = timeline.entries(events, 1, 7)
-    assert first.link == (ORDERS, 9) and first.elsewhere is None
+    assert first.link == Place(1, ORDERS, 9) and first.elsewhere is None
     assert second.elsewhere == (ORDERS, 9) and second.link is None
+
+
+COPY = NEWS.subscription("all")
+
+
+@pytest.mark.parametrize(
+    ("event", "text", "link"),
+    [(an_event(EventKind.PUBLISHED, 0, details={"copies": 2}), "Published: 2 copies for subscriptions whose rules took it", None),
+     (an_event(EventKind.PUBLISHED, 0, details={"copies": 0}), "Published, and no rule of any subscription took it: it is gone",
+      None),
+     (an_event(EventKind.SENT, 0, address=COPY, details={"published_from": {}}, other=Place(2, NEWS, 4)),
+      "Copied from the topic: a rule took it", Place(2, NEWS, 4)),
+     (an_event(EventKind.SENT, 0, details={"published_from": {}}, other=Place(2, NEWS, 4)), "Forwarded from news",
+      Place(2, NEWS, 4)),
+     (an_event(EventKind.DEAD_LETTERED, 0, address=COPY, reason="FilterException", details={"published_from": {}},
+               other=Place(2, NEWS, 4)),
+      "Copied from the topic into the dead-letter queue: FilterException", Place(2, NEWS, 4)),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, other=Place(2, NEWS, 4)), "Forwarded to news", Place(2, NEWS, 4)),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}, "duplicate": True}, other=Place(2, NEWS, None)),
+      "Forwarded to news, which had its id already: dropped as a duplicate", None),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, other=Place(2, None, 4)), "Forwarded to an entity that is gone",
+      None)],
+)  # fmt: skip
+def test_what_went_between_entities_names_them(event, text, link):
+    [entry] = timeline.entries([event], 1, 7)
+    assert (entry.text, entry.link) == (text, link)
 
 
 # Other pages

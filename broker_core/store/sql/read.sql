@@ -68,7 +68,8 @@ WITH entities AS MATERIALIZED (
      WHERE l.until IS NULL OR l.until > e.now
      GROUP BY l.entity_id
 ), passed AS MATERIALIZED (
-    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed
+    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op = 20) AS published,
+           sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed
       FROM (SELECT r.entity_id, r.op, r.n FROM entities AS e CROSS JOIN LATERAL (
                 SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
                  WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
@@ -90,7 +91,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        coalesce(l.dead_letter, 0) AS dead_letter, coalesce(l.dead_letter_locked, 0) AS dead_letter_locked,
        coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
        coalesce(k.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
-       coalesce(p.sent, 0) / s.seconds AS sent_rate, coalesce(p.completed, 0) / s.seconds AS completed_rate,
+       coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate, coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
        oldest.enqueued_at AS oldest_active_at,
        own.n + by_default.n AS expired_pending
@@ -315,14 +316,16 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
           AND sequence_number = t.number) AS m;
 
 -- name: read_traffic
--- Messages by stretches of `step` seconds since `since`, what is not rolled up yet included. Empty stretches have no row.
+-- Messages by stretches of `step` seconds since `since`, what is not rolled up yet included. Empty stretches have no row. What a
+-- topic publishes counts as sent to it; a scheduled message then, not before.
 SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
-       sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed,
-       sum(t.n) FILTER (WHERE t.op = 10) AS dead_lettered
+       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{20}'::int[] ELSE '{1,2}' END)) AS sent,
+       sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed, sum(t.n) FILTER (WHERE t.op = 10) AS dead_lettered
   FROM (SELECT bucket AS at, op, n FROM vitrine_traffic WHERE entity_id = %(entity_id)s AND bucket >= %(since)s
         UNION ALL
         SELECT at, op, abs(n) FROM vitrine_count_delta
          WHERE entity_id = %(entity_id)s AND op IS NOT NULL AND at >= %(since)s) AS t
+  JOIN vitrine_entity AS e ON e.id = %(entity_id)s
  GROUP BY 1 ORDER BY 1;
 
 -- name: read_sweep_runs
