@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -305,14 +306,19 @@ def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
     def steps():
         namespace = yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
-        wanted = changed_settings(current.settings, changes, namespace.limits)
-        moved = [name for name in FORWARDS if getattr(wanted, name, None) != getattr(current.settings, name, None)]
-        wanted = yield from _with_destinations(current.address, wanted, moved)
+        wanted = yield from settings_after(current, changes, namespace)
         rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
         yield from _after_change(current, wanted, actor)
         return from_row(rows[0])
 
     return (yield Atomically(steps()))
+
+
+def settings_after(current: Entity, changes: Mapping[str, Any], namespace: HeldNamespace) -> Steps:
+    """The settings an entity would have after a change, checked. Raises InvalidArgument."""
+    wanted = changed_settings(current.settings, changes, namespace.limits)
+    moved = [name for name in FORWARDS if getattr(wanted, name, None) != getattr(current.settings, name, None)]
+    return (yield from _with_destinations(current.address, wanted, moved))
 
 
 def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:

@@ -59,6 +59,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.NotAuthorized: WireError("amqp:unauthorized-access", 401, 40105),
     errors.EntityNotFound: WireError("amqp:not-found", 410, 41000),
     errors.EntityExists: WireError("com.microsoft:entity-already-exists", 409, 40900),
+    errors.WorldMoved: WireError("com.microsoft:operation-cancelled", 409, 40900),
     errors.EntityDisabled: WireError("com.microsoft:entity-disabled", 403, 40301),
     errors.LockLost: WireError("com.microsoft:message-lock-lost", 404, 40401),
     errors.MessageNotFound: WireError("com.microsoft:message-not-found", 404, 40400),

@@ -149,3 +149,11 @@ class StorageFull(BrokerError):
     """The database's disk is full: nothing was stored. Trying again helps once there is room."""
 
     retryable = True
+
+
+class WorldMoved(BrokerError):
+    """What was previewed is no longer what would happen. what: how it differs now. Nothing was changed; preview again."""
+
+    def __init__(self, entity: str, what: str):
+        super().__init__(f"'{entity}' is not as it was when the change was previewed: {what}. Nothing was changed; preview again.")
+        self.entity, self.what = entity, what

@@ -114,8 +114,9 @@ SELECT
  ORDER BY lower(n.name), lower(e.path);
 
 -- name: update_entity
--- A change is activity (SB-190 to SB-192).
-WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s),
+-- A change is activity (SB-190 to SB-192). Where fewer deliveries are allowed than before, some messages may have failed as often already: then
+-- deadlines are written that have passed, so that the next receive or sweep looks at all messages, 500 numbers a deadline (SB-091).
+WITH clock AS MATERIALIZED (SELECT now, max_delivery_count FROM vitrine_entity_now WHERE id = %(entity_id)s),
 changed AS (
     UPDATE vitrine_entity
        SET lock_duration = %(lock_duration)s, max_delivery_count = %(max_delivery_count)s,
@@ -131,6 +132,11 @@ changed AS (
            updated_at = clock_timestamp()
      WHERE id = %(entity_id)s AND deleted_at IS NULL
     RETURNING *),
+deadlines AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT changed.id, 0, clock.now, n, n + 499
+      FROM changed, clock, vitrine_queue_head AS h, vitrine_entity_counter AS c, generate_series(h.head, c.next_number - 1, 500) AS n
+     WHERE changed.max_delivery_count < clock.max_delivery_count AND h.entity_id = changed.id AND h.subqueue = 0 AND c.entity_id = changed.id),
 activity AS (
 -- include: touched_by_change
 )

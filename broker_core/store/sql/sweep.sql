@@ -103,7 +103,7 @@ HAVING
 
 -- name: end_locks
 -- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027, SB-091). Found through
--- the deadlines that receives and renewals wrote, max_count of them a call.
+-- the deadlines that receives and renewals wrote, max_count of them a call; a change that allows fewer deliveries writes some, too.
 WITH
 -- include: entity
 ,
@@ -120,7 +120,9 @@ found AS MATERIALIZED (
            SELECT subqueue, state, sequence_number FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = s.state
               AND m.sequence_number BETWEEN d.first_number AND d.last_number
-              AND m.locked_until <= (SELECT now FROM entity)) AS m),
+              AND
+                  -- include: lock_ended_or_spent
+           ) AS m),
 held AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT * FROM found ORDER BY sequence_number) AS f
@@ -130,7 +132,9 @@ held AS MATERIALIZED (
                   , m.subqueue, m.locked_by
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = f.subqueue AND m.state = f.state AND m.sequence_number = f.sequence_number
-              AND m.locked_until <= (SELECT now FROM entity) FOR UPDATE) AS m),
+              AND
+                  -- include: lock_ended_or_spent
+              FOR UPDATE) AS m),
 owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = 0),
 -- include: failed
 ,
@@ -152,7 +156,7 @@ events AS (
            SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, 12::smallint AS kind, sequence_number, failures, old_until AS locked_until,
                   NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at,
                   message_id, NULL AS reason, NULL::jsonb AS details
-             FROM held WHERE (SELECT history_level FROM entity) = 2
+             FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
            UNION ALL
            SELECT 0::smallint, 'process:broker', b.* FROM (
                   -- include: buried_events
@@ -169,6 +173,11 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
        -- include: none_missed_of_failed
    AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep') = (SELECT count(*) FROM held)
                     THEN true ELSE vitrine_try_again() END);
+
+-- fragment: lock_ended_or_spent
+-- A message whose lock has ended, or one that nobody holds and that failed more often than is allowed since a change.
+(m.locked_until <= (SELECT now FROM entity)
+ OR m.locked_until IS NULL AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
 
 -- fragment: event_columns_but_subqueue
 at, entity_id, actor, kind, sequence_number, delivery_count, locked_until,
