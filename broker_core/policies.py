@@ -1,7 +1,8 @@
 """Shared-access policies: named pairs of keys that give clients rights on a namespace or on one of its entities (SB 7.7).
 
-A scope is a namespace's name or an EntityAddress. Changing needs MANAGE, and so does looking, since a look shows the keys.
-Every function is a use case: it raises EntityNotFound for a scope or a policy that is not there, NotAuthorized, InvalidArgument.
+A scope is a namespace's name or the EntityAddress of a queue or a topic, whose policies hold for its subscriptions, too. Changing
+needs MANAGE, and so does looking, since a look shows the keys. Every function is a use case: it raises EntityNotFound for a scope
+or a policy that is not there, NotAuthorized, InvalidArgument.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ def create_policy(
     _allow(actor, scope)
     check_policy_name(name)
     _require_a_right(send, listen, manage)
+    if isinstance(scope, EntityAddress) and scope.topic:
+        raise NotAllowed(
+            f"A subscription has no policies of its own. Give '{scope.topic}' the policy: it holds for its subscriptions."
+        )
 
     def steps():
         held = yield from _lock(scope)
@@ -109,8 +114,12 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def find_policies(namespace: str, path: str | None, name: str) -> Steps:
-    """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked."""
-    rows = yield call("find_policies", namespace=namespace, path=path, name=name)
+    """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked.
+
+    At a subscription those of its topic hold (7.7).
+    """
+    topic = path and EntityAddress(namespace, path).topic
+    rows = yield call("find_policies", namespace=namespace, path=topic.path if topic else path, name=name)
     return [Policy(**row._asdict()) for row in rows]
 
 

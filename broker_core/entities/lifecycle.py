@@ -378,7 +378,7 @@ def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[
             raise InvalidArgument(name, f"'{address}' cannot forward to {sources[path.lower()]}")
         rows = yield call("get_entity", namespace=address.namespace, path=path)
         if not rows:
-            raise InvalidArgument(name, f"'{path}' is no queue or topic of '{address.namespace}'; create it first (SB-177)")
+            raise InvalidArgument(name, f"'{path}' is no queue or topic of '{address.namespace}'; create it first")
         settings = replace(settings, **{name: rows[0].path})
     return settings
 

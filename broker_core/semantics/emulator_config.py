@@ -14,34 +14,46 @@ from datetime import timedelta
 from typing import Any
 
 from .durations import parse_iso
-from .entity_settings import MAY_BE_NEVER, check_namespace_name, check_path, check_setting
+from .entity_settings import (
+    DURATIONS,
+    FIXED,
+    MAY_BE_NEVER,
+    OURS,
+    SERVICE_NAMES,
+    SETTINGS_OF,
+    check_namespace_name,
+    check_path,
+    check_setting,
+    check_subscription_name,
+    new_settings,
+)
 from .errors import InvalidArgument
+from .filters import Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
 from .limits import STRICT, Limits
+from .types import EntityKind
 
-EMULATOR_DEFAULTS = {"default_message_time_to_live": timedelta(hours=1), "max_delivery_count": 3}
+EMULATOR_DEFAULTS = {
+    "default_message_time_to_live": timedelta(hours=1),
+    "max_delivery_count": 3,
+    "duplicate_detection_history_time_window": timedelta(seconds=20),
+}
 
-_DURATIONS = ("LockDuration", "DefaultMessageTimeToLive", "AutoDeleteOnIdle")
-_SETTINGS = {
-    "LockDuration": "lock_duration",
-    "MaxDeliveryCount": "max_delivery_count",
-    "DefaultMessageTimeToLive": "default_message_time_to_live",
-    "DeadLetteringOnMessageExpiration": "dead_lettering_on_message_expiration",
-    "AutoDeleteOnIdle": "auto_delete_on_idle",
-    "MaxSizeInMegabytes": "max_size_in_megabytes",
-    "MaxMessageSizeInKilobytes": "max_message_size_in_kilobytes",
-    "Status": "status",
-    "UserMetadata": "user_metadata",
-}
-_UNSUPPORTED = {
-    "RequiresSession": bool,
-    "RequiresDuplicateDetection": bool,
-    "EnablePartitioning": bool,
-    "ForwardTo": str,
-    "ForwardDeadLetteredMessagesTo": str,
-}
+# By the file's keys, what each kind can be given; Vitrine's own settings are in no such file.
+_SETTINGS = {kind: {SERVICE_NAMES[name]: name for name in names if name not in OURS} for kind, names in SETTINGS_OF.items()}
+_PARTITIONING = "EnablePartitioning"
 _WINDOW = "DuplicateDetectionHistoryTimeWindow"  # means nothing without RequiresDuplicateDetection (SB 1.3)
 _WITHOUT_EFFECT = ("EnableBatchedOperations",)
-_PROPERTIES = (*_SETTINGS, *_UNSUPPORTED, _WINDOW, *_WITHOUT_EFFECT)
+_FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
+_CORRELATED = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
+    "To": "to",
+}
 
 # Strings first, so that what looks like a comment or a trailing comma inside one is left alone.
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -61,17 +73,48 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class RulePlan:
+    """A rule. where, here and below: its path in the file."""
+
+    rule: Rule
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class QueuePlan:
     """A queue and all its settings that differ from the service's defaults or were given."""
 
     path: str
     settings: dict[str, Any]
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPlan:
+    """A subscription and its settings, as of a queue. rules: all that it is to have; none: they are left as they are."""
+
+    name: str
+    settings: dict[str, Any]
+    where: str = ""
+    rules: list[RulePlan] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic and its settings, as of a queue."""
+
+    path: str
+    settings: dict[str, Any]
+    where: str = ""
+    subscriptions: list[SubscriptionPlan] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacePlan:
     name: str
     queues: list[QueuePlan] = field(default_factory=list)
+    topics: list[TopicPlan] = field(default_factory=list)
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,40 +197,126 @@ class _Reader:
         if members is None:
             return NamespacePlan("")
         name = self._name(members, path, check_namespace_name)
-        queues = [self._queue(queue, where) for queue, where in self._items(members.get("Queues"), f"{path}.Queues")]
+        queues = self._each(members, path, "Queues", self._queue)
+        topics = self._each(members, path, "Topics", self._topic)
         self._no_name_twice([q.path for q in queues], f"{path}.Queues")
-        for _, where in self._items(members.get("Topics"), f"{path}.Topics"):
-            self._unsupported(where, "topics are not supported yet")
-        return NamespacePlan(name, [q for q in queues if q.path])
+        self._no_name_twice([t.path for t in topics], f"{path}.Topics", [q.path for q in queues])
+        return NamespacePlan(name, [q for q in queues if q.path], [t for t in topics if t.path], path)
 
     def _queue(self, item: Any, path: str) -> QueuePlan:
         members = self._members(item, path, ("Name", "Properties"))
         if members is None:
             return QueuePlan("", {})
-        name = self._name(members, path, check_path)
-        given = self._members(members.get("Properties", _Object()), f"{path}.Properties", _PROPERTIES) or {}
-        settings = dict(self.defaults)
-        for key, value in given.items():
-            self._property(settings, given, key, value, f"{path}.Properties.{key}")
-        return QueuePlan(name, settings)
+        return QueuePlan(self._name(members, path, check_path), self._settings(EntityKind.QUEUE, members, path), path)
 
-    def _property(self, settings: dict[str, Any], given: dict[str, Any], key: str, value: Any, path: str) -> None:
-        if key in _SETTINGS:
-            self._setting(settings, key, value, path)
-        elif key in _UNSUPPORTED:
-            self._must_be_absent(key, value, path)
-        elif key == _WINDOW:
-            self._window(given, value, path)
+    def _topic(self, item: Any, path: str) -> TopicPlan:
+        members = self._members(item, path, ("Name", "Properties", "Subscriptions"))
+        if members is None:
+            return TopicPlan("", {})
+        name, settings = self._name(members, path, check_path), self._settings(EntityKind.TOPIC, members, path)
+        subscriptions = self._each(members, path, "Subscriptions", self._subscription)
+        self._no_name_twice([s.name for s in subscriptions], f"{path}.Subscriptions")
+        return TopicPlan(name, settings, path, [s for s in subscriptions if s.name])
+
+    def _subscription(self, item: Any, path: str) -> SubscriptionPlan:
+        members = self._members(item, path, ("Name", "Properties", "Rules"))
+        if members is None:
+            return SubscriptionPlan("", {})
+        name = self._name(members, path, check_subscription_name)
+        settings = self._settings(EntityKind.SUBSCRIPTION, members, path)
+        rules = self._each(members, path, "Rules", self._rule)
+        self._no_name_twice([plan.rule.name if plan else "" for plan in rules], f"{path}.Rules")
+        return SubscriptionPlan(name, settings, path, [plan for plan in rules if plan])
+
+    # Rules
+
+    def _rule(self, item: Any, path: str) -> RulePlan | None:
+        members = self._members(item, path, ("Name", "Properties"))
+        if members is None:
+            return None
+        name = self._name(members, path, lambda name, limits: check_rule_name(name) or name)
+        path = f"{path}.Properties"
+        given = self._members(members.get("Properties"), path, ("FilterType", *_FILTERS.values(), "Action"))
+        if given is None:
+            return None
+        found, action = self._filter(given, path), self._action(given, f"{path}.Action")
+        return RulePlan(Rule(name, found, action), path.removesuffix(".Properties")) if name and found else None
+
+    def _filter(self, given: dict[str, Any], path: str) -> Filter | None:
+        kind = str(given.get("FilterType", "")).lower()
+        if kind not in _FILTERS:
+            return self._reject(f"{path}.FilterType", f"{_shown(given.get('FilterType'))} must be Correlation or Sql")
+        for other, key in _FILTERS.items():
+            if other != kind and given.get(key) is not None:
+                self._reject(f"{path}.{key}", f"has no meaning where FilterType is {given['FilterType']}")
+        read = self._correlation if kind == "correlation" else self._sql
+        return read(given.get(_FILTERS[kind]), f"{path}.{_FILTERS[kind]}")
+
+    def _correlation(self, value: Any, path: str) -> CorrelationFilter | None:
+        given = self._members(value, path, (*_CORRELATED, "Properties"))
+        if given is None:
+            return None
+        properties = given.get("Properties", _Object())
+        if not isinstance(properties, _Object):
+            return self._reject(f"{path}.Properties", f"{_shown(properties)} must be an object {{...}}")
+        for name in properties.twice:
+            return self._reject(f"{path}.Properties.{name}", "is given twice")
+        for name, wanted in properties.items():
+            if not isinstance(wanted, (str, int, float)):
+                return self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a text, a number, true or false")
+        texts = {_CORRELATED[key]: text for key, text in given.items() if key in _CORRELATED}
+        return self._made(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
+
+    def _sql(self, value: Any, path: str) -> Filter | None:
+        given = self._members(value, path, ("SqlExpression",))
+        where = f"{path}.SqlExpression"
+        return None if given is None else self._made(where, lambda: compile_filter(given.get("SqlExpression")))
+
+    def _action(self, given: dict[str, Any], path: str) -> Action | None:
+        members = None if given.get("Action") is None else self._members(given["Action"], path, ("SqlExpression",))
+        text = members.get("SqlExpression") if members else None
+        return None if text in (None, "") else self._made(f"{path}.SqlExpression", lambda: compile_action(text))
+
+    # Settings
+
+    def _settings(self, kind: EntityKind, members: dict[str, Any], path: str) -> dict[str, Any]:
+        path, known = f"{path}.Properties", (*_SETTINGS[kind], _PARTITIONING, *_WITHOUT_EFFECT)
+        given = self._members(members.get("Properties", _Object()), path, known) or {}
+        detects = given.get("RequiresDuplicateDetection") is True
+        settings = {n: v for n, v in self.defaults.items() if n in SETTINGS_OF[kind] and (detects or SERVICE_NAMES[n] != _WINDOW)}
+        before = len(self.problems)
+        for key, value in given.items():
+            if key == _WINDOW and not detects:
+                self._made(f"{path}.{key}", lambda value=value: self._duration(_WINDOW, value))
+            else:
+                self._property(kind, settings, key, value, f"{path}.{key}")
+        if len(self.problems) == before:
+            self._must_go_together(kind, settings, path)
+        return settings
+
+    def _property(self, kind: EntityKind, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
+        name = _SETTINGS[kind].get(key)
+        if value is None and (name in FIXED or key == _PARTITIONING):
+            return  # as if it were not there
+        if name:
+            self._setting(kind, settings, name, value, path)
         elif not isinstance(value, bool):
             self._reject(path, f"{_shown(value)} must be true or false")
+        elif key == _PARTITIONING and value:
+            self._unsupported(path, "true is not supported yet")
 
-    def _setting(self, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
-        name = _SETTINGS[key]
+    def _setting(self, kind: EntityKind, settings: dict[str, Any], name: str, value: Any, path: str) -> None:
         try:
-            value = self._duration(name, value) if key in _DURATIONS else value
-            settings[name] = check_setting(name, value, self.limits)
+            value = self._duration(name, value) if name in DURATIONS else value
+            settings[name] = check_setting(name, value, self.limits, kind)
         except InvalidArgument as exc:
             self._reject(path, exc.problem)
+
+    def _must_go_together(self, kind: EntityKind, settings: dict[str, Any], path: str) -> None:
+        try:
+            new_settings(kind, settings, self.limits)
+        except InvalidArgument as exc:
+            self._reject(f"{path}.{SERVICE_NAMES[exc.name]}", exc.problem)
 
     def _duration(self, name: str, value: Any) -> timedelta | None:
         if not isinstance(value, str):
@@ -195,30 +324,23 @@ class _Reader:
         found = parse_iso(value, name)
         return timedelta.max if found is None and name not in MAY_BE_NEVER else found
 
-    def _must_be_absent(self, key: str, value: Any, path: str) -> None:
-        kind = _UNSUPPORTED[key]
-        if value is not None and not isinstance(value, kind):
-            self._reject(path, f"{_shown(value)} must be {'true or false' if kind is bool else 'a text'}")
-        elif value:
-            self._unsupported(path, f"{json.dumps(value)} is not supported yet")
+    # What they share
 
-    def _window(self, given: dict[str, Any], value: Any, path: str) -> None:
-        if given.get("RequiresDuplicateDetection") is True:
-            return self._unsupported(path, "duplicate detection is not supported yet")
+    def _made(self, path: str, make: Callable[[], Any]) -> Any:
+        """What `make` makes; None, and a problem at this path, where it refuses."""
         try:
-            self._duration(_WINDOW, value)
+            return make()
         except InvalidArgument as exc:
-            self._reject(path, exc.problem)
+            return self._reject(path, exc.problem)
 
     def _name(self, members: dict[str, Any], path: str, check: Callable[[str, Limits], str]) -> str:
         if "Name" not in members:
             self._reject(f"{path}.Name", "is missing")
             return ""
-        try:
-            return check(members["Name"], self.limits)
-        except InvalidArgument as exc:
-            self._reject(f"{path}.Name", exc.problem)
-            return ""
+        return self._made(f"{path}.Name", lambda: check(members["Name"], self.limits)) or ""
+
+    def _each(self, members: dict[str, Any], path: str, key: str, read: Callable[[Any, str], Any]) -> list:
+        return [read(item, where) for item, where in self._items(members.get(key), f"{path}.{key}")]
 
     def _members(self, value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any] | None:
         """An object's members under the known spelling of their keys; None if it is no object. Unknown keys are rejected."""
@@ -242,11 +364,12 @@ class _Reader:
         for index, item in enumerate(value):
             yield item, f"{path}[{index}]"
 
-    def _no_name_twice(self, names: list[str], path: str) -> None:
-        lowered = [name.lower() for name in names]
-        for index, name in enumerate(lowered):
-            if name and name in lowered[:index]:
+    def _no_name_twice(self, names: list[str], path: str, others: list[str] | tuple[str, ...] = ()) -> None:
+        taken = {name.lower() for name in others}
+        for index, name in enumerate(name.lower() for name in names):
+            if name and name in taken:
                 self._reject(f"{path}[{index}].Name", f"{names[index]!r} is there already; names are compared without case")
+            taken.add(name)
 
     def _reject(self, path: str, text: str) -> None:
         self.problems.append(Problem(path, text))

@@ -37,6 +37,7 @@ SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {
 SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_TYPE.items()}
 SETTINGS = SETTINGS_OF[EntityKind.QUEUE]
 ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
+OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
 FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")

@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from broker_core import entities, policies
+from broker_core.semantics.filters import CorrelationFilter, Rule, TrueFilter
 from broker_core.semantics.types import EntityAddress, ExpiryMode, QueueSettings
 from broker_core.store.connections import callers_transaction
 
@@ -52,32 +53,29 @@ def queues(*items, name="ns"):
     return {"UserConfig": {"Namespaces": [{"Name": name, "Queues": list(items)}]}}
 
 
-def test_the_shipped_file_is_refused_for_its_topic_and_nothing_is_stored(importing):
-    with pytest.raises(CommandError) as refused:
-        importing(SHIPPED)
-    assert str(refused.value).splitlines() == [
-        "UserConfig.Namespaces[0].Topics[0]: topics are not supported yet",
-        "Nothing was stored. Use --skip-unsupported to leave out what is not supported yet.",
+def test_the_shipped_file_is_imported_with_its_topic(importing):
+    out, err = importing(SHIPPED)
+    assert out == [
+        "created namespace sbemulatorns",
+        "created queue sbemulatorns/queue.1",
+        "created topic sbemulatorns/topic.1",
+        "created subscription sbemulatorns/topic.1/Subscriptions/subscription.1",
     ]
-    assert not {"sbemulatorns", "ns"} & {n.name for n in entities.list_namespaces()}
-
-
-def test_the_shipped_file_is_imported_without_its_topic_on_request(importing):
-    out, err = importing(SHIPPED, "--skip-unsupported")
-    assert out == ["created namespace sbemulatorns", "created queue sbemulatorns/queue.1"]
-    assert err == ["skipped UserConfig.Namespaces[0].Topics[0]: topics are not supported yet"]
+    assert err == []
     assert entities.get_queue(QUEUE_1).settings == QueueSettings(
         default_message_time_to_live=timedelta(hours=1), max_delivery_count=3
     )
+    (only,) = entities.list_rules(EntityAddress("sbemulatorns", "topic.1").subscription("subscription.1"))
+    assert only.rule == Rule("$Default", TrueFilter())
     assert len(policies.list_policies("sbemulatorns")) == 1
 
 
 def test_importing_twice_changes_nothing_and_says_so(importing):
-    importing(SHIPPED, "--skip-unsupported")
-    before = entities.get_queue(QUEUE_1)
-    out, _ = importing(SHIPPED, "--skip-unsupported")
-    assert out == ["unchanged namespace sbemulatorns", "unchanged queue sbemulatorns/queue.1"]
-    assert entities.get_queue(QUEUE_1) == before
+    importing(SHIPPED)
+    before = entities.list_entities("sbemulatorns")
+    out, _ = importing(SHIPPED)
+    assert [line.split()[0] for line in out] == ["unchanged"] * 4
+    assert entities.list_entities("sbemulatorns") == before
 
 
 def test_an_update_names_each_difference_and_keeps_what_the_file_cannot_say(importing):
@@ -121,14 +119,101 @@ def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
     assert "ns" not in {n.name for n in entities.list_namespaces()}
 
 
-def test_unsupported_settings_are_skipped_with_their_path(importing):
-    content = queues({"Name": "q", "Properties": {"RequiresSession": True, "ForwardTo": "other", "MaxDeliveryCount": 5}})
-    out, err = importing(content, "--skip-unsupported")
-    assert err == [
-        "skipped UserConfig.Namespaces[0].Queues[0].Properties.RequiresSession: true is not supported yet",
-        'skipped UserConfig.Namespaces[0].Queues[0].Properties.ForwardTo: "other" is not supported yet',
+def test_what_is_not_supported_is_refused_or_skipped_with_its_path(importing):
+    content = queues({"Name": "q", "Properties": {"EnablePartitioning": True, "MaxDeliveryCount": 5}})
+    said = "UserConfig.Namespaces[0].Queues[0].Properties.EnablePartitioning: true is not supported yet"
+    with pytest.raises(CommandError) as refused:
+        importing(content)
+    assert str(refused.value).splitlines() == [
+        said,
+        "Nothing was stored. Use --skip-unsupported to leave out what is not supported yet.",
     ]
+    assert not {"ns"} & {n.name for n in entities.list_namespaces()}
+    out, err = importing(content, "--skip-unsupported")
+    assert err == [f"skipped {said}"]
     assert entities.get_queue(EntityAddress("ns", "q")).settings.max_delivery_count == 5
+
+
+def topics(*items, queues=()):
+    return {"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": list(queues), "Topics": list(items)}]}}
+
+
+def with_rules(*rules):
+    return topics({"Name": "t", "Subscriptions": [{"Name": "s", "Rules": list(rules)}]})
+
+
+def sql(name, text, action=None):
+    given = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": text}}
+    return {"Name": name, "Properties": given | ({"Action": {"SqlExpression": action}} if action else {})}
+
+
+def correlation(name, **compared):
+    return {"Name": name, "Properties": {"FilterType": "Correlation", "CorrelationFilter": compared}}
+
+
+def rules():
+    return {found.rule.name: found.rule for found in entities.list_rules(EntityAddress("ns", "t").subscription("s"))}
+
+
+def test_a_subscription_has_exactly_the_rules_that_the_file_names(importing):
+    out, _ = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("q", "a = 1", "SET b = 2")))
+    assert out[3:] == ["created rule ns/t/Subscriptions/s/Rules/c", "created rule ns/t/Subscriptions/s/Rules/q"]
+    assert rules()["c"] == Rule("c", CorrelationFilter(subject="x", properties={"n": 5}))
+    assert (rules()["q"].filter.text, rules()["q"].action.text) == ("a = 1", "SET b = 2")
+    out, _ = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("new", "1=1"), sql("Q", "a = 2")))
+    assert out[3:] == [
+        "unchanged rule ns/t/Subscriptions/s/Rules/c",
+        "created rule ns/t/Subscriptions/s/Rules/new",
+        "updated rule ns/t/Subscriptions/s/Rules/Q",
+    ]
+    assert (rules()["q"].filter.text, rules()["q"].action) == ("a = 2", None)
+    out, _ = importing(with_rules(sql("new", "1=1")))
+    assert sorted(line.split()[0] for line in out[3:]) == ["deleted", "deleted", "unchanged"]
+    assert list(rules()) == ["new"]
+
+
+def test_rules_that_the_file_does_not_speak_of_stay(importing):
+    importing(with_rules(sql("mine", "a = 1")))
+    importing(with_rules())
+    assert list(rules()) == ["mine"]
+
+
+def test_an_entity_forwards_to_one_that_comes_later_in_the_file(importing):
+    content = topics(
+        {"Name": "t", "Subscriptions": [{"Name": "s", "Properties": {"ForwardTo": "Later"}}]},
+        queues=[
+            {"Name": "first", "Properties": {"ForwardDeadLetteredMessagesTo": "t", "ForwardTo": "later"}},
+            {"Name": "later", "Properties": {"RequiresSession": True}},
+        ],
+    )
+    out, _ = importing(content)
+    assert {line.split()[0] for line in out} == {"created"}
+    first = entities.get_queue(EntityAddress("ns", "first")).settings
+    assert (first.forward_to, first.forward_dead_lettered_messages_to) == ("later", "t")
+    assert entities.get_subscription(EntityAddress("ns", "t").subscription("s")).settings.forward_to == "later"
+    out, _ = importing(content)
+    assert {line.split()[0] for line in out} == {"unchanged"}
+
+
+def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
+    with pytest.raises(CommandError) as refused:
+        importing(queues({"Name": "q"}, {"Name": "p", "Properties": {"ForwardTo": "nowhere"}}))
+    assert str(refused.value) == (
+        "UserConfig.Namespaces[0].Queues[1].Properties.ForwardTo: 'nowhere' is no queue or topic of 'ns'; create it first. "
+        "Nothing was stored."
+    )
+    importing(queues({"Name": "q"}))
+    for changed in (queues({"Name": "q", "Properties": {"RequiresSession": True}}), topics({"Name": "Q"})):
+        with pytest.raises(CommandError, match=r"UserConfig.Namespaces\[0\]\.(Queues|Topics)\[0\]"):
+            importing(changed)
+
+
+def test_a_tier_binds_a_file_too(importing):
+    entities.create_namespace("ns", tier="basic")
+    with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Topics\[0\]: .*Basic"):
+        importing(topics({"Name": "t"}))
+    with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Queues\[0\].Properties.RequiresSession: .*Basic"):
+        importing(queues({"Name": "q", "Properties": {"RequiresSession": True}}))
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

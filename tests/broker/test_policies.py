@@ -71,6 +71,17 @@ def test_a_policy_of_the_entity_is_found_before_that_of_the_namespace():
     assert policies.find_policies("nowhere", "orders", "app") == []
 
 
+def test_a_topics_policies_hold_for_its_subscriptions_which_have_none_of_their_own():
+    topic = EntityAddress("space", "news")
+    entities.create_topic(topic)
+    subscription = entities.create_subscription(topic.subscription("all")).address
+    policies.create_policy(topic, "app", listen=True)
+    assert [p.path for p in policies.find_policies("space", "NEWS/subscriptions/all", "app")] == ["news"]
+    with pytest.raises(NotAllowed, match="Give 'space/news' the policy"):
+        policies.create_policy(subscription, "app", listen=True)
+    assert policies.list_policies(subscription) == []
+
+
 def test_at_most_twelve_in_a_scope():
     for i in range(12):
         policies.create_policy(ORDERS, f"p{i}", send=True)

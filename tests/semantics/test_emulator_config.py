@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.semantics.emulator_config import loads, read
+from broker_core.semantics.filters import CorrelationFilter, Rule
 
 # The shape the emulator ships: comments, a queue, and a topic with filters.
 SHIPPED = """{
@@ -47,6 +48,7 @@ TOPIC = """{
       } } } ] } ]
 }"""
 QUEUE = "UserConfig.Namespaces[0].Queues[0]"
+SUBSCRIPTION = "UserConfig.Namespaces[0].Topics[0].Subscriptions[0]"
 
 
 def config(*queues, **namespace):
@@ -66,16 +68,108 @@ def test_the_shipped_shape_is_read_with_its_comments_and_trailing_commas():
     assert queue.settings == {
         "dead_lettering_on_message_expiration": False,
         "default_message_time_to_live": timedelta(hours=1),
+        "forward_to": None,
+        "forward_dead_lettered_messages_to": None,
         "lock_duration": timedelta(minutes=1),
         "max_delivery_count": 3,
+        "requires_duplicate_detection": False,
+        "requires_session": False,
     }
 
 
-def test_a_topic_is_reported_by_its_path_as_not_supported_yet():
+def test_a_topic_is_read_with_its_subscriptions_and_rules():
     plan = read(SHIPPED % TOPIC)
-    assert [str(p) for p in plan.unsupported] == ["UserConfig.Namespaces[0].Topics[0]: topics are not supported yet"]
-    assert plan.rejected == []
-    assert [q.path for q in plan.namespaces[0].queues] == ["queue.1"]
+    assert plan.problems == []
+    (topic,) = plan.namespaces[0].topics
+    assert (topic.path, topic.where) == ("topic.1", "UserConfig.Namespaces[0].Topics[0]")
+    assert topic.settings == {"default_message_time_to_live": timedelta(hours=1), "requires_duplicate_detection": False}
+    (subscription,) = topic.subscriptions
+    assert (subscription.name, subscription.settings) == ("subscription.1", {})
+    (plan,) = subscription.rules
+    assert plan.rule == Rule("r", CorrelationFilter(content_type="application/text"))
+    assert plan.where == f"{SUBSCRIPTION}.Rules[0]"
+
+
+def with_rules(*rules):
+    return config(Topics=[{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": list(rules)}]}])
+
+
+def with_rule(**properties):
+    return with_rules({"Name": "r", "Properties": properties})
+
+
+def test_sql_rules_are_read_with_their_actions():
+    plan = read(
+        with_rules(
+            {
+                "Name": "r",
+                "Properties": {
+                    "FilterType": "Sql",
+                    "SqlFilter": {"SqlExpression": "a > 5"},
+                    "Action": {"SqlExpression": "SET b = 1"},
+                },
+            },
+            {"Name": "all", "Properties": {"filtertype": "sql", "sqlFilter": {"sqlExpression": "1=1"}, "Action": None}},
+        )
+    )
+    assert plan.problems == []
+    first, second = (found.rule for found in plan.namespaces[0].topics[0].subscriptions[0].rules)
+    assert (first.name, first.filter.text, first.action.text) == ("r", "a > 5", "SET b = 1")
+    assert (second.name, second.filter.text, second.action) == ("all", "1=1", None)
+
+
+def test_a_correlation_rule_is_read_with_all_it_compares():
+    keys = {"ContentType": "a", "CorrelationId": "b", "Label": "c", "MessageId": "d", "ReplyTo": "e", "ReplyToSessionId": "f"}
+    given = {**keys, "SessionId": "g", "To": "h", "Properties": {"color": "red", "size": 5, "rush": True}}
+    plan = read(with_rule(FilterType="Correlation", CorrelationFilter=given))
+    assert plan.problems == []
+    assert plan.namespaces[0].topics[0].subscriptions[0].rules[0].rule.filter == CorrelationFilter(
+        content_type="a",
+        correlation_id="b",
+        subject="c",
+        message_id="d",
+        reply_to="e",
+        reply_to_session_id="f",
+        session_id="g",
+        to="h",
+        properties={"color": "red", "size": 5, "rush": True},
+    )
+
+
+@pytest.mark.parametrize(
+    ("properties", "where", "said"),
+    [
+        ({}, "FilterType", "must be Correlation or Sql"),
+        ({"FilterType": "Tag"}, "FilterType", "must be Correlation or Sql"),
+        ({"FilterType": "Sql"}, "SqlFilter", "is missing"),
+        ({"FilterType": "Correlation", "CorrelationFilter": []}, "CorrelationFilter", "must be an object"),
+        ({"FilterType": "Correlation", "CorrelationFilter": {}}, "CorrelationFilter", "compares nothing"),
+        ({"FilterType": "Correlation", "CorrelationFilter": {"Subject": "x"}}, "CorrelationFilter.Subject", "is not known here"),
+        ({"FilterType": "Correlation", "CorrelationFilter": {"To": 5}}, "CorrelationFilter", "must be a text"),
+        (
+            {"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"a": None}}},
+            "CorrelationFilter.Properties.a",
+            "must be a text, a number",
+        ),
+        ({"FilterType": "Correlation", "CorrelationFilter": {"Properties": 1}}, "CorrelationFilter.Properties", "object"),
+        ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a >"}}, "SqlFilter.SqlExpression", "column 4"),
+        ({"FilterType": "Sql", "SqlFilter": {"SqlExpression": 5}}, "SqlFilter.SqlExpression", "text"),
+        (
+            {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}, "Action": {"SqlExpression": "SET"}},
+            "Action.SqlExpression",
+            "column 4",
+        ),
+        (
+            {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "1=1"}, "CorrelationFilter": {"To": "x"}},
+            "CorrelationFilter",
+            "no meaning where FilterType is Sql",
+        ),
+    ],
+)
+def test_a_wrong_rule_is_named_by_its_path(properties, where, said):
+    problem = read(with_rule(**properties)).problems[0]
+    assert problem.path == f"{SUBSCRIPTION}.Rules[0].Properties.{where}"
+    assert said in problem.text
 
 
 def test_what_only_looks_like_a_comment_or_a_trailing_comma_is_kept():
@@ -122,7 +216,7 @@ def test_ranges_wider_than_the_emulators_are_accepted(key, value, name, stored):
         ("DeadLetteringOnMessageExpiration", "false", "must be true or false"),
         ("DuplicateDetectionHistoryTimeWindow", "20", "no ISO 8601 duration"),
         ("RequiresSession", "yes", "must be true or false"),
-        ("ForwardTo", 5, "must be a text"),
+        ("ForwardTo", 5, "must be the path of a queue or topic"),
         ("EnableBatchedOperations", 1, "must be true or false"),
         ("Status", "Broken", "Active, Disabled"),
         ("UserMetadata", "x" * 1025, "at most 1,024"),
@@ -136,32 +230,37 @@ def test_a_rejected_value_is_named_by_its_path(key, value, said):
     assert problem.path in (f"{QUEUE}.Properties.{key}", "(file)")
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("RequiresSession", True),
-        ("RequiresDuplicateDetection", True),
-        ("EnablePartitioning", True),
-        ("ForwardTo", "other"),
-        ("ForwardDeadLetteredMessagesTo", "other"),
-    ],
-)
-def test_a_setting_not_supported_yet_is_reported_unless_false_or_empty(key, value):
-    (problem,) = read(with_properties(**{key: value})).problems
+def test_partitioning_is_reported_as_not_supported_yet():
+    (problem,) = read(with_properties(EnablePartitioning=True)).problems
     assert problem.unsupported
-    assert problem.path == f"{QUEUE}.Properties.{key}"
-    empty = type(value)()
-    assert read(with_properties(**{key: empty})).problems == []
+    assert problem.path == f"{QUEUE}.Properties.EnablePartitioning"
+
+
+@pytest.mark.parametrize("key", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning", "ForwardTo"])
+def test_null_is_as_good_as_nothing_where_off_is_the_default(key):
     assert read(with_properties(**{key: None})).problems == []
 
 
+def test_what_does_not_go_together_is_named_by_its_path():
+    """SB-175."""
+    (problem,) = read(with_properties(RequiresSession=True, ForwardTo="other")).problems
+    assert problem.path == f"{QUEUE}.Properties.ForwardTo"
+    assert "sessions" in problem.text
+
+
+def test_each_kind_has_its_own_properties():
+    content = config(Topics=[{"Name": "t", "Properties": {"LockDuration": "PT1M"}}])
+    assert [p.path for p in read(content).problems] == ["UserConfig.Namespaces[0].Topics[0].Properties.LockDuration"]
+
+
 def test_the_window_of_duplicate_detection_counts_only_with_its_flag():
-    assert read(with_properties(DuplicateDetectionHistoryTimeWindow="PT20S", RequiresDuplicateDetection=False)).problems == []
-    plan = read(with_properties(DuplicateDetectionHistoryTimeWindow="PT20S", RequiresDuplicateDetection=True))
-    assert [p.path.rpartition(".")[2] for p in plan.unsupported] == [
-        "DuplicateDetectionHistoryTimeWindow",
-        "RequiresDuplicateDetection",
-    ]
+    window = {"DuplicateDetectionHistoryTimeWindow": "PT30S"}
+    (without,) = read(with_properties(**window, RequiresDuplicateDetection=False)).namespaces[0].queues
+    assert without.settings == {"requires_duplicate_detection": False}
+    (with_it,) = read(with_properties(**window, RequiresDuplicateDetection=True)).namespaces[0].queues
+    assert with_it.settings["duplicate_detection_history_time_window"] == timedelta(seconds=30)
+    (problem,) = read(with_properties(RequiresDuplicateDetection=True, DuplicateDetectionHistoryTimeWindow="PT5S")).problems
+    assert "20 s to 7 days" in problem.text
 
 
 @pytest.mark.parametrize(
@@ -187,6 +286,14 @@ def test_the_window_of_duplicate_detection_counts_only_with_its_flag():
         (config({"Name": "q", "Props": {}}), f"{QUEUE}.Props", "is not known here"),
         (config(Queues={}), "UserConfig.Namespaces[0].Queues", "must be a list"),
         (config(Topics="t"), "UserConfig.Namespaces[0].Topics", "must be a list"),
+        (
+            config({"Name": "q"}, Topics=[{"Name": "Q"}]),
+            "UserConfig.Namespaces[0].Topics[0].Name",
+            "without case",
+        ),
+        (config(Topics=[{"Name": "t", "Subscriptions": [{"Name": "a/b"}]}]), f"{SUBSCRIPTION}.Name", "letters"),
+        (with_rules({"Name": "a/b", "Properties": {}}), f"{SUBSCRIPTION}.Rules[0].Name", "/ "),
+        (with_rules({"Name": "r"}), f"{SUBSCRIPTION}.Rules[0].Properties", "is missing"),
         ('{"UserConfig": 1, "userconfig": 2}', "userconfig", "given twice"),
     ],
 )
@@ -200,14 +307,14 @@ def test_all_problems_are_found_in_one_reading():
         config(
             {"Name": "a", "Properties": {"LockDuration": "PT1H", "MaxDeliveryCount": -1}},
             {"Name": "b c"},
-            Topics=[{"Name": "t"}],
+            Topics=[{"Name": "t", "Subscriptions": [{}]}],
         )
     )
     assert [p.path.removeprefix("UserConfig.Namespaces[0].") for p in plan.problems] == [
         "Queues[0].Properties.LockDuration",
         "Queues[0].Properties.MaxDeliveryCount",
         "Queues[1].Name",
-        "Topics[0]",
+        "Topics[0].Subscriptions[0].Name",
     ]
 
 
@@ -232,7 +339,19 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["UserConfig", "Namespaces", "Name", "Queues", "Topics", "Properties", "LockDuration", "ForwardTo", "x"]
+                [
+                    "UserConfig",
+                    "Namespaces",
+                    "Name",
+                    "Queues",
+                    "Topics",
+                    "Subscriptions",
+                    "Rules",
+                    "Properties",
+                    "FilterType",
+                    "SqlFilter",
+                    "ForwardTo",
+                ]
             ),
             inner,
             max_size=4,

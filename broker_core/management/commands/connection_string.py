@@ -11,10 +11,10 @@ from broker_core.semantics.types import EntityAddress
 
 
 class Command(BaseCommand):
-    help = "Print the connection string of a namespace, or of one queue with a policy of its own."
+    help = "Print the connection string of a namespace, or of one queue or topic with a policy of its own."
 
     def add_arguments(self, parser):
-        parser.add_argument("namespace", help="a namespace, or namespace/queue for a policy of that queue")
+        parser.add_argument("namespace", help="a namespace, or namespace/queue or namespace/topic for a policy of its own")
         parser.add_argument("--policy", default=policies.ROOT_POLICY, help="the shared-access policy (default: %(default)s)")
 
     def handle(self, *, namespace, policy, **options):

@@ -1,4 +1,4 @@
-"""manage.py import_config FILE: namespaces and queues from the official emulator's Config.json (SB 9.3)."""
+"""manage.py import_config FILE: namespaces and all that is in them from the official emulator's Config.json (SB 9.3)."""
 
 import sys
 from pathlib import Path
@@ -15,8 +15,9 @@ from broker_core.semantics.errors import BrokerError
 
 class Command(BaseCommand):
     help = (
-        "Create or update namespaces and queues from the official Service Bus emulator's Config.json. Comments, trailing commas "
-        "and wider ranges are accepted. A key that is not given takes the service's default. Everything is stored, or nothing."
+        "Create or update namespaces, queues, topics, subscriptions and rules from the official Service Bus emulator's "
+        "Config.json. Comments, trailing commas and wider ranges are accepted. A key that is not given takes the service's "
+        "default. Everything is stored, or nothing."
     )
 
     def add_arguments(self, parser):
@@ -38,7 +39,7 @@ class Command(BaseCommand):
         try:
             changes = apply_plan(plan)
         except BrokerError as exc:
-            raise CommandError(f"{exc} Nothing was stored.") from exc
+            raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
         for change in changes:
             self.stdout.write(_line(change))
 
