@@ -1,7 +1,7 @@
-"""Automatic lock renewal: one daemon thread a process keeps the locks it was given (SB-064).
+"""Automatic lock renewal: one daemon thread a process keeps the locks it was given, on messages (SB-064) and sessions (SB-116).
 
-The thread renews everything held in one statement an entity, well before the soonest lock ends. What cannot be renewed any
-more is dropped and told to whoever asked to know.
+The thread renews the messages held in one statement an entity, and each session, well before the soonest lock ends. What cannot
+be renewed any more is dropped and told to whoever asked to know.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
 from .semantics.errors import BrokerError
-from .semantics.types import Actor, EntityAddress, LockedMessage
+from .semantics.types import Actor, EntityAddress, LockedMessage, Session
 from .store import connections
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,9 @@ LONGEST_PAUSE = 20.0  # seconds; a lock may have been shortened meanwhile
 
 @dataclass(slots=True)
 class Held:
-    """A lock being kept. Instants are of the monotonic clock, in seconds."""
+    """A lock being kept, of a message or of a session. Instants are of the monotonic clock, in seconds."""
 
+    session: Session | None
     address: EntityAddress
     database: connections.Database
     actor: Actor
@@ -51,34 +52,35 @@ class LockRenewer:
 
     def hold(
         self,
-        message: LockedMessage,
+        locked: LockedMessage | Session,
         *,
         for_: timedelta | None = None,
         on_lost: Callable[[UUID], None] | None = None,
         actor: Actor | None = None,
     ) -> None:
-        """Renew the lock of a received message until drop(), or for so long.
+        """Renew the lock of a received message or an accepted session until drop(), or for so long.
 
         on_lost: called from the renewing thread when the lock could not be kept; not after drop().
         """
         now = time.monotonic()
         held = Held(
-            message.address,
+            replace(locked, state=None, messages=()) if isinstance(locked, Session) else None,
+            locked.address,
             connections.current_database(),
             actor or Actor.local(),
             None if for_ is None else now + for_.total_seconds(),
             on_lost,
-            now + _pause(message.lock_duration),
+            now + _pause(locked.lock_duration),
         )
         with self._changed:
-            self._held[message.lock_token] = held
+            self._held[locked.lock_token] = held
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="vitrine-lock-renewal", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def drop(self, tokens: Iterable[UUID]) -> None:
-        """Renew these no more: they were settled, or may end."""
+        """Renew these no more: they were settled or closed, or may end."""
         with self._changed:
             for token in tokens:
                 self._held.pop(token, None)
@@ -109,15 +111,13 @@ class LockRenewer:
                 self._postpone(list(due), timedelta(seconds=3))
 
     def _renew(self, due: dict[UUID, Held]) -> None:
-        from . import broker
-
         groups: dict[tuple, list[UUID]] = defaultdict(list)
         for token, held in due.items():
-            groups[held.address, held.database, held.actor].append(token)
-        for (address, database, actor), tokens in groups.items():
+            groups[held.address, held.database, held.actor, held.session].append(token)
+        for (address, database, actor, session), tokens in groups.items():
             try:
                 with connections.using(database):
-                    report = broker.renew(address, tokens, actor=actor)
+                    kept, lost, lock_duration = _renewed(address, tokens, session, actor)
             except BrokerError as refusal:
                 if refusal.retryable:
                     log.warning("Locks on %s could not be renewed yet: %s", address, refusal)
@@ -125,9 +125,9 @@ class LockRenewer:
                 else:
                     self._lose(tokens, address)
                 continue
-            if report.settled:
-                self._postpone([token for token, _ in report.settled], report.lock_duration)
-            self._lose(report.lost, address)
+            if kept:
+                self._postpone(kept, lock_duration)
+            self._lose(lost, address)
 
     def _postpone(self, tokens: Sequence[UUID], lock_duration: timedelta) -> None:
         with self._changed:
@@ -143,6 +143,16 @@ class LockRenewer:
                 log.warning("The lock %s on %s was lost", token, address)
                 if held.on_lost:
                     held.on_lost(token)
+
+
+def _renewed(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> tuple:
+    """Renew a session, or messages. Returns the tokens that were kept, those that were lost, and how long the locks are."""
+    from . import broker
+
+    if session is not None:
+        return tokens, [], broker.renew_session(session, actor=actor).lock_duration
+    report = broker.renew(address, tokens, actor=actor)
+    return [token for token, _ in report.settled], report.lost, report.lock_duration
 
 
 def _pause(lock_duration: timedelta) -> float:

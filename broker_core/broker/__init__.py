@@ -7,25 +7,47 @@ and nothing is stored or changed when they do. Rights: Send to send, schedule an
 Operate to resubmit and purge.
 """
 
-from .operating import purge, resubmit
+from .operating import drop_locks, purge, resubmit
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
 from .sending import cancel_scheduled, send
+from .sessions import (
+    accept_session,
+    close_session,
+    get_session_state,
+    list_sessions,
+    receive_and_delete_from_session,
+    receive_from_session,
+    renew_session,
+    set_session_state,
+)
 from .settling import abandon, complete, dead_letter, defer, release, renew
+from .transactions import Transaction, transaction
 
 __all__ = [
+    "Transaction",
     "abandon",
+    "accept_session",
     "cancel_scheduled",
+    "close_session",
     "complete",
     "dead_letter",
     "defer",
+    "drop_locks",
+    "get_session_state",
+    "list_sessions",
     "peek",
     "purge",
     "receive",
     "receive_and_delete",
+    "receive_and_delete_from_session",
     "receive_deferred",
     "receive_from",
+    "receive_from_session",
     "release",
     "renew",
+    "renew_session",
     "resubmit",
     "send",
+    "set_session_state",
+    "transaction",
 ]

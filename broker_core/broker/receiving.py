@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from broker_core.renewal import renewer
-from broker_core.semantics.errors import EntityNotFound, MessageNotFound
-from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right
+from broker_core.semantics import sessions
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
+from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right, Session
 from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
-from .shared import entity_id_of, forget_some, on, require_count, require_receivable, whole_numbers
+from .shared import Known, entity_id_of, forget_some, on, on_entity, require_count, require_receivable, whole_numbers
 from .tidying import advance_head, tidy
 
 HEAD_LAG = 1000  # numbers between the bound and what is received that make it worth advancing
@@ -38,7 +40,7 @@ def receive(
     with no sweep running (SB-032).
     """
     take = _taker("receive", address, max_count, actor, locked_message)
-    messages = yield from _patiently(take, address, max_wait_seconds)
+    messages = yield from patiently(take, address, max_wait_seconds)
     if auto_renew is not None:
         for message in messages:
             renewer.hold(message, for_=auto_renew, actor=actor)
@@ -51,7 +53,7 @@ def receive_and_delete(
 ) -> Steps:
     """Remove and return up to max_count messages: what the caller loses is lost (SB-060)."""
     take = _taker("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
-    return (yield from _patiently(take, address, max_wait_seconds))
+    return (yield from patiently(take, address, max_wait_seconds))
 
 
 @use_case
@@ -78,30 +80,67 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
 
 
 @use_case
-def receive_deferred(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
-    """Lock deferred messages by number: all of them, or none and MessageNotFound (SB-084, SB-085, SB-912)."""
+def receive_deferred(
+    address: EntityAddress, sequence_numbers: Sequence[int], *, session: Session | None = None, actor: Actor | None = None
+) -> Steps:
+    """Lock deferred messages by number: all of them, or none and MessageNotFound (SB-084, SB-085, SB-912).
+
+    Where the entity requires sessions, those of a session that is held (SB-120): SessionLockLost if it is not.
+    """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     numbers = whole_numbers(sequence_numbers)
     if not numbers:
         return []
-    _, rows, look = yield from on(
-        address, "receive_deferred", numbers=numbers, holder=actor.holder_label, expires_deferred=True, properties=None
-    )
-    if not rows:
+    statement, key = "receive_deferred", {}
+    if session is not None:
+        statement, key = "receive_deferred_from_session", session_key(session, address)
+    params = {"numbers": numbers, "holder": actor.holder_label, "expires_deferred": True, "properties": None} | key
+
+    def attempt(entity: Known) -> Steps:
+        sessions.check_received_with(address, entity.requires_session, session=session is not None)
+        return (yield call(statement, entity_id=entity.id, subqueue=address.subqueue, **params))
+
+    _, rows, look = yield from on_entity(address, attempt)
+    if look:
         require_receivable(address, look)
+        if session is not None:
+            raise SessionLockLost(str(address), session.session_id)
+    found = [row for row in rows or [] if row.sequence_number is not None]
+    if not found:
         raise MessageNotFound(str(address), numbers, "unlocked deferred message")
-    return [locked_message(row, address) for row in rows]
+    return [locked_message(row, address) for row in found]
+
+
+def session_key(session: Session, address: EntityAddress) -> dict[str, Any]:
+    """What statements know a held session by. Raises InvalidArgument for a session of another entity."""
+    if session.address != address:
+        raise InvalidArgument("session", f"is one of '{session.address}', not of '{address}'")
+    return {"session_id": session.session_id, "session_token": session.lock_token}
 
 
 @use_case
-def peek(address: EntityAddress, from_sequence_number: int = 1, max_count: int = 100, *, actor: Actor | None = None) -> Steps:
-    """Up to max_count messages from a number on, in every state, changing nothing (SB-140, SB-141). It is activity (SB-147)."""
+def peek(
+    address: EntityAddress,
+    from_sequence_number: int = 1,
+    max_count: int = 100,
+    *,
+    session_id: str | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Up to max_count messages from a number on, in every state, changing nothing (SB-140, SB-141). It is activity (SB-147).
+
+    session_id: only those of this session, whoever holds it (SB-145).
+    """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
     from_number = whole_numbers([from_sequence_number])[0]
-    _, rows, _ = yield from on(address, "peek", from_number=from_number, max_count=max_count)
+    statement, params = "peek", {"from_number": from_number, "max_count": max_count}
+    if session_id is not None:
+        sessions.check_session_id(session_id)
+        statement, params = "peek_session", params | {"session_id": session_id}
+    _, rows, _ = yield from on(address, statement, **params)
     return [stored_message(row) for row in rows]
 
 
@@ -110,9 +149,15 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
 
+    params = {"holder": actor.holder_label}
+
+    def attempt(entity: Known) -> Steps:
+        sessions.check_received_with(address, entity.requires_session, session=False)
+        return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params))
+
     def take() -> Steps:
-        params = {"holder": actor.holder_label}
-        entity_id, rows, look = yield from on(address, name, max_count=max_count, **params)
+        entity, rows, look = yield from on_entity(address, attempt)
+        entity_id, rows = entity.id, rows or []
         if look:
             require_receivable(address, look)
         far = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
@@ -130,7 +175,7 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
     return take
 
 
-def _patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
+def patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
     """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (design D8)."""
     messages = yield from take()
     if messages or max_wait_seconds <= 0:

@@ -55,13 +55,17 @@ INTERNAL = WireError("amqp:internal-error", 500, 50000)
 
 TABLE: dict[type[BaseException], WireError] = {
     errors.InvalidArgument: WireError("com.microsoft:argument-error", 400, 40000),
+    errors.InvalidFilter: WireError("com.microsoft:argument-error", 400, 40000),
     errors.NotAllowed: WireError("amqp:not-allowed", 400, 40000),
     errors.NotAuthorized: WireError("amqp:unauthorized-access", 401, 40105),
     errors.EntityNotFound: WireError("amqp:not-found", 410, 41000),
     errors.EntityExists: WireError("com.microsoft:entity-already-exists", 409, 40900),
-    errors.WorldMoved: WireError("com.microsoft:operation-cancelled", 409, 40900),
+    errors.WorldMoved: WireError("com.microsoft:precondition-failed", 412, 41200),
     errors.EntityDisabled: WireError("com.microsoft:entity-disabled", 403, 40301),
     errors.LockLost: WireError("com.microsoft:message-lock-lost", 404, 40401),
+    errors.SessionLockLost: WireError("com.microsoft:session-lock-lost", 404, 40402),
+    errors.SessionCannotBeLocked: WireError("com.microsoft:session-cannot-be-locked", 409, 40901),
+    errors.NoSessionAvailable: WireError("com.microsoft:timeout", 408, 40800),
     errors.MessageNotFound: WireError("com.microsoft:message-not-found", 404, 40400),
     errors.MessageTooLarge: WireError("amqp:link:message-size-exceeded", 403, 40300),
     errors.QuotaExceeded: WireError("amqp:resource-limit-exceeded", 403, 40300),

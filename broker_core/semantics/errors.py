@@ -104,6 +104,38 @@ class LockLost(BrokerError):
         )
 
 
+class SessionLockLost(BrokerError):
+    """The session is not held with this token any more: its lock ended, or it was closed (SB-117, SB-119)."""
+
+    def __init__(self, entity: str, session_id: str):
+        super().__init__(
+            f"The session lock has expired: '{session_id}' of '{entity}' is not held any more. Nothing was changed; accept it again."
+        )
+        self.entity, self.session_id = entity, session_id
+
+
+class SessionCannotBeLocked(BrokerError):
+    """Another receiver holds the session (SB-112). Trying again helps once it is closed or its lock ends."""
+
+    retryable = True
+
+    def __init__(self, entity: str, session_id: str):
+        super().__init__(f"The session '{session_id}' of '{entity}' cannot be accepted: another receiver holds it. Try again later.")
+        self.entity, self.session_id = entity, session_id
+
+
+class NoSessionAvailable(BrokerError):
+    """No session with something to deliver was free in the time given (SB-113). waited: seconds."""
+
+    retryable = True
+
+    def __init__(self, entity: str, waited: float):
+        super().__init__(
+            f"No session of '{entity}' with messages to deliver was available within {waited:g} seconds. Try again, or wait longer."
+        )
+        self.entity, self.waited = entity, waited
+
+
 class MessageNotFound(BrokerError):
     """A sequence number that is not there in the state asked for (SB-048, SB-085)."""
 
@@ -157,3 +189,10 @@ class WorldMoved(BrokerError):
     def __init__(self, entity: str, what: str):
         super().__init__(f"'{entity}' is not as it was when the change was previewed: {what}. Nothing was changed; preview again.")
         self.entity, self.what = entity, what
+
+
+class TransactionEnded(BrokerError):
+    """Using a transaction after its end (SB-162)."""
+
+    def __init__(self, how: str):
+        super().__init__(f"The transaction {how}. Begin a new one.")

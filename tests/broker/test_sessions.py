@@ -1,0 +1,777 @@
+"""Sessions on real Postgres, one story a rule. Time passes only when a test steps the namespace's clock."""
+
+import threading
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from broker_core import broker, entities, sweeps
+from broker_core.broker.tidying import settle_sessions
+from broker_core.renewal import renewer
+from broker_core.semantics.errors import (
+    EntityDisabled,
+    InvalidArgument,
+    MessageNotFound,
+    MessageTooLarge,
+    NoSessionAvailable,
+    NotAllowed,
+    NotAuthorized,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+from broker_core.semantics.types import Actor, EntityStatus, Message, MessageState, Right
+from broker_core.store import connections
+from broker_core.store.driver import Atomically, run
+from broker_core.store.statements import call
+from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def queue(make_queue):
+    return make_queue(requires_session=True)
+
+
+def sent(queue, *texts, **properties):
+    """Each text goes to the session of its first letter."""
+    return broker.send(queue, [Message(text.encode(), session_id=text[0], **properties) for text in texts])
+
+
+def tokens(messages):
+    return [message.lock_token for message in messages]
+
+
+def session_row(queue, session_id):
+    return (
+        connections.current()
+        .execute(
+            "SELECT first_number, locked_until, state FROM vitrine_session WHERE entity_id = %s AND session_id = %s",
+            (entity_id(queue), session_id),
+        )
+        .fetchone()
+    )
+
+
+# What needs a session, and what must have none
+
+
+def test_a_message_without_session_id_is_refused_by_its_place(queue):
+    """SB-008."""
+    with pytest.raises(NotAllowed, match="message 2 of 2 has no session id"):
+        broker.send(queue, [Message(b"a", session_id="a"), Message(b"b")])
+    assert broker.peek(queue) == []
+    assert broker.list_sessions(queue) == []
+
+
+def test_receivers_without_session_and_sessions_without_need_are_refused(queue, make_queue):
+    """SB-110."""
+    sent(queue, "a1")
+    for call_it in (broker.receive, broker.receive_and_delete, lambda q: broker.receive_deferred(q, [1])):
+        with pytest.raises(NotAllowed, match="requires sessions"):
+            call_it(queue)
+    plain = make_queue()
+    for call_it in (broker.accept_session, lambda q: broker.accept_session(q, "a"), broker.list_sessions):
+        with pytest.raises(NotAllowed, match="has no sessions"):
+            call_it(plain)
+    with pytest.raises(NotAllowed, match="has no sessions"):
+        broker.accept_session(queue.dead_letter)
+
+
+def test_a_queue_made_anew_with_sessions_takes_no_message_without_one(make_queue):
+    """What is remembered of an entity ends with it."""
+    queue = make_queue()
+    broker.send(queue, [Message(b"x")])
+    entities.delete_queue(queue)
+    entities.create_queue(queue, requires_session=True)
+    with pytest.raises(NotAllowed):
+        broker.send(queue, [Message(b"x")])
+    assert sent(queue, "a1") == [1]
+
+
+def test_the_dead_letter_queue_is_received_from_without_a_session(queue):
+    """SB-102: the message keeps its session id."""
+    sent(queue, "a1")
+    session = broker.accept_session(queue, max_count=1)
+    broker.dead_letter(queue, tokens(session.messages))
+    (dead,) = broker.receive(queue.dead_letter)
+    assert dead.session_id == "a"
+    assert broker.renew(queue.dead_letter, [dead.lock_token]).settled
+    assert broker.complete(queue.dead_letter, [dead.lock_token]).settled
+
+
+def test_it_needs_the_right_to_listen(queue):
+    with pytest.raises(NotAuthorized):
+        broker.accept_session(queue, actor=Actor("key", "k", Right.SEND))
+
+
+def test_a_disabled_queue_lets_nobody_accept(queue):
+    sent(queue, "a1")
+    entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
+    for session_id in (None, "a"):
+        with pytest.raises(EntityDisabled):
+            broker.accept_session(queue, session_id)
+
+
+# Accepting
+
+
+def test_the_next_session_is_the_free_one_with_the_lowest_number(queue):
+    """SB-113."""
+    sent(queue, "b1", "a1", "b2", "c1")
+    accepted = [broker.accept_session(queue, max_count=5) for _ in range(3)]
+    assert [(s.session_id, bodies(s.messages)) for s in accepted] == [("b", ["b1", "b2"]), ("a", ["a1"]), ("c", ["c1"])]
+    with pytest.raises(NoSessionAvailable) as refused:
+        broker.accept_session(queue)
+    assert refused.value.retryable
+
+
+def test_a_session_with_nothing_to_deliver_is_not_next(queue):
+    """SB-113: scheduled, deferred and completed messages are nothing to deliver."""
+    sent(queue, "a1", "b1")
+    sent(queue, "c1", scheduled_enqueue_at=now(queue) + MINUTE)
+    for settle in (broker.defer, broker.complete):
+        session = broker.accept_session(queue, max_count=1)
+        settle(queue, tokens(session.messages))
+        broker.close_session(session)
+    with pytest.raises(NoSessionAvailable):
+        broker.accept_session(queue)
+
+
+def test_any_session_is_accepted_by_its_id_even_an_unknown_one(queue):
+    """SB-112."""
+    sent(queue, "b1")
+    session = broker.accept_session(queue, "new", max_count=3)
+    assert (session.messages, session.state) == ((), None)
+    assert session.locked_until == now(queue) + MINUTE
+    broker.send(queue, [Message(b"first", session_id="new")])
+    assert bodies(broker.receive_from_session(session, 3)) == ["first"]
+
+
+def test_a_held_session_cannot_be_accepted_by_another(queue, step):
+    """SB-112: at the very instant its lock ends it can."""
+    first = broker.accept_session(queue, "a")
+    with pytest.raises(SessionCannotBeLocked) as refused:
+        broker.accept_session(queue, "a")
+    assert refused.value.retryable
+    step(MINUTE - timedelta(microseconds=1))
+    with pytest.raises(SessionCannotBeLocked):
+        broker.accept_session(queue, "a")
+    step(timedelta(microseconds=1))
+    assert broker.accept_session(queue, "a").lock_token != first.lock_token
+
+
+def test_session_ids_are_told_apart_by_case(queue):
+    """SB-932."""
+    broker.send(queue, [Message(b"1", session_id="A"), Message(b"2", session_id="a")])
+    assert [broker.accept_session(queue, max_count=5).session_id for _ in "12"] == ["A", "a"]
+
+
+def test_an_impossible_session_id_is_refused(queue):
+    for session_id in ("x" * 129, "\x00", 5):
+        with pytest.raises(InvalidArgument, match="session_id"):
+            broker.accept_session(queue, session_id)
+
+
+def _later(action):
+    thread = threading.Timer(0.2, lambda: (action(), connections.close_all_of_this_thread()))
+    thread.start()
+    return thread
+
+
+def test_a_message_for_a_free_session_wakes_who_waits_for_one(queue):
+    """SB-113."""
+    thread = _later(lambda: sent(queue, "a1"))
+    session = broker.accept_session(queue, max_wait_seconds=20, max_count=1)
+    thread.join()
+    assert bodies(session.messages) == ["a1"]
+
+
+def test_closing_a_session_wakes_who_waits_for_it(queue):
+    """SB-118."""
+    sent(queue, "a1")
+    held = broker.accept_session(queue)
+    thread = _later(lambda: broker.close_session(held))
+    assert broker.accept_session(queue, "a", max_wait_seconds=20).session_id == "a"
+    thread.join()
+
+
+async def test_sessions_work_under_asyncio(queue):
+    await broker.send.aio(queue, [Message(b"a1", session_id="a")])
+    session = await broker.accept_session.aio(queue, max_count=1)
+    assert (await broker.complete.aio(queue, tokens(session.messages))).settled
+    assert await broker.close_session.aio(session)
+
+
+# Receiving
+
+
+def test_only_the_holder_gets_present_and_future_messages_in_order(queue):
+    """SB-114."""
+    sent(queue, "a1", "b1", "a2")
+    session = broker.accept_session(queue)
+    assert bodies(broker.receive_from_session(session, 1)) == ["a1"]
+    sent(queue, "a3")
+    other = broker.accept_session(queue, max_count=9)
+    assert bodies(other.messages) == ["b1"]
+    assert bodies(broker.receive_from_session(session, 9)) == ["a2", "a3"]
+    assert broker.receive_from_session(session) == []
+    assert ledger_agrees(queue)
+
+
+def test_an_abandoned_message_is_next_again(queue):
+    """SB-115, SB-092: an explicit abandon is a failed delivery."""
+    sent(queue, "a1", "a2")
+    session = broker.accept_session(queue, max_count=1)
+    broker.abandon(queue, tokens(session.messages))
+    (again,) = broker.receive_from_session(session)
+    assert (bytes(again.body), again.delivery_count) == (b"a1", 1)
+
+
+def test_messages_are_locked_as_long_as_their_session(queue, step):
+    """SB-116."""
+    sent(queue, "a1", "a2", "a3")
+    session = broker.accept_session(queue, max_count=1)
+    step(20 * SECOND)
+    (second,) = broker.receive_from_session(session)
+    assert second.locked_until == session.locked_until
+    broker.defer(queue, [second.lock_token])
+    (deferred,) = broker.receive_deferred(queue, [second.sequence_number], session=session)
+    assert deferred.locked_until == session.locked_until
+    step(20 * SECOND)
+    renewed = broker.renew_session(session)
+    assert renewed.locked_until == now(queue) + MINUTE
+    step(50 * SECOND)  # past the first lock
+    assert [m.state for m in broker.peek(queue)] == [MessageState.ACTIVE, MessageState.DEFERRED, MessageState.ACTIVE]
+    assert len(broker.complete(queue, [*tokens(session.messages), deferred.lock_token]).settled) == 2
+    assert bodies(broker.receive_from_session(session, 5)) == ["a3"]
+    assert ledger_agrees(queue)
+
+
+def test_locks_of_a_sessions_messages_are_not_renewed_alone(queue):
+    """SB-065."""
+    sent(queue, "a1")
+    session = broker.accept_session(queue, max_count=1)
+    with pytest.raises(NotAllowed, match="renew the session"):
+        broker.renew(queue, tokens(session.messages))
+
+
+def test_a_session_may_be_received_from_for_good(queue):
+    """SB-123, SB-093."""
+    sent(queue, "a1", "b1", "a2")
+    session = broker.accept_session(queue)
+    assert bodies(broker.receive_and_delete_from_session(session, 5)) == ["a1", "a2"]
+    assert bodies(broker.peek(queue)) == ["b1"]
+    assert ledger_agrees(queue)
+
+
+def test_a_waiting_holder_is_woken(queue):
+    session = broker.accept_session(queue, "a")
+    thread = _later(lambda: sent(queue, "a1"))
+    assert bodies(broker.receive_from_session(session, max_wait_seconds=20)) == ["a1"]
+    thread.join()
+
+
+def test_deferred_messages_need_their_session(queue):
+    """SB-120, SB-085."""
+    sent(queue, "a1", "b1")
+    session, other = (broker.accept_session(queue, max_count=1) for _ in "ab")
+    broker.defer(queue, tokens(session.messages))
+    with pytest.raises(MessageNotFound):
+        broker.receive_deferred(queue, [1], session=other)
+    (deferred,) = broker.receive_deferred(queue, [1], session=session)
+    assert bytes(deferred.body) == b"a1"
+    broker.close_session(session)
+    with pytest.raises(SessionLockLost):
+        broker.receive_deferred(queue, [1], session=session)
+    with pytest.raises(InvalidArgument, match="is one of"):
+        broker.receive_deferred(queue.dead_letter, [1], session=other)
+
+
+def test_scheduled_messages_join_their_session_when_they_are_due(queue, step):
+    """SB-047."""
+    sent(queue, "a1", scheduled_enqueue_at=now(queue) + MINUTE)
+    session = broker.accept_session(queue, "a")
+    sent(queue, "a2")
+    broker.close_session(session)
+    step(MINUTE)
+    session = broker.accept_session(queue, max_count=1)
+    assert bodies(session.messages) == ["a2"]
+    assert bodies(broker.receive_from_session(session, 5)) == ["a1"]
+
+
+def test_a_scheduled_message_alone_makes_its_session_available_when_due(queue, step):
+    sent(queue, "a1", scheduled_enqueue_at=now(queue) + MINUTE)
+    step(MINUTE)
+    assert bodies(broker.accept_session(queue, max_count=1).messages) == ["a1"]
+
+
+def test_a_resubmitted_message_is_of_its_session_again(queue):
+    """SB-105."""
+    sent(queue, "a1")
+    session = broker.accept_session(queue, max_count=1)
+    broker.dead_letter(queue, tokens(session.messages))
+    broker.close_session(session)
+    assert session_row(queue, "a") is None
+    broker.resubmit(queue.dead_letter, [1])
+    assert bodies(broker.accept_session(queue, max_count=1).messages) == ["a1"]
+
+
+def test_reply_to_session_id_is_kept(queue):
+    """SB-124."""
+    broker.send(queue, [Message(b"a1", session_id="a", reply_to="q", reply_to_session_id="r")])
+    (message,) = broker.accept_session(queue, max_count=1).messages
+    assert message.broker_properties["reply_to_session_id"] == "r"
+
+
+def test_peek_shows_one_session_to_anybody(queue):
+    """SB-145."""
+    sent(queue, "a1", "b1", "a2")
+    sent(queue, "a3", scheduled_enqueue_at=now(queue) + MINUTE)
+    session = broker.accept_session(queue, "a", max_count=1)
+    broker.defer(queue, tokens(session.messages))
+    assert bodies(broker.peek(queue, session_id="a")) == ["a1", "a2", "a3"]
+    assert bodies(broker.peek(queue, 2, 1, session_id="a")) == ["a2"]
+    assert broker.peek(queue, session_id="A") == []
+    assert bodies(broker.peek(queue)) == ["a1", "b1", "a2", "a3"]
+    (second,) = broker.receive_from_session(session)
+    broker.dead_letter(queue, [second.lock_token])
+    assert bodies(broker.peek(queue.dead_letter, session_id="a")) == ["a2"]
+    assert broker.peek(queue.dead_letter, session_id="b") == []
+
+
+# How a session's lock ends
+
+
+def test_a_lock_that_ends_is_a_failed_delivery_of_what_was_received(queue, step):
+    """SB-117, SB-092."""
+    sent(queue, "a1", "a2")
+    session = broker.accept_session(queue, max_count=1)
+    step(MINUTE)
+    for use in (
+        lambda: broker.receive_from_session(session),
+        lambda: broker.receive_and_delete_from_session(session),
+        lambda: broker.renew_session(session),
+        lambda: broker.get_session_state(session),
+        lambda: broker.set_session_state(session, b"x"),
+    ):
+        with pytest.raises(SessionLockLost):
+            use()
+    assert broker.complete(queue, tokens(session.messages)).lost
+    assert broker.close_session(session) is False
+    again = broker.accept_session(queue, max_count=5)
+    assert [(bytes(m.body), m.delivery_count) for m in again.messages] == [(b"a1", 1), (b"a2", 0)]
+    assert ledger_agrees(queue)
+
+
+def test_the_sweep_of_ended_locks_counts_the_same(queue, step):
+    """SB-092, SB-091."""
+    entities.update_queue(queue, max_delivery_count=1)
+    sent(queue, "a1", "a2")
+    broker.accept_session(queue, max_count=1)
+    step(MINUTE)
+    sweeps.end_locks()
+    (dead,) = broker.receive(queue.dead_letter)
+    assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
+    assert bodies(broker.accept_session(queue, max_count=5).messages) == ["a2"]
+
+
+def test_closing_gives_back_without_counting(queue):
+    """SB-118, SB-092."""
+    sent(queue, "a1", "a2", "a3")
+    session = broker.accept_session(queue, max_count=3)
+    broker.defer(queue, tokens(session.messages)[2:])
+    (deferred,) = broker.receive_deferred(queue, [3], session=session)
+    assert broker.close_session(session) is True
+    assert len(broker.complete(queue, [*tokens(session.messages), deferred.lock_token]).lost) == 4
+    again = broker.accept_session(queue, max_count=5)
+    assert [(bytes(m.body), m.delivery_count) for m in again.messages] == [(b"a1", 0), (b"a2", 0)]
+    assert broker.receive_deferred(queue, [3], session=again)[0].delivery_count == 0
+    assert ledger_agrees(queue)
+    assert [e.kind for e in events(queue, 1)] == [1, 4, 8, 4]
+
+
+def test_closing_leaves_what_was_settled_and_what_others_hold(queue):
+    sent(queue, "a1", "b1", "a2")
+    first, second = (broker.accept_session(queue, max_count=5) for _ in "ab")
+    broker.complete(queue, tokens(first.messages)[:1])
+    broker.close_session(first)
+    assert broker.complete(queue, tokens(second.messages)).settled
+    assert bodies(broker.accept_session(queue, max_count=5).messages) == ["a2"]
+
+
+def test_nobody_else_closes_or_renews_a_session(queue, step):
+    sent(queue, "a1")
+    lost = broker.accept_session(queue)
+    step(MINUTE)
+    held = broker.accept_session(queue, max_count=1)
+    assert broker.close_session(lost) is False
+    with pytest.raises(SessionLockLost):
+        broker.renew_session(lost)
+    assert broker.complete(queue, tokens(held.messages)).settled
+
+
+def test_an_idle_session_is_kept_by_renewing_alone(queue, step):
+    """SB-121."""
+    session = broker.accept_session(queue, "a")
+    for _ in range(5):
+        step(40 * SECOND)
+        session = broker.renew_session(session)
+    sent(queue, "a1")
+    assert bodies(broker.receive_from_session(session)) == ["a1"]
+
+
+def test_the_process_keeps_a_session_until_it_is_closed(queue):
+    session = broker.accept_session(queue, "a", auto_renew=MINUTE)
+    assert session.lock_token in renewer.held()
+    broker.close_session(session)
+    assert session.lock_token not in renewer.held()
+
+
+def test_the_renewer_renews_sessions_and_tells_when_one_is_lost(make_queue, settings, step):
+    settings.VITRINE_LIMITS = "relaxed"
+    queue = make_queue(requires_session=True, lock_duration=SECOND / 10)
+    sent(queue, "a1")
+    lost, done = [], threading.Event()
+    session = broker.accept_session(queue, max_count=1)
+    renewer.hold(session, on_lost=lambda token: (lost.append(token), done.set()))
+    step(SECOND / 20)
+    for _ in range(200):  # until the renewer's thread has been at it
+        if session_row(queue, "a").locked_until > session.locked_until:
+            break
+        done.wait(0.02)
+    assert session_row(queue, "a").locked_until > session.locked_until
+    step(SECOND)
+    assert done.wait(10)
+    assert lost == [session.lock_token]
+
+
+def test_all_locks_on_sessions_can_be_dropped(queue):
+    """For SB-073."""
+    sent(queue, "a1", "b1")
+    held = [broker.accept_session(queue) for _ in "ab"]
+    (row,) = run(_drop(queue))
+    assert row.done == 2
+    for session in held:
+        with pytest.raises(SessionLockLost):
+            broker.receive_from_session(session)
+    assert broker.accept_session(queue).session_id == "a"
+
+
+def _drop(queue):
+    return (yield call("drop_session_locks", entity_id=entity_id(queue)))
+
+
+# What a session is
+
+
+def test_a_session_is_there_while_it_has_messages_or_state(queue):
+    """SB-111."""
+    sent(queue, "a1", "a2")
+    session = broker.accept_session(queue, max_count=1)
+    broker.complete(queue, tokens(session.messages))
+    broker.close_session(session)
+    assert session_row(queue, "a").first_number == 2
+    session = broker.accept_session(queue, max_count=1)
+    broker.set_session_state(session, b"half")
+    broker.complete(queue, tokens(session.messages))
+    broker.close_session(session)
+    assert session_row(queue, "a").first_number is None
+    session = broker.accept_session(queue, "a")
+    assert session.state == b"half"
+    broker.set_session_state(session, None)
+    broker.close_session(session)
+    assert session_row(queue, "a") is None
+
+
+def test_state_is_bytes_that_outlive_the_messages(queue, step):
+    """SB-119."""
+    sent(queue, "a1")
+    session = broker.accept_session(queue, max_count=1)
+    assert (session.state, broker.get_session_state(session)) == (None, None)
+    broker.set_session_state(session, bytearray(b"\x00\xff"))
+    broker.complete(queue, tokens(session.messages))
+    step(2 * MINUTE)
+    sweeps.end_locks()
+    sweeps.forget_sessions()
+    later = broker.accept_session(queue, "a")
+    assert later.state == broker.get_session_state(later) == b"\x00\xff"
+    broker.set_session_state(later, b"")
+    assert broker.get_session_state(later) == b""
+    with pytest.raises(SessionLockLost):
+        broker.set_session_state(session, b"stale")
+    broker.set_session_state(later, b"x" * 256 * 1024)
+    with pytest.raises(MessageTooLarge, match="session state"):
+        broker.set_session_state(later, b"x" * (256 * 1024 + 1))
+    with pytest.raises(InvalidArgument, match="must be bytes"):
+        broker.set_session_state(later, "text")
+
+
+def test_sessions_are_listed_by_what_they_have_and_by_when_their_state_was_set(queue, step):
+    """SB-122."""
+    sent(queue, "c1", "a1")
+    held = broker.accept_session(queue, "b")
+    assert [s.session_id for s in broker.list_sessions(queue)] == ["a", "c"]
+    before = now(queue)
+    step(SECOND)
+    broker.set_session_state(held, b"state")
+    found = broker.list_sessions(queue)
+    assert [(s.session_id, s.first_number, s.state_size) for s in found] == [("a", 2, None), ("b", None, 5), ("c", 1, None)]
+    assert found[1].locked_until == held.locked_until
+    assert [s.session_id for s in broker.list_sessions(queue, skip=1, top=1)] == ["b"]
+    assert [s.session_id for s in broker.list_sessions(queue, updated_since=before)] == ["b"]
+    assert broker.list_sessions(queue, updated_since=now(queue)) == []
+    for wrong in ({"skip": -1}, {"top": 0}, {"updated_since": before.replace(tzinfo=None)}):
+        with pytest.raises(InvalidArgument):
+            broker.list_sessions(queue, **wrong)
+
+
+def test_the_sweep_forgets_what_nobody_closed(queue, step):
+    """SB-111."""
+    sent(queue, "a1", "b1", "b2", "c1")
+    for _ in "abc":
+        session = broker.accept_session(queue, max_count=1)
+        broker.complete(queue, tokens(session.messages))
+    held = broker.accept_session(queue, "d")
+    assert sweeps.forget_sessions() == {"sessions": 0}  # all are held
+    step(MINUTE - SECOND)
+    broker.close_session(held)
+    held = broker.accept_session(queue, "d")
+    step(SECOND)
+    assert sweeps.forget_sessions() == {"sessions": 3}
+    assert [session_row(queue, name) is None for name in "abcd"] == [True, False, True, False]
+    assert session_row(queue, "b").first_number == 3
+    assert sweeps.forget_sessions() == {"sessions": 0}
+
+
+def test_the_sweep_goes_through_all_sessions_page_by_page(queue, step):
+    broker.send(queue, [Message(b"x", session_id=str(n)) for n in range(25)])
+    step(SECOND)
+    broker.purge(queue)
+    pages, after, steps = 0, None, []
+    while pages == 0 or after is not None:
+        done, after = run(_one_page(queue, after))
+        steps.append(done)
+        pages += 1
+    assert (sum(steps), pages) == (25, 3)
+    assert broker.list_sessions(queue) == []
+    assert session_row(queue, "7") is None
+
+
+def _one_page(queue, after):
+    return (yield Atomically(settle_sessions(entity_id(queue), after, 10)))
+
+
+def test_a_deleted_queue_leaves_no_session_behind(queue):
+    sent(queue, "a1")
+    gone = entity_id(queue)
+    entities.delete_queue(queue)
+    sweeps.remove_deleted_entities()
+    assert not connections.current().execute("SELECT FROM vitrine_session WHERE entity_id = %s", (gone,)).fetchall()
+
+
+def test_the_bound_of_a_long_session_is_raised_while_it_is_held(queue):
+    broker.send(queue, [Message(b"x", session_id="a") for _ in range(1200)])
+    session = broker.accept_session(queue)
+    while messages := broker.receive_and_delete_from_session(session, 400):
+        last = messages[-1].sequence_number
+    assert last == 1200
+    assert session_row(queue, "a").first_number is None
+    sent(queue, "a1")
+    assert session_row(queue, "a").first_number == 1201
+    assert bodies(broker.receive_from_session(session, 5)) == ["a1"]
+
+
+# The end of a session's life
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_one_expired_message_ends_the_life_of_its_session(make_queue, step, dead_letters):
+    """SB-037, SB-901: found by a receive with no sweep; other sessions live on."""
+    queue = make_queue(requires_session=True, dead_lettering_on_message_expiration=dead_letters)
+    sent(queue, "a1", "b1", "a2")
+    sent(queue, "a3", time_to_live=10 * SECOND)
+    sent(queue, "a4")
+    step(10 * SECOND)
+    assert broker.accept_session(queue).session_id == "b"
+    with pytest.raises(NoSessionAvailable):
+        broker.accept_session(queue)
+    assert bodies(broker.peek(queue)) == ["b1"]
+    dead = broker.receive(queue.dead_letter, 9)
+    assert sorted(bodies(dead)) == (["a1", "a2", "a3", "a4"] if dead_letters else [])
+    assert {m.dead_letter_reason for m in dead} <= {"TTLExpiredException"}
+    assert ledger_agrees(queue)
+
+
+def test_the_holder_of_a_session_that_is_over_gets_nothing_more(queue, step):
+    """SB-037: what it holds is left to its lock."""
+    sent(queue, "a1", "a2")
+    sent(queue, "a3", time_to_live=10 * SECOND)
+    session = broker.accept_session(queue, max_count=1)
+    step(10 * SECOND)
+    assert broker.receive_from_session(session, 5) == []
+    assert bodies(broker.peek(queue)) == ["a1"]
+    assert broker.complete(queue, tokens(session.messages)).settled
+    sent(queue, "a5")
+    assert bodies(broker.receive_from_session(session, 5)) == ["a5"]  # a new life
+
+
+def test_the_entitys_default_ends_a_session_with_its_first_message(make_queue, step):
+    """SB-037, SB-023."""
+    queue = make_queue(requires_session=True, default_message_time_to_live=MINUTE)
+    sent(queue, "a1", "b1")
+    step(40 * SECOND)
+    sent(queue, "a2", "c1")
+    step(20 * SECOND)
+    sweeps.expire_messages(pause=lambda _: None)
+    assert bodies(broker.peek(queue)) == ["c1"]
+
+
+def test_an_expired_message_that_is_given_back_takes_its_session_along(make_queue, step):
+    """SB-027, SB-037: whether by abandoning it or by the end of the lock."""
+    for give_back in (broker.abandon, lambda *_: step(MINUTE), lambda *_: (step(MINUTE), sweeps.end_locks())):
+        queue = make_queue(requires_session=True, dead_lettering_on_message_expiration=True)
+        sent(queue, "a1", time_to_live=10 * SECOND)
+        sent(queue, "a2")
+        session = broker.accept_session(queue, max_count=1)
+        step(20 * SECOND)
+        give_back(queue, tokens(session.messages))
+        with pytest.raises(NoSessionAvailable):
+            broker.accept_session(queue)
+        assert sorted(bodies(broker.receive(queue.dead_letter, 5))) == ["a1", "a2"]
+
+
+def test_messages_expire_one_by_one_where_sessions_live_on(make_queue, step):
+    """SB-901."""
+    queue = make_queue(requires_session=True, expires_whole_sessions=False, dead_lettering_on_message_expiration=True)
+    sent(queue, "a1")
+    sent(queue, "a2", time_to_live=10 * SECOND)
+    sent(queue, "a3")
+    step(10 * SECOND)
+    assert bodies(broker.accept_session(queue, max_count=5).messages) == ["a1", "a3"]
+    sweeps.expire_messages(pause=lambda _: None)
+    assert bodies(broker.receive(queue.dead_letter, 5)) == ["a2"]
+
+
+@pytest.mark.parametrize(
+    "lives", [[5, None, None, None, None, None, None], [None, None, None, 5, None, 90, 5], [90, 5, 5, 5, None, 5, 90]]
+)
+@pytest.mark.parametrize("default", [None, 60])
+def test_taking_a_session_away_in_small_batches_revives_nothing(make_queue, step, lives, default):
+    """SB-037: whatever a batch leaves is still over."""
+    default = default and default * SECOND
+    queue = make_queue(requires_session=True, default_message_time_to_live=default)
+    for life in lives:
+        sent(queue, "a1", time_to_live=life and life * SECOND)
+    step(61 * SECOND)
+    for left in (5, 3, 1, 0):
+        run(_expire(queue, 2))
+        assert len(broker.peek(queue)) == left
+    assert ledger_agrees(queue)
+
+
+def _expire(queue, count):
+    return (
+        yield call("expire_sessions", entity_id=entity_id(queue), subqueue=0, max_count=count, properties=None, from_number=0)
+    )
+
+
+def test_the_sweep_walks_past_sessions_that_live(make_queue, step, monkeypatch):
+    """Sessions whose first number is too low, since what was there is gone, do not end the walk."""
+    monkeypatch.setattr(sweeps, "BATCH", 2)
+    queue = make_queue(requires_session=True, default_message_time_to_live=MINUTE)
+    broker.send(queue, [Message(b"old", session_id=name) for name in "abcdefg"])
+    step(40 * SECOND)
+    broker.send(queue, [Message(b"young", session_id=name) for name in "abcd"])
+    for name in "abcd":
+        session = broker.accept_session(queue, name, max_count=1)
+        broker.complete(queue, tokens(session.messages))
+    step(20 * SECOND)
+    sweeps.expire_messages(pause=lambda _: None)
+    assert bodies(broker.peek(queue)) == ["young"] * 4
+
+
+# Several at once
+
+
+def test_eight_receivers_share_the_sessions_in_order(queue):
+    """SB-114: each message once, each session in order, none with two holders."""
+    for k in range(5):
+        broker.send(queue, [Message(str(k).encode(), session_id=f"s{n}") for n in range(200)])
+    log, held, guard, barrier, errors = [], set(), threading.Lock(), threading.Barrier(8), []
+
+    def work():
+        barrier.wait()
+        try:
+            while True:
+                try:
+                    session = broker.accept_session(queue, max_count=2)
+                except NoSessionAvailable:
+                    with guard:
+                        if len(log) == 1000:
+                            return
+                    continue
+                with guard:
+                    assert session.session_id not in held
+                    held.add(session.session_id)
+                messages = session.messages
+                with guard:
+                    log.extend((m.session_id, m.sequence_number) for m in messages)
+                assert len(broker.complete(queue, tokens(messages)).settled) == len(messages)
+                with guard:
+                    held.discard(session.session_id)
+                assert broker.close_session(session)
+        except BaseException as exc:
+            errors.append(exc)
+            raise
+        finally:
+            connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert not errors
+    assert len(log) == len(set(log)) == 1000
+    for name in {name for name, _ in log}:
+        assert all(a < b for a, b in pairwise(number for session_id, number in log if session_id == name))
+    assert broker.list_sessions(queue) == []
+    assert ledger_agrees(queue)
+
+
+def test_closing_never_forgets_what_is_being_sent(queue):
+    """SB-111: closing waits for a sender that has the session's row, and looks with a new snapshot. As one statement it would forget the
+    session, or set its first number to NULL, while a message is in it."""
+    sent(queue, "a1")
+    session = broker.accept_session(queue, max_count=1)
+    broker.complete(queue, tokens(session.messages))
+    stored, commit = threading.Event(), threading.Event()
+
+    def send_and_wait():
+        yield from broker.send.steps(queue, [Message(b"a2", session_id="a")])
+        stored.set()
+        commit.wait(20)
+
+    sender = threading.Thread(target=_in_one_transaction, args=(send_and_wait,))
+    sender.start()
+    assert stored.wait(20)
+    closer = threading.Thread(target=lambda: (broker.close_session(session), connections.close_all_of_this_thread()))
+    closer.start()
+    closer.join(0.3)
+    assert closer.is_alive()
+    commit.set()
+    for thread in (sender, closer):
+        thread.join(20)
+    assert session_row(queue, "a").first_number == 2
+    assert bodies(broker.accept_session(queue, max_count=5).messages) == ["a2"]
+
+
+def _in_one_transaction(steps):
+    def whole():
+        yield Atomically(steps())
+
+    run(whole())
+    connections.close_all_of_this_thread()
