@@ -329,7 +329,10 @@ def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:
     if wanted != before.settings and getattr(wanted, "drops_locks_on_change", False):
         from broker_core.broker import drop_locks  # which knows entities
 
-        yield from drop_locks.steps(before.address, actor=actor)
+        by = replace(
+            actor, rights=actor.rights | Right.OPERATE
+        )  # the entity's own setting does it, not a further right of the actor
+        yield from drop_locks.steps(before.address, actor=by)
 
 
 def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:

@@ -1,10 +1,12 @@
 """Topics, subscriptions, rules, tiers and forwards as configuration, against a real database (SB 1.1 to 1.4, 2.4)."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from broker_core import entities
+from broker_core import broker, entities
+from broker_core.entities import namespaces
 from broker_core.models import Entity, Rule
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
@@ -13,6 +15,7 @@ from broker_core.semantics.types import (
     Actor,
     EntityAddress,
     EntityStatus,
+    Message,
     QueueSettings,
     Right,
     SubscriptionSettings,
@@ -198,3 +201,370 @@ def test_what_changes_nothing_of_the_fan_out_leaves_the_version():
     with pytest.raises(EntityExists):
         entities.create_subscription(ALL)
     assert rules_version() == before
+
+
+def test_an_update_changes_what_is_named_and_keeps_the_rest():
+    entities.update_subscription(ALL, max_delivery_count=3)
+    entities.update_entity(ALL, status="Disabled")
+    assert entities.get_subscription(ALL).settings == SubscriptionSettings(max_delivery_count=3, status=EntityStatus.DISABLED)
+    assert names_of_rules() == ["$Default"]
+
+
+@pytest.mark.parametrize(
+    ("address", "change"),
+    [
+        (NEWS, {"requires_duplicate_detection": True}),
+        (ALL, {"requires_session": True}),
+        (ALL, {"path": "News/Subscriptions/other"}),
+    ],
+)
+def test_what_is_fixed_at_creation_cannot_be_changed(address, change):
+    with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
+        entities.update_entity(address, **change)
+
+
+@pytest.mark.parametrize(
+    ("address", "change"),
+    [(NEWS, {"lock_duration": MIN}), (NEWS, {"requires_session": True}), (ALL, {"max_size_in_megabytes": 1})],
+)
+def test_a_setting_of_another_kind_is_named_with_those_there_are(address, change):
+    with pytest.raises(InvalidArgument, match="is no setting of a (topic|subscription); those are .*user_metadata"):
+        entities.update_entity(address, **change)
+
+
+def test_the_window_of_duplicate_detection_can_be_changed():
+    queue = entities.create_queue(ORDERS, requires_duplicate_detection=True)
+    assert queue.settings.requires_duplicate_detection
+    changed = entities.update_queue(ORDERS, duplicate_detection_history_time_window=7 * 24 * 60 * MIN)
+    assert changed.settings.duplicate_detection_history_time_window == timedelta(days=7)
+    with pytest.raises(InvalidArgument, match="20 s to 7 days"):
+        entities.update_queue(ORDERS, duplicate_detection_history_time_window=timedelta(seconds=19))
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "allowed"),
+    [
+        (NEWS, "SendDisabled", True),
+        (NEWS, "Disabled", True),
+        (NEWS, "ReceiveDisabled", False),
+        (ALL, "ReceiveDisabled", True),
+        (ALL, "Disabled", True),
+        (ALL, "SendDisabled", False),
+    ],
+)
+def test_each_kind_has_its_statuses(address, status, allowed):
+    """SB-231, SB-232."""
+    if allowed:
+        assert entities.update_entity(address, status=status).settings.status == status
+        return
+    with pytest.raises(InvalidArgument, match="must be one of Active"):
+        entities.update_entity(address, status=status)
+
+
+# Rules
+
+
+def test_a_new_subscription_takes_every_message_unless_another_rule_is_given():
+    (only,) = entities.list_rules(ALL)
+    assert only.rule == RuleValue("$Default", TrueFilter())
+    mine = NEWS.subscription("mine")
+    entities.create_subscription(mine, rule=RED)
+    (only,) = entities.list_rules(mine)
+    assert (only.rule.name, only.rule.filter.text) == ("red", "color = 'red'")
+
+
+def test_rules_come_back_as_they_were_given():
+    correlated = RuleValue("both", CorrelationFilter(subject="x", properties={"size": 5, "rush": True}))
+    acting = RuleValue("Acting", compile_filter("size > @least", {"@least": 3}), compile_action("SET seen = 'yes'"))
+    for rule in (correlated, acting):
+        stored = entities.create_rule(ALL, rule)
+        assert stored == next(found for found in entities.list_rules(ALL) if found.rule.name == rule.name)
+    found = {stored.rule.name: stored.rule for stored in entities.list_rules(ALL)}
+    assert list(found) == ["$Default", "Acting", "both"]
+    assert found["both"] == correlated
+    assert (found["Acting"].filter.key, found["Acting"].action.text) == (acting.filter.key, "SET seen = 'yes'")
+
+
+def test_a_rule_is_replaced_and_keeps_its_age():
+    first = entities.create_rule(ALL, RED)
+    replaced = entities.update_rule(ALL, RuleValue("RED", compile_filter("color = 'dark red'")))
+    assert (replaced.rule.name, replaced.rule.filter.text) == ("red", "color = 'dark red'")
+    assert replaced.created_at == first.created_at
+    assert names_of_rules() == ["$Default", "red"]
+
+
+def test_a_subscription_may_be_left_without_a_rule():
+    entities.delete_rule(ALL, "$DEFAULT")
+    assert names_of_rules() == []
+
+
+def test_rules_that_are_there_and_rules_that_are_not():
+    entities.create_rule(ALL, RED)
+    with pytest.raises(EntityExists, match="space/News/Subscriptions/All/Rules/RED"):
+        entities.create_rule(ALL, RuleValue("RED"))
+    for missing in (
+        lambda: entities.update_rule(ALL, RuleValue("blue")),
+        lambda: entities.delete_rule(ALL, "blue"),
+        lambda: entities.create_rule(NEWS.subscription("none"), RED),
+    ):
+        with pytest.raises(EntityNotFound):
+            missing()
+    with pytest.raises(InvalidArgument, match="is a topic, where a subscription is needed"):
+        entities.list_rules(NEWS)
+    with pytest.raises(InvalidArgument, match="must be a Rule"):
+        entities.create_rule(ALL, "color = 'red'")
+    assert names_of_rules() == ["$Default", "red"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: entities.create_topic(EntityAddress("space", "new"), actor=VIEWER),
+        lambda: entities.create_subscription(NEWS.subscription("new"), actor=VIEWER),
+        lambda: entities.update_topic(NEWS, hidden=True, actor=VIEWER),
+        lambda: entities.delete_subscription(ALL, actor=VIEWER),
+        lambda: entities.create_rule(ALL, RED, actor=VIEWER),
+        lambda: entities.update_rule(ALL, RuleValue("$Default"), actor=VIEWER),
+        lambda: entities.delete_rule(ALL, "$Default", actor=VIEWER),
+    ],
+)
+def test_changing_needs_the_right_to_manage_and_looking_does_not(change):
+    with pytest.raises(NotAuthorized, match="MANAGE"):
+        change()
+    assert [len(entities.list_entities("space", actor=VIEWER)), len(entities.list_rules(ALL, actor=VIEWER))] == [2, 1]
+
+
+# Quotas (SB 2.4)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """narrow(name=number): limits in force that a test can reach."""
+
+    def set_to(**numbers):
+        for name, number in numbers.items():
+            monkeypatch.setattr(namespaces, "STRICT", replace(namespaces.STRICT, **{name: number}))
+
+    return set_to
+
+
+def test_a_topic_has_so_many_subscriptions_and_filters(narrow):
+    narrow(subscriptions_per_topic=2, sql_filters_per_topic=3, correlation_filters_per_topic=1)
+    entities.create_subscription(NEWS.subscription("second"))
+    with pytest.raises(NotAllowed, match="has 2 subscriptions, the most"):
+        entities.create_subscription(NEWS.subscription("third"))
+    entities.create_rule(ALL, RED)
+    with pytest.raises(NotAllowed, match="has 3 SQL filters"):
+        entities.create_rule(ALL, RuleValue("blue", compile_filter("color = 'blue'")))
+    entities.create_rule(ALL, RuleValue("c", CorrelationFilter(to="a")))
+    with pytest.raises(NotAllowed, match="has 1 correlation filters"):
+        entities.create_rule(ALL, RuleValue("d", CorrelationFilter(to="b")))
+    entities.update_rule(ALL, RuleValue("c", CorrelationFilter(to="b")))
+    entities.update_rule(ALL, RuleValue("red", compile_filter("color = 'dark red'")))
+    with pytest.raises(NotAllowed, match="has 3 SQL filters"):
+        entities.update_rule(ALL, RuleValue("c", compile_filter("1=0")))
+
+
+def test_a_namespace_has_so_many_queues_and_topics(narrow):
+    narrow(entities_per_namespace=2)
+    entities.create_queue(ORDERS)
+    with pytest.raises(NotAllowed, match="has 2 queues and topics, the most"):
+        entities.create_topic(EntityAddress("space", "another"))
+    entities.create_subscription(NEWS.subscription("not-counted"))
+    entities.delete_queue(ORDERS)
+    entities.create_topic(EntityAddress("space", "another"))
+
+
+# Tiers (SB 1.3, 2.4)
+
+
+def test_a_basic_namespace_has_queues_alone():
+    entities.create_namespace("basic", tier="Basic")
+    queue = EntityAddress("basic", "q")
+    assert entities.get_namespace("basic").tier is Tier.BASIC
+    with pytest.raises(NotAllowed, match="Basic, which has no topics"):
+        entities.create_topic(EntityAddress("basic", "t"))
+    entities.create_queue(queue)
+    for setting, value in (
+        ("requires_session", True),
+        ("requires_duplicate_detection", True),
+        ("forward_to", "q"),
+        ("forward_dead_lettered_messages_to", "q"),
+    ):
+        with pytest.raises(InvalidArgument, match="in a namespace of the tier Basic") as refused:
+            entities.create_queue(EntityAddress("basic", "p"), **{setting: value})
+        assert refused.value.name == setting
+    assert [q.address.path for q in entities.list_queues("basic")] == ["q"]
+
+
+def test_no_message_lives_longer_than_a_basic_namespace_lets_it():
+    entities.create_namespace("basic", tier=Tier.BASIC)
+    queue = entities.create_queue(EntityAddress("basic", "q"))
+    assert queue.settings.default_message_time_to_live == timedelta(days=14)
+    with pytest.raises(InvalidArgument, match="1 s to 14 days"):
+        entities.update_queue(queue.address, default_message_time_to_live=timedelta(days=15))
+    entities.update_queue(queue.address, default_message_time_to_live=MIN)
+    never = entities.update_queue(queue.address, default_message_time_to_live=None)
+    assert never.settings.default_message_time_to_live == timedelta(days=14)
+
+
+@pytest.mark.parametrize(
+    ("tier", "default", "largest"), [("basic", 256, 256), ("standard", 256, 256), ("premium", 1024, 102_400)]
+)
+def test_the_tier_says_how_large_a_message_may_be(tier, default, largest):
+    entities.create_namespace("other", tier=tier)
+    queue = entities.create_queue(EntityAddress("other", "q"))
+    assert queue.settings.max_message_size_in_kilobytes == default
+    entities.update_queue(queue.address, max_message_size_in_kilobytes=largest)
+    with pytest.raises(InvalidArgument, match=f"{largest:,}"):
+        entities.update_queue(queue.address, max_message_size_in_kilobytes=largest + 1)
+
+
+def test_relaxed_limits_lift_the_sizes_of_a_tier_and_not_what_it_lacks(settings):
+    settings.VITRINE_LIMITS = "relaxed"
+    entities.create_queue(ORDERS, max_message_size_in_kilobytes=102_400)
+    entities.create_namespace("basic", tier="basic")
+    with pytest.raises(NotAllowed, match="no topics"):
+        entities.create_topic(EntityAddress("basic", "t"))
+
+
+def test_the_tier_changes_where_everything_fits():
+    with pytest.raises(NotAllowed, match="'space' cannot be basic: 'space/News' does not fit"):
+        entities.update_namespace("space", tier="basic")
+    entities.delete_topic(NEWS)
+    entities.create_queue(ORDERS)
+    with pytest.raises(
+        NotAllowed, match="'space/orders' does not fit. default_message_time_to_live: never is too much: at most 14 d"
+    ):
+        entities.update_namespace("space", tier="basic")
+    entities.update_queue(ORDERS, default_message_time_to_live=MIN)
+    assert entities.update_namespace("space", tier="basic").tier is Tier.BASIC
+    assert entities.update_namespace("space", tier="premium", description="now large").description == "now large"
+    entities.update_queue(ORDERS, max_message_size_in_kilobytes=1024)
+    with pytest.raises(NotAllowed, match="1,024 is too much: at most 256 in a namespace of the tier Standard"):
+        entities.update_namespace("space", tier="standard")
+
+
+@pytest.mark.parametrize("tier", ["gold", "", None, 3])
+def test_a_tier_that_is_none_is_refused(tier):
+    with pytest.raises(InvalidArgument, match="must be one of basic, standard, premium"):
+        entities.create_namespace("other", tier=tier)
+
+
+# Forwards (SB-171, SB-175 to SB-177, SB-193, SB-242)
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_what_is_forwarded_to_is_there_and_keeps_its_spelling(setting):
+    entities.create_queue(ORDERS)
+    target = EntityAddress("space", "Target")
+    with pytest.raises(InvalidArgument, match="'target' is no queue or topic of 'space'; create it first") as refused:
+        entities.update_queue(ORDERS, **{setting: "target"})
+    assert refused.value.name == setting
+    entities.create_queue(target)
+    changed = entities.update_queue(ORDERS, **{setting: "target"})
+    assert getattr(changed.settings, setting) == "Target"
+    entities.delete_queue(target)  # SB-242
+    kept = entities.update_queue(ORDERS, user_metadata="x", **{setting: "Target"})
+    assert getattr(kept.settings, setting) == "Target"
+    assert getattr(entities.update_queue(ORDERS, **{setting: None}).settings, setting) is None
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_source_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
+    entities.create_queue(ORDERS)
+    for address, to, said in (
+        (ORDERS, "ORDERS", "cannot forward to itself"),
+        (ALL, "news", "cannot forward to its own topic"),
+        (ORDERS, "News/Subscriptions/All", "stands for the subscriptions of a topic"),
+    ):
+        with pytest.raises(InvalidArgument, match=said) as refused:
+            entities.update_entity(address, **{setting: to})
+        assert refused.value.name == setting
+    with pytest.raises(InvalidArgument, match="cannot forward to itself"):
+        entities.create_queue(EntityAddress("space", "new"), **{setting: "New"})
+    assert getattr(entities.update_queue(ORDERS, **{setting: "news"}).settings, setting) == "News"
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_source_with_sessions_cannot_forward_but_be_forwarded_to(setting):
+    """SB-175."""
+    entities.create_queue(ORDERS, requires_session=True)
+    entities.update_subscription(ALL, **{setting: "orders"})
+    entities.create_queue(EntityAddress("space", "plain"))
+    with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
+        entities.update_queue(ORDERS, **{setting: "plain"})
+    with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
+        entities.create_subscription(NEWS.subscription("s"), requires_session=True, **{setting: "plain"})
+
+
+def test_longer_loops_are_allowed():
+    """SB-176."""
+    other = EntityAddress("space", "other")
+    entities.create_queue(ORDERS)
+    entities.create_queue(other, forward_to="orders")
+    assert entities.update_queue(ORDERS, forward_to="other").settings.forward_to == "other"
+
+
+def test_what_forwards_is_never_idle():
+    """SB-193."""
+    entities.create_queue(ORDERS)
+    made = entities.create_subscription(NEWS.subscription("s"), forward_to="orders", auto_delete_on_idle=5 * MIN)
+    assert made.settings.auto_delete_on_idle is None
+    entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN)
+    assert entities.update_subscription(ALL, forward_to="orders").settings.auto_delete_on_idle is None
+    assert entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN).settings.auto_delete_on_idle is None
+    entities.update_subscription(ALL, forward_to=None)
+    assert entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN).settings.auto_delete_on_idle == 5 * MIN
+
+
+# What is in effect
+
+
+def test_a_subscriptions_time_to_live_is_lowered_by_its_topics():
+    """SB-022."""
+    life = "default_message_time_to_live"
+    assert entities.effective(ALL)[life] == (None, "default")
+    entities.update_topic(NEWS, **{life: timedelta(days=1)})
+    assert entities.effective(NEWS)[life] == (timedelta(days=1), "entity")
+    assert entities.effective(ALL)[life] == (timedelta(days=1), "topic")
+    entities.update_subscription(ALL, **{life: timedelta(days=2)})
+    assert entities.effective(ALL)[life] == (timedelta(days=1), "topic")
+    entities.update_subscription(ALL, **{life: MIN})
+    assert entities.effective(ALL)[life] == (MIN, "entity")
+
+
+def test_what_a_tier_gives_says_so():
+    entities.create_namespace("basic", tier="basic")
+    queue = EntityAddress("basic", "q")
+    entities.create_queue(queue)
+    found = entities.effective(queue)
+    assert found["default_message_time_to_live"] == (timedelta(days=14), "tier")
+    assert found["lock_duration"] == (MIN, "default")
+    assert (found["lock_duration"].value, found["lock_duration"].source) == (MIN, "default")
+    entities.update_queue(queue, default_message_time_to_live=timedelta(days=13))
+    assert entities.effective(queue)["default_message_time_to_live"].source == "entity"
+
+
+def test_each_kind_shows_its_own_settings():
+    entities.create_queue(ORDERS)
+    for address, settings in ((ORDERS, QueueSettings), (NEWS, TopicSettings), (ALL, SubscriptionSettings)):
+        found = entities.effective(address)
+        assert set(found) == set(settings.__dataclass_fields__)
+        assert {source for _, source in found.values()} == {"default"}
+
+
+# Locks
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_change_ends_the_locks_where_the_entity_says_so(drops):
+    """SB-072, SB-907."""
+    entities.create_queue(ORDERS, drops_locks_on_change=drops)
+    broker.send(ORDERS, [Message(b"x")])
+    (held,) = broker.receive(ORDERS)
+    keeper = Actor("key", "keeper", Right.MANAGE)
+    entities.update_queue(ORDERS, max_delivery_count=10, actor=keeper)  # what it is already
+    entities.update_queue(ORDERS, user_metadata="changed", actor=keeper)
+    assert len(broker.complete(ORDERS, [held.lock_token]).lost) == drops
+    assert [m.delivery_count for m in broker.receive(ORDERS)] == ([1] if drops else [])
