@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import entities
-from .broker import tidying
+from .broker import forwarding, tidying
 from .semantics.errors import BrokerError
 from .semantics.types import Actor, EntityAddress, SubQueue
 from .store.driver import Atomically, Steps, use_case
@@ -20,6 +20,7 @@ from .store.statements import call
 
 BATCH = 500  # larger ones slow receivers on other queues (core 10)
 ROLL_UP_BATCH = 20_000
+SEEN_BATCH = 5_000
 SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run
 PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
 
@@ -41,17 +42,8 @@ def end_locks(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due")):
         while entity.locks and time.monotonic() < deadline:
-            (row,) = yield call(
-                "end_locks",
-                entity_id=entity.entity_id,
-                subqueue=SubQueue.MAIN,
-                max_count=BATCH,
-                expires_deferred=False,
-                properties=None,
-            )
+            row = yield from tidying.take_back(entity.entity_id, BATCH)
             total += row.done
-            if row.done and row.waiting:
-                yield call("wake", entity_id=entity.entity_id)
             if row.deadlines < BATCH:
                 break
     return {"locks_ended": total}
@@ -64,9 +56,45 @@ def activate_scheduled(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     for entity in (yield call("entities_with_due")):
         done = BATCH
         while entity.scheduled and done == BATCH and time.monotonic() < deadline:
-            done = yield from tidying.activate(entity.entity_id, BATCH)
+            done = yield from tidying.activate(entity.entity_id, entity.kind, BATCH)
             total += done
     return {"activated": total}
+
+
+@use_case
+def forward_messages(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Messages that are to be forwarded, and that whoever stored them did not forward (SB-170, SB-178, SB-166)."""
+    deadline, total = time.monotonic() + seconds_at_most, 0
+    for entity_id in {row.entity_id: None for row in (yield call("entities_with_transfers"))}:
+        if time.monotonic() < deadline:
+            total += yield from forwarding.forward_on([entity_id])
+    return {"forwarded": total}
+
+
+@use_case
+def forget_seen_ids(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Message ids that left the window of duplicate detection (SB-132, SB-137)."""
+    deadline, total, done = time.monotonic() + seconds_at_most, 0, SEEN_BATCH
+    while done == SEEN_BATCH and time.monotonic() < deadline:
+        (row,) = yield call("forget_seen_ids", max_count=SEEN_BATCH)
+        done = row.done
+        total += done
+    return {"forgotten": total}
+
+
+@use_case
+def forget_sessions(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Sessions that ended without being closed: those without messages and state are forgotten, the others get their first number
+    (SB-111)."""
+    deadline, total = time.monotonic() + seconds_at_most, 0
+    for entity in (yield call("session_entities")):
+        after = None
+        while time.monotonic() < deadline:
+            done, after = yield Atomically(tidying.settle_sessions(entity.entity_id, after, BATCH))
+            total += done
+            if after is None:
+                break
+    return {"sessions": total}
 
 
 @use_case
@@ -86,7 +114,7 @@ def delete_idle_entities() -> Steps:
     for row in (yield call("idle_entities")):
         address = EntityAddress(row.namespace_name, row.path)
         try:
-            yield from entities.delete_queue.steps(address, actor=Actor.local("broker"))
+            yield from entities.delete_entity.steps(address, actor=Actor.local("broker"))
             deleted.append(str(address))
         except BrokerError:  # used or deleted meanwhile
             continue
@@ -152,19 +180,23 @@ def _one_roll_up() -> Steps:
 def _expire_entity(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
     """All batches of one entity: first those with a life of their own, then the walk over those that live by the default."""
     total, statement = 0, "expire_at_head" if entity.expiry_mode == "at_head" else "expire"
+    if entity.whole_sessions:
+        statement = "expire_sessions"
     from_number = 0
     while time.monotonic() < deadline:
         began = time.monotonic()
-        params = {"from_number": from_number} if statement == "expire_by_default" else {}
+        params = {"from_number": from_number} if statement in ("expire_by_default", "expire_sessions") else {}
         (row,) = yield call(
             statement, entity_id=entity.entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params
         )
         total += row.done
         if row.done:
             pause((time.monotonic() - began) * PAUSE_SHARE)
+        if statement == "expire_sessions" and row.done:
+            continue  # these sessions may have more
         if statement == "expire" and row.done < BATCH:
             statement = "expire_by_default"
-        elif statement == "expire_by_default":
+        elif statement in ("expire_by_default", "expire_sessions"):
             if row.last_number is None:
                 break
             from_number = row.last_number + 1

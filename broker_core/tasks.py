@@ -38,6 +38,21 @@ def activate_scheduled():
 
 
 @sweep_task
+def forward_messages():
+    return sweeps.forward_messages()
+
+
+@sweep_task
+def forget_seen_ids():
+    return sweeps.forget_seen_ids()
+
+
+@sweep_task
+def forget_sessions():
+    return sweeps.forget_sessions()
+
+
+@sweep_task
 def advance_heads():
     return sweeps.advance_heads()
 

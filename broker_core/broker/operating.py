@@ -13,8 +13,10 @@ from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import entity_id_of, forget, on, require_sendable, whole_numbers
+from .tidying import take_back
 
 PURGE_BATCH = 500
+DROP_BATCH = 500  # receives whose messages lose their locks in one transaction
 
 
 @use_case
@@ -45,6 +47,25 @@ def resubmit(
     if rows[0].waiting:
         yield call("wake", entity_id=entity_id)
     return {row.old_number: row.new_number for row in rows}
+
+
+@use_case
+def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """End every lock on an entity now, of messages and of sessions, in all its lists, as an update of the service does
+    (SB-072, SB-073).
+
+    Holders find their locks lost, and each counts as a failed delivery. Returns how many messages were held.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    entity_id = yield from entity_id_of(address)
+    yield call("drop_session_locks", entity_id=entity_id)
+    total = 0
+    while True:
+        row = yield from take_back(entity_id, DROP_BATCH, dropped_by=str(actor))
+        total += row.done
+        if row.deadlines < DROP_BATCH:
+            return total
 
 
 @use_case

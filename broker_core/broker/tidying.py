@@ -80,12 +80,25 @@ def _publish_due(topic_id: int, max_count: int) -> Steps:
 
 def end_locks(entity_id: int, max_count: int) -> Steps:
     """Take back messages whose lock has ended (SB-090, SB-091). max_count: receives whose messages are looked at."""
+    row = yield from take_back(entity_id, max_count)
+    return row.done
+
+
+def take_back(entity_id: int, max_count: int, *, dropped_by: str | None = None) -> Steps:
+    """End locks: those whose time is over, or, where somebody drops them, all. Returns the row of what was done."""
     (row,) = yield call(
-        "end_locks", entity_id=entity_id, subqueue=SubQueue.MAIN, max_count=max_count, expires_deferred=False, properties=None
+        "end_locks",
+        entity_id=entity_id,
+        subqueue=SubQueue.MAIN,
+        max_count=max_count,
+        every_lock=dropped_by is not None,
+        actor=dropped_by,
+        expires_deferred=False,
+        properties=None,
     )
     if row.done and row.waiting:
         yield call("wake", entity_id=entity_id)
-    return row.done
+    return row
 
 
 def expire(entity_id: int, look: Any, max_count: int, from_number: int = 0) -> Steps:

@@ -35,7 +35,9 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
     SELECT %(entity_id)s::bigint, 0, 2, -count(*), 3 FROM active HAVING count(*) > 0
     UNION ALL
-    SELECT %(entity_id)s, 0, 0, count(*), NULL FROM active HAVING count(*) > 0)
+    SELECT %(entity_id)s, 0, 0, count(*), NULL FROM active HAVING count(*) > 0),
+stored AS (SELECT entity_id, subqueue, state, session_id, sequence_number FROM active),
+-- include: sessions_of_stored
 SELECT count(*) AS done,
        -- include: waiting
   FROM active
@@ -82,6 +84,7 @@ chosen AS MATERIALIZED (
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 1 AND m.state = ANY ('{0,1}') AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
+              AND (m.session_id IS NOT NULL OR NOT (SELECT requires_session FROM entity))      -- nobody could receive it (SB-008)
               FOR UPDATE) AS found),
 numbers AS (
     UPDATE vitrine_entity_counter AS c
@@ -120,7 +123,8 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, 1, state, -count(*), -sum(size), 15 FROM taken GROUP BY state
     UNION ALL
-    SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0)
+    SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0),
+-- include: sessions_of_stored
 SELECT t.sequence_number AS old_number, n.first + t.place AS new_number,
        -- include: waiting
   FROM taken AS t, numbers AS n

@@ -104,13 +104,15 @@ HAVING
 -- name: end_locks
 -- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027, SB-091). Found through
 -- the deadlines that receives and renewals wrote, max_count of them a call; a change that allows fewer deliveries writes some, too.
+-- every_lock: locks still valid end as well, before their time, by `actor` (SB-072, SB-073).
 WITH
 -- include: entity
 ,
+bound AS MATERIALIZED (SELECT CASE WHEN %(every_lock)s THEN 'infinity'::timestamptz ELSE now END AS until FROM entity),
 ended AS (
     DELETE FROM vitrine_lock_deadline
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_lock_deadline
-                              WHERE entity_id = %(entity_id)s AND until <= (SELECT now FROM entity)
+                              WHERE entity_id = %(entity_id)s AND until <= (SELECT until FROM bound)
                               ORDER BY until LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
  RETURNING subqueue, first_number, last_number),
 found AS MATERIALIZED (
@@ -155,7 +157,8 @@ events AS (
       FROM entity AS e, (
            SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, 12::smallint AS kind, sequence_number, failures, old_until AS locked_until,
                   NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at,
-                  message_id, NULL AS reason, NULL::jsonb AS details
+                  message_id, NULL AS reason,
+                  CASE WHEN old_until > (SELECT now FROM entity) THEN jsonb_build_object('dropped_by', %(actor)s::text) END AS details
              FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
            UNION ALL
            SELECT 0::smallint, 'process:broker', b.* FROM (
@@ -165,6 +168,9 @@ events AS (
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: buried_counts
+    UNION ALL
+    SELECT %(entity_id)s, subqueue, (10 + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
+      FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
 )
 SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
        (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
@@ -176,7 +182,7 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
 
 -- fragment: lock_ended_or_spent
 -- A message whose lock has ended, or one that nobody holds and that failed more often than is allowed since a change.
-(m.locked_until <= (SELECT now FROM entity)
+(m.locked_until <= (SELECT until FROM bound)
  OR m.locked_until IS NULL AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
 
 -- fragment: event_columns_but_subqueue
@@ -200,7 +206,7 @@ RETURNING h.head;
 
 -- name: entities_with_due
 -- Entities for which a tidying step has something to do now, by kind of work. At most one probe of an index each.
-SELECT e.id AS entity_id, e.expiry_mode,
+SELECT e.id AS entity_id, e.kind, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
        may_expire.now_ AND (
@@ -244,14 +250,20 @@ SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
 
 -- name: idle_entities
--- Entities without activity for their auto-delete interval (SB-190, SB-194). Activity is written at most every 20 s: those are added, so that none goes
--- early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits.
+-- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s: those are added, so that none
+-- goes early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits (SB-195). What arrives in a subscription is no activity
+-- of it (SB-919). What happens in a topic's subscriptions is activity of the topic (SB-191); one that forwards is never idle (SB-193).
 SELECT e.id AS entity_id, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
- WHERE e.auto_delete_on_idle IS NOT NULL
+ WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL
    AND greatest(a.last_activity_at, e.updated_at) + e.auto_delete_on_idle + interval '20 s' <= e.now
    AND coalesce(a.waiting_until <= clock_timestamp(), true)
-   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2);
+   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2)
+   AND NOT EXISTS (
+       SELECT FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
+        WHERE s.topic_id = e.id AND s.deleted_at IS NULL
+          AND (s.forward_to IS NOT NULL OR x.last_activity_at + e.auto_delete_on_idle + interval '20 s' > e.now
+               OR x.waiting_until > clock_timestamp()));
 
 -- name: deleted_entities
 -- Deleted entities that still have rows.
@@ -279,6 +291,8 @@ SELECT count(*) AS done FROM removed;
 -- name: forget_deleted
 -- The small rows of a deleted entity whose messages are gone. Its name stays for history.
 WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
+sessions AS (DELETE FROM vitrine_session WHERE entity_id = %(entity_id)s),
+seen AS (DELETE FROM vitrine_seen_id WHERE entity_id = %(entity_id)s),
 activity AS (DELETE FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s),
 counters AS (DELETE FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s),
 deadlines AS (DELETE FROM vitrine_lock_deadline WHERE entity_id = %(entity_id)s),
