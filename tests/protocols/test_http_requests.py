@@ -1,11 +1,14 @@
 """URLs, bodies in bounds, clients that go away, and how refusals are told. No database, no sockets."""
 
 import asyncio
+import importlib
+import pkgutil
 from uuid import UUID
 from xml.etree import ElementTree
 
 import pytest
 
+import broker_core
 from broker_core.protocols import errors as wire_errors
 from broker_core.protocols.errors import BodyTooLarge, MethodNotAllowed, TokenRefused, UnknownResource, wire_error
 from broker_core.protocols.service_bus_http import addresses, answers, asgi
@@ -16,6 +19,7 @@ from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.types import EntityAddress, SubQueue
 
 LOCK = "7da9cfd5-40d5-4bb1-8d64-000000000007"
+SUBSCRIPTION_S = EntityAddress("demo", "t/subscriptions/s")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,19 @@ LOCK = "7da9cfd5-40d5-4bb1-8d64-000000000007"
         ("/servicebus/demo/messages/messages/head", Kind.HEAD, EntityAddress("demo", "messages")),
         ("/servicebus/demo/q/$DeadLetterQueue/messages/head", Kind.HEAD, EntityAddress("demo", "q", SubQueue.DEAD_LETTER)),
         ("/servicebus/demo/q/%24deadletterqueue/messages/head", Kind.HEAD, EntityAddress("demo", "q", SubQueue.DEAD_LETTER)),
+        ("/servicebus/demo/q/Messages", Kind.MESSAGES, EntityAddress("demo", "q")),
+        ("/servicebus/demo/q/Messages/HEAD", Kind.HEAD, EntityAddress("demo", "q")),
+        ("/servicebus/demo/t/Subscriptions/s/messages/head", Kind.HEAD, EntityAddress("demo", "t").subscription("s")),
+        ("/servicebus/demo/a/T/SUBSCRIPTIONS/S/messages/head", Kind.HEAD, EntityAddress("demo", "a/T/SUBSCRIPTIONS/S")),
+        ("/servicebus/demo/t/subscriptions/messages/messages/head", Kind.HEAD, EntityAddress("demo", "t/subscriptions/messages")),
+        ("/servicebus/demo/t/subscriptions/s/$deadletterqueue/messages/head", Kind.HEAD, SUBSCRIPTION_S.dead_letter),
+        (
+            "/servicebus/demo/t/subscriptions/s/$Transfer/$DeadLetterQueue/messages/head",
+            Kind.HEAD,
+            SUBSCRIPTION_S.transfer_dead_letter,
+        ),
+        (f"/servicebus/demo/t/subscriptions/s/messages/7/{LOCK}", Kind.LOCK, SUBSCRIPTION_S),
+        (f"/servicebus/demo/q/MESSAGES/7/{LOCK}", Kind.LOCK, EntityAddress("demo", "q")),
         (f"/servicebus/demo/q/messages/7/{LOCK}", Kind.LOCK, EntityAddress("demo", "q")),
         (f"/servicebus/demo/q/messages/my%2Fid/{LOCK}", Kind.LOCK, EntityAddress("demo", "q")),
         (f"/servicebus/demo/q/messages/messages/{LOCK.upper()}", Kind.LOCK, EntityAddress("demo", "q")),
@@ -73,6 +90,12 @@ def test_prefix_of_the_site_is_kept_whether_or_not_a_proxy_strips_it(raw_path, r
     target = addresses.parse(raw_path, root_path)
     assert target.path == "/prefix/servicebus/demo/a/b/messages/head"
     assert target.lock_path(7, UUID(LOCK)) == f"/prefix/servicebus/demo/a%2Fb/messages/7/{LOCK}"
+
+
+def test_lock_of_a_subscription_keeps_the_casing_it_was_asked_with():
+    target = addresses.parse("/servicebus/demo/Orders/subscriptions/EU/Messages/Head")
+    assert target.lock_path(7, UUID(LOCK)) == f"/servicebus/demo/Orders/subscriptions/EU/Messages/7/{LOCK}"
+    assert (target.address.topic, target.address.name) == (EntityAddress("demo", "Orders"), "EU")
 
 
 class Client:
@@ -199,6 +222,7 @@ def test_timeout_out_of_range_is_named(text):
 def concrete_refusals() -> list[BrokerError]:
     return [
         errors.InvalidArgument("header BrokerProperties", "is <bad> & \x00 wrong"),
+        errors.InvalidFilter("filter", "a =", 3, "the end", "a value"),
         errors.NotAllowed("no"),
         errors.NotAuthorized("key:a", "SEND", "demo/q"),
         errors.EntityNotFound("demo/q"),
@@ -206,6 +230,9 @@ def concrete_refusals() -> list[BrokerError]:
         errors.WorldMoved("demo/q", "its settings have been changed"),
         errors.EntityDisabled("demo/q", "Disabled", "sends"),
         errors.LockLost([UUID(LOCK)]),
+        errors.SessionLockLost("demo/q", "s-1"),
+        errors.SessionCannotBeLocked("demo/q", "s-1"),
+        errors.NoSessionAvailable("demo/q", 60),
         errors.MessageNotFound("demo/q", [7], "message"),
         errors.MessageTooLarge("message", 300_000, 262_144),
         errors.QuotaExceeded("demo/q", 2**30),
@@ -223,7 +250,9 @@ def test_every_refusal_there_is_has_its_row():
     def subclasses(cls):
         return {cls} | {deeper for direct in cls.__subclasses__() for deeper in subclasses(direct)}
 
-    known = {cls for cls in subclasses(BrokerError) if cls.__module__ in (errors.__name__, wire_errors.__name__)}
+    for module in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
+        importlib.import_module(module.name)
+    known = {cls for cls in subclasses(BrokerError) if cls.__module__.startswith("broker_core.")}
     assert known == set(wire_errors.TABLE)
     assert {type(exc) for exc in concrete_refusals()} | {BrokerError} == known
 
