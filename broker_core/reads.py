@@ -356,6 +356,7 @@ class MessageDetail:
     enqueued_sequence_number: at the first entity of a forwarding chain, or of a dead letter's origin; None: as here.
     resubmitted_from: {"entity_id", "sequence_number", ...} of the dead letter it was made from; None: of none.
     body_size:        bytes of the body alone; fetch it with `body`.
+    transfer:         {"hops": how often it was forwarded, "to": path it is under way to}; empty: it was sent here.
     """
 
     row: MessageRow
@@ -368,6 +369,7 @@ class MessageDetail:
     body_kind: BodyKind
     body_size: int
     clock: Clock
+    transfer: Mapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -643,7 +645,7 @@ def sessions(
     actor.require(Right.BROWSE, address)
     entity_id = yield from _entity_id(address)
     rows = yield call(
-        "read_sessions", entity_id=entity_id, after=cursor or "", part=part or None, holder=holder, max_count=limit + 1,
+        "read_sessions", entity_id=entity_id, after=cursor, part=part or None, holder=holder, max_count=limit + 1,
         message_cap=SESSION_MESSAGES_CAP, state_bytes=STATE_BYTES,
     )  # fmt: skip
     may_see = Right.SEE_BODIES in actor.rights
@@ -1078,6 +1080,7 @@ def _detail(row: Any) -> MessageDetail:
         body_kind=BodyKind(row.body_kind),
         body_size=row.body_size,
         clock=_clock(row),
+        transfer=row.transfer or {},
     )
 
 

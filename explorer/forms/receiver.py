@@ -39,7 +39,41 @@ class ReceiveDeferredForm(forms.Form):
         return [int(p) for p in parts]
 
 
-class SettleForm(forms.Form):
+class _ButtonForm(forms.Form):
+    """What a button sends along: its fields have no place of their own for errors."""
+
+    def problem(self) -> str:
+        return "; ".join(f"{name}: {' '.join(errors)}" for name, errors in self.errors.items())
+
+    def require(self) -> dict:
+        """The values, or InvalidArgument."""
+        if not self.is_valid():
+            raise InvalidArgument("form", self.problem())
+        return self.cleaned_data
+
+
+class AcceptForm(_ButtonForm):
+    session_id = forms.CharField(
+        required=False, strip=False, max_length=128, label="Session id",
+        help_text="Empty: the next one with messages that nobody holds.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )  # fmt: skip
+    count = forms.IntegerField(
+        required=False, min_value=0, max_value=MAX_AT_ONCE, initial=1, label="Messages at once", help_text="0: only the session."
+    )
+
+
+class SessionForm(_ButtonForm):
+    """A session that is held, and what is to be done with it."""
+
+    session_id = forms.CharField(required=False, strip=False, max_length=128)
+    token = forms.UUIDField()
+    count = forms.IntegerField(required=False, min_value=1, max_value=MAX_AT_ONCE, initial=1)
+    mode = forms.CharField(required=False)
+    state = forms.CharField(required=False, strip=False)
+
+
+class SettleForm(_ButtonForm):
     """How to settle, and with what: a reason and description for dead-lettering, changed properties for abandon and defer."""
 
     token = forms.UUIDField()
@@ -52,12 +86,3 @@ class SettleForm(forms.Form):
         """The application property to change, if any; as text."""
         name = self.cleaned_data["property_name"].strip()
         return {name: typed_value(name, "string", self.cleaned_data["property_value"])} if name else None
-
-    def problem(self) -> str:
-        return "; ".join(f"{name}: {' '.join(errors)}" for name, errors in self.errors.items())
-
-    def require(self) -> dict:
-        """The values, or InvalidArgument: a settle button's fields have no place of their own for errors."""
-        if not self.is_valid():
-            raise InvalidArgument("settle", self.problem())
-        return self.cleaned_data

@@ -235,6 +235,9 @@ class ReceiverWatch(Watch):
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         held = [(one.row.sequence_number, one.row.locked_until) for one in receiver.held(self._address, self.actor)]
+        if entity.requires_session:
+            rows = reads.sessions(self._address, holder=self.actor.holder_label, actor=self.actor).rows
+            held += [(row.session_id, row.locked_until, row.state_updated_at) for row in rows]
         available = receiver.available(entity, self._address.subqueue)
         texts = _entity_texts(entity) | {"available": f"{available:,} message{'' if available == 1 else 's'}"}
         return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{held}")

@@ -71,6 +71,7 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "properties": properties(detail, first),
         "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
         "actions": actions(detail, request.actor) if detail else [],
+        "explanation": reads.explain(address, number, actor=request.actor) if detail else None,
         "is_mine": bool(detail) and settling.is_held_by(detail.row, request.actor),
         "error": done.error,
         **_body(request, address, number, detail),

@@ -9,10 +9,10 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import broker, reads
 from broker_core.reads import MessageRow, Tab
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.errors import InvalidArgument, NotAllowed
 from broker_core.semantics.types import Actor, EntityAddress, Right, StoredMessage, SubQueue
-from explorer.forms.receiver import ReceiveDeferredForm, ReceiveForm, SettleForm
-from explorer.pages import bodies, settling
+from explorer.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
+from explorer.pages import bodies, sessions, settling
 from explorer.pages.presenters import SUBQUEUES
 from explorer.pages.shell import Act, act, address_of, page, show, wants_fragment
 
@@ -54,7 +54,10 @@ def _show(
     status: int = 200,
 ) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
+    if not entity.holds_messages:
+        raise NotAllowed(f"'{entity.address}' is a topic: its messages are received from its subscriptions.")
     place = EntityAddress(entity.address.namespace, entity.address.path, address.subqueue)
+    by_session = entity.requires_session and address.subqueue == SubQueue.MAIN
     context = {
         "section": "overview",
         "entity": entity,
@@ -63,6 +66,9 @@ def _show(
         "in_dead_letters": address.subqueue == SubQueue.DEAD_LETTER,
         "available": available(entity, address.subqueue),
         "held": held(place, request.actor),
+        "by_session": by_session,
+        "sessions": sessions.held(place, request.actor) if by_session else [],
+        "accept_form": AcceptForm(initial={"session_id": request.GET.get("session", "")}),
         "receive_form": (forms or {}).get("receive") or ReceiveForm(),
         "deferred_form": (forms or {}).get("deferred") or ReceiveDeferredForm(),
         "taken": [(m, _preview(m.body, len(m.body), m.content_type)) for m in taken or ()],
@@ -119,6 +125,8 @@ def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act
         call = lambda: broker.receive_deferred(address, numbers, actor=actor)  # noqa: E731
         target = f"messages {', '.join(map(str, numbers))}"
         return act(request, "receive deferred", address, call, target=target, says=_received), None
+    if action in sessions.ACTIONS:
+        return sessions.carry_out(request, address, action)
     if action in settling.WAYS:
         return settling.settle(request, address, action, SettleForm(request.POST)), None
     return Act(error=InvalidArgument("action", f"{action!r} is nothing this page can do")), None

@@ -1,4 +1,4 @@
-"""Send a message, or many alike, to a queue."""
+"""Send a message, or many alike, to a queue or a topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import broker, reads
 from broker_core.reads import EntityRow
-from broker_core.semantics.types import EntityAddress, Right
+from broker_core.semantics.errors import NotAllowed
+from broker_core.semantics.types import EntityAddress, EntityKind, HistoryLevel, Right
 from explorer.forms.send import CONTENT_TYPES, SendForm
 from explorer.pages import presenters
 from explorer.pages.shell import Act, act, address_of, page, show, wants_fragment
@@ -23,6 +24,8 @@ def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """The form; `?like=12` fills it from message 12. A short time-to-live is warned about before anything is sent."""
     address = address_of(namespace, path)
     entity = reads.entity(address, actor=request.actor)
+    if entity.kind == EntityKind.SUBSCRIPTION:
+        raise NotAllowed(f"'{entity.address}' is a subscription: it gets copies of what is sent to its topic (SB-013).")
     if request.method != "POST":
         return _show(request, entity, SendForm(initial=_like(request, address)))
     form = SendForm(request.POST, request.FILES)
@@ -34,11 +37,11 @@ def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     done = act(request, "send", entity.address, lambda: _send(request, entity, form), target=_target(form), says=sent)
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)
-    url = _where_to_look(entity.address, form, done.result)
+    url = _where_to_look(entity, form, done.result)
     return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
 
 
-def _send(request: HttpRequest, entity: EntityRow, form: SendForm) -> list[int]:
+def _send(request: HttpRequest, entity: EntityRow, form: SendForm) -> list[int | None]:
     return broker.send(entity.address, form.messages(entity.clock.now), actor=request.actor)
 
 
@@ -67,10 +70,14 @@ def warning_for(form: SendForm, entity: EntityRow) -> str | None:
     return presenters.short_time_to_live_warning(values["time_to_live"], entity.oldest_active_age)
 
 
-def sent(numbers: list[int]) -> str:
-    if len(numbers) == 1:
-        return f"Sent message {numbers[0]}."
-    return f"Sent {len(numbers):,} messages, numbers {numbers[0]} to {numbers[-1]}."
+def sent(numbers: list[int | None]) -> str:
+    """What was sent, in words; a number is missing where a duplicate was dropped (SB-131)."""
+    kept = [n for n in numbers if n is not None]
+    dropped = len(numbers) - len(kept)
+    if not kept:
+        return "Accepted and dropped: a message with this id was seen within the window for duplicates."
+    said = f"Sent message {kept[0]}." if len(kept) == 1 else f"Sent {len(kept):,} messages, numbers {kept[0]} to {kept[-1]}."
+    return said + (f" Dropped {dropped:,} as duplicates." if dropped else "")
 
 
 def _target(form: SendForm) -> str:
@@ -78,8 +85,11 @@ def _target(form: SendForm) -> str:
     return f"{form.cleaned_data['copies']} times" + (f", id {message_id}" if message_id else "")
 
 
-def _where_to_look(address: EntityAddress, form: SendForm, numbers: list[int]) -> str:
-    if len(numbers) == 1:
+def _where_to_look(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> str:
+    """The message's page, if there is one: what a topic published or a queue forwarded is known by its events alone."""
+    address = entity.address
+    stays = entity.holds_messages and not entity.forward_to
+    if len(numbers) == 1 and numbers[0] is not None and (stays or entity.history_level > HistoryLevel.OFF):
         return reverse("explorer:message", args=(address.namespace, address.path, numbers[0]))
     tab = "?tab=scheduled" if form.cleaned_data["scheduled"] else ""
     return reverse("explorer:entity", args=(address.namespace, address.path)) + tab

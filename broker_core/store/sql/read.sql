@@ -213,7 +213,7 @@ SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.
            SELECT FROM vitrine_message AS m
             WHERE m.entity_id = c.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id = s.session_id
             LIMIT %(message_cap)s + 1) AS x) AS n
- WHERE c.id = %(entity_id)s AND s.session_id > %(after)s
+ WHERE c.id = %(entity_id)s AND (%(after)s::text IS NULL OR s.session_id > %(after)s)
    AND (%(part)s::text IS NULL OR strpos(s.session_id, %(part)s) > 0)
    AND (%(holder)s::text IS NULL OR (s.locked_by = %(holder)s AND s.locked_until > c.now))
    AND (n.messages > 0 OR s.state IS NOT NULL OR s.locked_until > c.now)
@@ -233,7 +233,7 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.body_kind, octet_length(m.body) AS body_size
+       m.resubmitted_from, m.transfer, m.body_kind, octet_length(m.body) AS body_size
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
  WHERE m.subqueue = ANY ('{0,1,2}') AND m.state = ANY ('{0,1,2}') AND m.sequence_number = %(sequence_number)s;
 
