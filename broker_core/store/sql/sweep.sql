@@ -256,7 +256,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS
 SELECT e.id AS entity_id, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL
-   AND greatest(a.last_activity_at, e.updated_at) + e.auto_delete_on_idle + interval '20 s' <= e.now
+   AND a.last_activity_at + e.auto_delete_on_idle + interval '20 s' <= e.now
    AND coalesce(a.waiting_until <= clock_timestamp(), true)
    AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2)
    AND NOT EXISTS (
