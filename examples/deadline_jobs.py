@@ -19,7 +19,7 @@ from uuid import uuid4
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
 from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress, Message, StoredMessage
+from broker_core.semantics.types import EntityAddress, LockedMessage, Message
 
 REPORTS = EntityAddress("examples", "reports")
 AT_NIGHT = EntityAddress("examples", "reports-at-night")
@@ -51,10 +51,13 @@ def answers(replies: EntityAddress, *, wait_seconds: float = 0) -> list[tuple[st
     return [(message.correlation_id, message.subject, message.body.decode()) for message in found]
 
 
-def reply(job: StoredMessage, queue: EntityAddress, what: str, text: str) -> None:
-    """Answer where the job says, naming the job that it is about."""
-    to = EntityAddress(queue.namespace, job.broker_properties["reply_to"])
-    broker.send(to, [Message(text.encode(), subject=what, correlation_id=job.message_id)])
+def place_of_reply(job: LockedMessage) -> EntityAddress:
+    return EntityAddress(job.address.namespace, job.broker_properties["reply_to"])
+
+
+def answer_to(job: LockedMessage, what: str, text: str) -> Message:
+    """An answer names the job that it is about."""
+    return Message(text.encode(), subject=what, correlation_id=job.message_id)
 
 
 # The worker, the same for both queues
@@ -64,8 +67,10 @@ def work_off(queue: EntityAddress) -> int:
     """Write the reports that wait. Returns how many."""
     jobs = broker.receive(queue, 10)
     for job in jobs:
-        reply(job, queue, "done", f"Report: {job.body.decode()}")
-        broker.complete(queue, [job.lock_token])
+        report = f"Report: {job.body.decode()}"
+        with broker.transaction(via=queue) as together:  # the answer and the end of the job: both, or neither
+            together.send(place_of_reply(job), [answer_to(job, "done", report)])
+            together.complete(queue, [job.lock_token])
     return len(jobs)
 
 
@@ -75,18 +80,20 @@ def work_off(queue: EntityAddress) -> int:
 def watch(reports: EntityAddress, at_night: EntityAddress, *, wait_seconds: float = 0) -> int:
     """Look after the jobs that were put aside: answer each client, and send on what was late. Returns how many there were.
 
-    Should the watcher die between two of the three steps, the lock ends and all of them are done again. So a client may hear
-    twice that its job expired, and a report may be written twice; nothing is lost.
+    All that belongs to one job is one transaction. Should the watcher die within it, the job is as it was, and when its lock ends
+    another watcher gets it: no client hears twice that its job expired, and no report is written twice.
     """
     late = broker.receive(reports.dead_letter, 10, max_wait_seconds=wait_seconds)
     for job in late:
-        if job.dead_letter_reason == EXPIRED:
-            reply(job, reports, "expired", "Nobody had time. You will have it tomorrow.")
-            again = Message(job.body, message_id=job.message_id, reply_to=job.broker_properties["reply_to"])
-            broker.send(at_night, [again])
-        else:  # no worker could do it: to try again would help nobody
-            reply(job, reports, "failed", job.dead_letter_description or job.dead_letter_reason)
-        broker.complete(reports.dead_letter, [job.lock_token])
+        with broker.transaction(via=reports) as together:
+            if job.dead_letter_reason == EXPIRED:
+                said = answer_to(job, "expired", "Nobody had time. You will have it tomorrow.")
+                again = Message(job.body, message_id=job.message_id, reply_to=job.broker_properties["reply_to"])
+                together.send(at_night, [again])
+            else:  # no worker could do it: to try again would help nobody
+                said = answer_to(job, "failed", job.dead_letter_description or job.dead_letter_reason)
+            together.send(place_of_reply(job), [said])
+            together.complete(reports.dead_letter, [job.lock_token])
     return len(late)
 
 

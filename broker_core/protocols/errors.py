@@ -66,6 +66,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.SessionLockLost: WireError("com.microsoft:session-lock-lost", 404, 40402),
     errors.SessionCannotBeLocked: WireError("com.microsoft:session-cannot-be-locked", 409, 40901),
     errors.NoSessionAvailable: WireError("com.microsoft:timeout", 408, 40800),
+    errors.TransactionEnded: WireError("amqp:transaction:unknown-id", 409, 40902),
     errors.MessageNotFound: WireError("com.microsoft:message-not-found", 404, 40400),
     errors.MessageTooLarge: WireError("amqp:link:message-size-exceeded", 403, 40300),
     errors.QuotaExceeded: WireError("amqp:resource-limit-exceeded", 403, 40300),

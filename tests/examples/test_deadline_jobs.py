@@ -6,6 +6,7 @@ import deadline_jobs as example
 import pytest
 
 from broker_core import broker
+from broker_core.broker.transactions import Transaction
 from broker_core.semantics.types import EntityAddress
 
 HALF_A_MINUTE = timedelta(seconds=30)
@@ -55,10 +56,12 @@ def test_watcher_that_dies_is_followed_by_one_that_ends_its_work(queues, step, m
     job = example.ask_for("sales", reports, replies, within=HALF_A_MINUTE)
     step(HALF_A_MINUTE)
     with monkeypatch.context() as patch:
-        patch.setattr(example, "Message", None)  # it dies before its first send
+        patch.setattr(Transaction, "complete", None)  # it dies after its sends
         with pytest.raises(TypeError):
             example.watch(reports, at_night)
     assert example.watch(reports, at_night) == 0
+    assert (example.answers(replies), broker.peek(at_night)) == ([], [])
     step(timedelta(minutes=1))
     assert example.watch(reports, at_night) == 1
     assert [(found, what) for found, what, _ in example.answers(replies)] == [(job, "expired")]
+    assert [message.message_id for message in broker.peek(at_night)] == [job]

@@ -233,6 +233,7 @@ def concrete_refusals() -> list[BrokerError]:
         errors.SessionLockLost("demo/q", "s-1"),
         errors.SessionCannotBeLocked("demo/q", "s-1"),
         errors.NoSessionAvailable("demo/q", 60),
+        errors.TransactionEnded("was rolled back"),
         errors.MessageNotFound("demo/q", [7], "message"),
         errors.MessageTooLarge("message", 300_000, 262_144),
         errors.QuotaExceeded("demo/q", 2**30),
