@@ -1,0 +1,196 @@
+"""Forwarding: order, numbers, hops, and where what cannot go stays (SB-170 to SB-178, SB-104)."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities, sweeps
+from broker_core.semantics.errors import NotAllowed
+from broker_core.semantics.types import EntityAddress, EntityStatus, Message
+from broker_core.store import connections
+from tests.broker.looking import bodies, events, ledger_agrees, now
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_messages_go_on_in_their_order_and_keep_their_first_number(make_queue):
+    """SB-170, SB-172."""
+    last = make_queue()
+    middle = make_queue(forward_to=last.path)
+    first = make_queue(forward_to=middle.path)
+    broker.send(last, [Message(b"own")])
+    broker.send(first, [Message(b"%d" % i) for i in range(3)])
+    found = broker.receive(last, 9)
+    assert [m.body for m in found] == [b"own", b"0", b"1", b"2"]
+    assert [m.sequence_number for m in found] == [1, 2, 3, 4]
+    assert [m.enqueued_sequence_number for m in found] == [None, 1, 2, 3]
+    for address in (first, middle, last):
+        assert ledger_agrees(address)
+    assert broker.peek(first) == [] and [e.kind for e in events(first)][-1] == 17
+
+
+def test_nobody_receives_where_messages_are_forwarded_but_may_peek(make_queue):
+    """SB-171, SB-104."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    other = make_queue(forward_dead_lettered_messages_to=target.path)
+    for address in (source, other.dead_letter):
+        with pytest.raises(NotAllowed, match="forwarded to"):
+            broker.receive(address, 1)
+        assert broker.peek(address) == []
+    assert broker.receive(source.dead_letter, 1) == []
+
+
+def test_a_receiver_fetches_what_nobody_forwarded(make_queue, step):
+    """No sweep runs: what comes due at the source is received at the destination (design D5)."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    broker.send(source, [Message(b"m", scheduled_enqueue_at=now(source) + MINUTE)])
+    assert broker.receive(target, 1) == []
+    step(2 * MINUTE)
+    assert bodies(broker.receive(target, 1)) == ["m"]
+
+
+def test_what_was_there_before_is_forwarded_by_the_sweep(make_queue):
+    target, source = make_queue(), make_queue()
+    broker.send(source, [Message(b"%d" % i) for i in range(250)])
+    entities.update_queue(source, forward_to=target.path)
+    assert sweeps.forward_messages()["forwarded"] == 250
+    assert [m.body for m in broker.peek(target, max_count=300)] == [b"%d" % i for i in range(250)]
+    assert ledger_agrees(source) and ledger_agrees(target)
+
+
+def test_the_fifth_hop_is_one_too_many(make_queue):
+    """SB-173: the message is dead-lettered where it stopped."""
+    queues = [make_queue()]
+    for _ in range(5):
+        queues.append(make_queue(forward_to=queues[-1].path))
+    queues.reverse()  # the first forwards to the second, and so on
+    broker.send(queues[0], [Message(b"m")])
+    (dead,) = broker.receive(queues[4].dead_letter, 1)
+    assert dead.dead_letter_reason == "MaxTransferHopCountExceeded" and dead.dead_letter_source == queues[4].path
+    assert broker.peek(queues[5]) == []
+
+
+def test_a_circle_ends_by_its_hops(make_queue):
+    """SB-176: circles are not refused."""
+    one = make_queue()
+    two = make_queue(forward_to=one.path)
+    entities.update_queue(one, forward_to=two.path)
+    broker.send(one, [Message(b"m")])
+    assert len(broker.peek(one.dead_letter)) + len(broker.peek(two.dead_letter)) == 1
+    assert ledger_agrees(one) and ledger_agrees(two)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (entities.delete_queue, "MessagingEntityNotFoundException"),
+        (lambda target: entities.update_queue(target, status=EntityStatus.DISABLED), "MessagingEntityDisabledException"),
+        (lambda target: entities.update_queue(target, status=EntityStatus.SEND_DISABLED), "MessagingEntityDisabledException"),
+        (
+            lambda target: connections.current().execute(
+                "UPDATE vitrine_entity SET max_size_in_megabytes = 0 WHERE lower(path) = lower(%s) AND deleted_at IS NULL",
+                [target.path],
+            ),
+            "QuotaExceededException",
+        ),
+    ],
+)
+def test_what_cannot_arrive_is_dead_lettered_at_its_source(make_queue, spoil, reason):
+    """SB-174, SB-177, SB-242: the sender is not told."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    spoil(target)
+    assert broker.send(source, [Message(b"m")]) == [1]
+    (dead,) = broker.receive(source.dead_letter, 1)
+    assert (dead.body, dead.dead_letter_reason, dead.dead_letter_source) == (b"m", reason, source.path)
+    assert dead.dead_letter_description and ledger_agrees(source)
+
+
+def test_a_session_entity_takes_only_what_has_a_session(make_queue):
+    """SB-175."""
+    target = make_queue(requires_session=True)
+    source = make_queue(forward_to=target.path)
+    broker.send(source, [Message(b"none"), Message(b"some", session_id="s")])
+    assert broker.receive(source.dead_letter, 5)[0].dead_letter_reason == "Session ID is null."
+    assert bodies(broker.accept_session(target, max_count=5).messages) == ["some"]
+
+
+def test_forwarding_to_a_topic_asks_its_rules(make_queue, namespace):
+    """SB-176."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    where = topic.subscription("s")
+    entities.create_subscription(where)
+    source = make_queue(forward_to="topic")
+    broker.send(source, [Message(b"before"), Message(b"m")])
+    found = broker.receive(where, 5)
+    assert [(m.body, m.enqueued_sequence_number) for m in found] == [(b"before", 1), (b"m", 2)]
+
+
+def test_a_subscription_forwards_too(make_queue, namespace):
+    queue = make_queue()
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("s"), forward_to=queue.path)
+    broker.send(topic, [Message(b"m")])
+    (message,) = broker.receive(queue, 1)
+    assert (message.body, message.enqueued_sequence_number) == (b"m", 1)
+
+
+def test_dead_letters_go_on_with_their_reason_and_their_source(make_queue):
+    """SB-104, SB-178, SB-929."""
+    graveyard = make_queue()
+    queue = make_queue(forward_dead_lettered_messages_to=graveyard.path)
+    broker.send(queue, [Message(b"m", properties={"n": 1})])
+    (message,) = broker.receive(queue, 1)
+    broker.dead_letter(queue, [message.lock_token], "why", "because")
+    (found,) = broker.receive(graveyard, 1)
+    assert found.properties == {"n": 1, "DeadLetterReason": "why", "DeadLetterErrorDescription": "because"}
+    assert found.dead_letter_source == queue.path and found.enqueued_sequence_number == 1
+    assert broker.peek(queue.dead_letter) == [] and ledger_agrees(queue) and ledger_agrees(graveyard)
+
+
+def test_dead_letters_that_expired_or_failed_go_on_as_well(make_queue, step):
+    graveyard = make_queue()
+    queue = make_queue(
+        forward_dead_lettered_messages_to=graveyard.path, dead_lettering_on_message_expiration=True, max_delivery_count=1
+    )
+    broker.send(queue, [Message(b"expires", time_to_live=MINUTE), Message(b"fails")])
+    step(2 * MINUTE)
+    (message,) = broker.receive(queue, 5)
+    broker.abandon(queue, [message.lock_token])
+    reasons = {m.body: m.dead_letter_reason for m in broker.receive(graveyard, 5)}
+    assert reasons == {b"expires": "TTLExpiredException", b"fails": "MaxDeliveryCountExceeded"}
+
+
+def test_a_dead_letter_that_cannot_go_on_is_in_the_transfer_dead_letter_queue(make_queue):
+    graveyard = make_queue()
+    queue = make_queue(forward_dead_lettered_messages_to=graveyard.path)
+    entities.delete_queue(graveyard)
+    broker.send(queue, [Message(b"m")])
+    (message,) = broker.receive(queue, 1)
+    broker.dead_letter(queue, [message.lock_token], "why")
+    (stuck,) = broker.receive(queue.transfer_dead_letter, 1)
+    assert stuck.dead_letter_reason == "MessagingEntityNotFoundException"
+    broker.complete(queue.transfer_dead_letter, [stuck.lock_token])
+    assert ledger_agrees(queue)
+
+
+def test_a_forwarded_message_keeps_its_life_lowered_by_its_destination(make_queue):
+    """SB-040."""
+    target = make_queue(default_message_time_to_live=5 * MINUTE)
+    source = make_queue(forward_to=target.path)
+    broker.send(source, [Message(b"long", time_to_live=60 * MINUTE), Message(b"short", time_to_live=MINUTE)])
+    assert [m.expires_at - now(target) for m in broker.peek(target)] == [5 * MINUTE, MINUTE]
+
+
+def test_a_destination_that_detects_duplicates_does_so_for_what_arrives(make_queue):
+    """SB-133."""
+    target = make_queue(requires_duplicate_detection=True)
+    source = make_queue(forward_to=target.path)
+    broker.send(target, [Message(b"first", message_id="same")])
+    broker.send(source, [Message(b"second", message_id="same"), Message(b"other", message_id="other")])
+    assert bodies(broker.receive(target, 5)) == ["first", "other"]
+    assert broker.peek(source) == [] and ledger_agrees(source) and ledger_agrees(target)

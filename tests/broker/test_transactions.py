@@ -1,0 +1,230 @@
+"""Transactions: together or not at all (SB-160 to SB-167), and the many ways to lose a lock (SB-070 to SB-076)."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities
+from broker_core.semantics.errors import EntityDisabled, EntityNotFound, LockLost, MessageTooLarge, NotAllowed, TransactionEnded
+from broker_core.semantics.types import EntityAddress, EntityStatus, Message
+from broker_core.store import connections
+from tests.broker.looking import bodies, events, ledger_agrees, now
+
+MINUTE = timedelta(minutes=1)
+
+
+def received(queue, *sent):
+    broker.send(queue, [Message(body) for body in sent])
+    return broker.receive(queue, len(sent))
+
+
+def test_sends_and_settlements_happen_together(queue):
+    a, b, c = received(queue, b"a", b"b", b"c")
+    with broker.transaction() as tx:
+        tx.complete(queue, [a.lock_token])
+        tx.send(queue, [Message(b"new"), Message(b"later", scheduled_enqueue_at=now(queue) + MINUTE)])
+        tx.defer(queue, [b.lock_token])
+        tx.dead_letter(queue, [c.lock_token], "why")
+        assert len(broker.peek(queue)) == 3  # nothing has happened yet
+    assert [(m.body, m.state.name) for m in broker.peek(queue)] == [
+        (b"b", "DEFERRED"),
+        (b"new", "ACTIVE"),
+        (b"later", "SCHEDULED"),
+    ]
+    assert broker.peek(queue.dead_letter)[0].dead_letter_reason == "why" and ledger_agrees(queue)
+
+
+def test_the_answers_come_in_the_order_of_the_operations(queue):
+    (message,) = received(queue, b"a")
+    tx = broker.transaction()
+    tx.send(queue, [Message(b"b"), Message(b"c")])
+    tx.renew(queue, [message.lock_token])
+    numbers, report = tx.commit()
+    assert numbers == [2, 3] and report.locked_until == now(queue) + MINUTE
+
+
+def test_a_lost_lock_undoes_everything(queue, step):
+    (message,) = received(queue, b"a")
+    tx = broker.transaction()
+    tx.send(queue, [Message(b"new")])
+    tx.complete(queue, [message.lock_token])
+    step(2 * MINUTE)
+    with pytest.raises(LockLost):
+        tx.commit()
+    assert bodies(broker.peek(queue)) == ["a"] and ledger_agrees(queue)
+    assert broker.send(queue, [Message(b"next")]) == [2]  # no number was lost
+
+
+def test_a_rollback_leaves_the_locks_as_they_were(queue):
+    """SB-163."""
+    (message,) = received(queue, b"a")
+    tx = broker.transaction()
+    tx.complete(queue, [message.lock_token])
+    tx.send(queue, [Message(b"new")])
+    tx.rollback()
+    assert broker.receive(queue, 5) == []
+    assert broker.complete(queue, [message.lock_token]).settled
+    with pytest.raises(TransactionEnded, match="rolled back"):
+        tx.commit()
+
+
+def test_an_error_in_the_block_rolls_back(queue):
+    with pytest.raises(ZeroDivisionError), broker.transaction() as tx:
+        tx.send(queue, [Message(b"x")])
+        raise ZeroDivisionError
+    assert broker.peek(queue) == []
+
+
+def test_a_transaction_is_about_one_entity_or_a_topic_and_its_subscriptions(make_queue, namespace):
+    """SB-161."""
+    one, two = make_queue(), make_queue()
+    tx = broker.transaction()
+    tx.send(one, [Message(b"x")])
+    with pytest.raises(NotAllowed, match="one entity"):
+        tx.send(two, [Message(b"x")])
+    tx.rollback()
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    where = topic.subscription("s")
+    entities.create_subscription(where)
+    broker.send(topic, [Message(b"first")])
+    (message,) = broker.receive(where, 1)
+    with broker.transaction() as tx:
+        tx.complete(where, [message.lock_token])
+        tx.send(topic, [Message(b"second")])
+    assert bodies(broker.receive(where, 5)) == ["second"]
+
+
+def test_two_minutes_and_a_hundred_messages_are_the_most(queue):
+    """SB-162."""
+    seconds = iter([0.0, 0.0, 121.0, 121.0])
+    tx = broker.transaction(clock=lambda: next(seconds))
+    tx.send(queue, [Message(b"x")])
+    with pytest.raises(TransactionEnded, match="two minutes"):
+        tx.send(queue, [Message(b"y")])
+    assert broker.peek(queue) == []
+    with pytest.raises(NotAllowed, match="at most 100"):
+        broker.transaction().send(queue, [Message(b"x") for _ in range(101)])
+
+
+def test_bad_messages_are_refused_when_they_are_given(queue):
+    tx = broker.transaction()
+    with pytest.raises(Exception, match="body"):
+        tx.send(queue, [Message("text")])
+    tx.send(queue, [Message(b"x" * (256 * 1024 + 1))])
+    with pytest.raises(MessageTooLarge):
+        tx.commit()
+    assert broker.peek(queue) == []
+
+
+def test_by_way_of_an_entity_other_entities_get_messages_with_the_same_commit(make_queue):
+    """SB-166, SB-167."""
+    via, other, third = make_queue(), make_queue(), make_queue()
+    (message,) = received(via, b"work")
+    with broker.transaction(via=via) as tx:
+        tx.complete(via, [message.lock_token])
+        tx.send(other, [Message(b"to other"), Message(b"timed", scheduled_enqueue_at=now(via) + MINUTE)])
+        tx.send(third, [Message(b"to third")])
+        tx.send(via, [Message(b"to itself")])
+    assert bodies(broker.peek(other)) == ["to other", "timed"] and bodies(broker.peek(third)) == ["to third"]
+    assert bodies(broker.peek(via)) == ["to itself"]
+    assert all(ledger_agrees(address) for address in (via, other, third))
+    with pytest.raises(NotAllowed), broker.transaction(via=via) as tx:
+        tx.send(EntityAddress("elsewhere", "q"), [Message(b"x")])
+
+
+def test_by_way_of_the_topic_of_a_subscription(make_queue, namespace):
+    """SB-167: where the work came from a subscription, its topic is the way."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    where = topic.subscription("s")
+    entities.create_subscription(where)
+    other = make_queue()
+    broker.send(topic, [Message(b"work")])
+    (message,) = broker.receive(where, 1)
+    with broker.transaction(via=where) as tx:
+        tx.complete(where, [message.lock_token])
+        tx.send(other, [Message(b"result")])
+    assert bodies(broker.receive(other, 1)) == ["result"] and broker.peek(where) == []
+
+
+def test_what_cannot_go_on_by_way_of_an_entity(make_queue):
+    """SB-166, SB-917: disabled: its transfer dead-letter queue; deleted: refused; full: it waits."""
+    via, disabled, deleted, full = make_queue(), make_queue(), make_queue(), make_queue()
+    broker.send(deleted, [Message(b"known to this process")])
+    entities.update_queue(disabled, status=EntityStatus.DISABLED)
+    entities.delete_queue(deleted)
+    set_size = "UPDATE vitrine_entity SET max_size_in_megabytes = %s WHERE path = %s AND deleted_at IS NULL"
+    connections.current().execute(set_size, [0, full.path])
+    with broker.transaction(via=via) as tx:
+        tx.send(disabled, [Message(b"to disabled")])
+        tx.send(full, [Message(b"to full")])
+    assert bodies(broker.peek(via.transfer_dead_letter)) == ["to disabled"]
+    assert broker.peek(full) == []
+    with pytest.raises(EntityNotFound), broker.transaction(via=via) as tx:
+        tx.send(deleted, [Message(b"x")])
+    connections.current().execute(set_size, [1024, full.path])
+    assert bodies(broker.receive(full, 1)) == []  # it does not forward here by a setting, so only a send or the sweep moves it on
+    with broker.transaction(via=via) as tx:
+        tx.send(full, [Message(b"second")])
+    assert bodies(broker.receive(full, 5)) == ["to full", "second"]
+
+
+def test_under_asyncio(queue):
+    tx = broker.transaction()
+    tx.send(queue, [Message(b"x")])
+    assert asyncio.run(tx.commit_aio()) == [[1]]
+
+
+# Ways to lose a lock
+
+
+def test_dropped_locks_are_lost_and_count_as_failed_deliveries(queue):
+    """SB-072, SB-073: as an update of the service."""
+    a, b = received(queue, b"a", b"b")
+    (dead,) = broker.receive(_dead_letter_one(queue), 1)
+    assert broker.drop_locks(queue) == 3
+    for address, message in ((queue, a), (queue, b), (queue.dead_letter, dead)):
+        with pytest.raises(LockLost):
+            broker.complete(address, [message.lock_token]).require_all()
+    again = broker.receive(queue, 5)
+    assert [(m.body, m.delivery_count) for m in again] == [(b"a", 1), (b"b", 1)]
+    assert [e.details for e in events(queue) if e.kind == 12 and e.sequence_number == 1][0]["dropped_by"].startswith("process:")
+    assert ledger_agrees(queue)
+
+
+def _dead_letter_one(queue):
+    broker.send(queue, [Message(b"dead")])
+    (message,) = broker.receive(queue, 1)
+    broker.dead_letter(queue, [message.lock_token])
+    return queue.dead_letter
+
+
+def test_a_change_of_the_entity_drops_locks_where_it_is_set_to(make_queue):
+    """SB-072, SB-907."""
+    keeps, drops = make_queue(), make_queue(drops_locks_on_change=True)
+    (kept,), (dropped,) = received(keeps, b"a"), received(drops, b"b")
+    for queue in (keeps, drops):
+        entities.update_queue(queue, max_delivery_count=7)
+    assert broker.complete(keeps, [kept.lock_token]).settled
+    assert broker.complete(drops, [dropped.lock_token]).lost
+
+
+def test_the_last_dropped_lock_dead_letters(make_queue):
+    queue = make_queue(max_delivery_count=1)
+    received(queue, b"a")
+    broker.drop_locks(queue)
+    assert broker.receive(queue.dead_letter, 1)[0].dead_letter_reason == "MaxDeliveryCountExceeded"
+
+
+def test_a_disabled_or_deleted_entity_holds_no_valid_lock(make_queue):
+    """SB-076."""
+    disabled, deleted = make_queue(), make_queue()
+    (one,), (two,) = received(disabled, b"a"), received(deleted, b"b")
+    entities.update_queue(disabled, status=EntityStatus.DISABLED)
+    entities.delete_queue(deleted)
+    with pytest.raises(EntityDisabled):
+        broker.complete(disabled, [one.lock_token])
+    with pytest.raises(EntityNotFound):
+        broker.complete(deleted, [two.lock_token])
