@@ -1,0 +1,26 @@
+"""manage.py export_vitrine [NAMESPACE ...]: configuration and messages as JSON Lines on standard output."""
+
+import sys
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core.export import export
+from broker_core.semantics.errors import BrokerError
+
+
+class Command(BaseCommand):
+    help = (
+        "Write namespaces with their entities, rules, policies and messages to standard output, one JSON object a line, "
+        "for import_vitrine. Each entity is as it was at one instant. Locks and the history are not in it."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument("namespaces", nargs="*", help="which; all but Vitrine's own where none is given")
+        parser.add_argument("--with-keys", action="store_true", help="the keys of policies, too: keep such a file secret")
+
+    def handle(self, *, namespaces, with_keys, **options):
+        try:
+            totals = export(namespaces or None, sys.stdout.write, with_keys=with_keys)
+        except BrokerError as exc:
+            raise CommandError(str(exc)) from exc
+        self.stderr.write(f"{totals['entities']:,} entities, {totals['messages']:,} messages")

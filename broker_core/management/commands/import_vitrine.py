@@ -1,0 +1,36 @@
+"""manage.py import_vitrine FILE: what export_vitrine wrote, made again."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core.export_import import import_
+from broker_core.semantics.errors import BrokerError
+
+
+class Command(BaseCommand):
+    help = (
+        "Make the namespaces of a file that export_vitrine wrote, with all that is in them. A namespace that exists is refused. "
+        "Everything is stored, or nothing."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument("file", help="the file, or - for standard input")
+        parser.add_argument("--as", dest="rename", metavar="NAME", help="what the file's one namespace is called here")
+
+    def handle(self, *, file, rename, **options):
+        try:
+            with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as lines:
+                done = import_(lines, name=rename)
+        except OSError as exc:
+            raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
+        except BrokerError as exc:
+            raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
+        self.stdout.write(f"imported {', '.join(done['namespaces'])}: {_number(done, 'entities')}, {_number(done, 'messages')}")
+
+
+def _number(done: dict, what: str) -> str:
+    singular = {"entities": "entity", "messages": "message"}
+    return f"{done[what]:,} {singular[what] if done[what] == 1 else what}"
