@@ -1,5 +1,6 @@
 """Topics, subscriptions, rules, tiers and forwards as configuration, against a real database (SB 1.1 to 1.4, 2.4)."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -8,7 +9,7 @@ import pytest
 from broker_core import broker, entities
 from broker_core.entities import namespaces
 from broker_core.models import Entity, Rule
-from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.semantics.errors import BrokerError, EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
 from broker_core.semantics.filters import Rule as RuleValue
 from broker_core.semantics.types import (
@@ -33,8 +34,13 @@ RED = RuleValue("red", compile_filter("color = 'red'"))
 
 
 @pytest.fixture(autouse=True)
-def space(db):
-    """A namespace with a topic that has one subscription, all in a transaction that is rolled back."""
+def space(request):
+    """A namespace with a topic that has one subscription, all in a transaction that is rolled back; unless several connections
+    are to see it."""
+    if "namespace" in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("db")
     with connections.callers_transaction():
         entities.create_namespace("space")
         entities.create_topic(NEWS)
@@ -334,6 +340,16 @@ def test_changing_needs_the_right_to_manage_and_looking_does_not(change):
     assert [len(entities.list_entities("space", actor=VIEWER)), len(entities.list_rules(ALL, actor=VIEWER))] == [2, 1]
 
 
+def test_a_subscription_gets_nothing_from_before_it_was_there():
+    """SB-221."""
+    late = NEWS.subscription("late")
+    broker.send(NEWS, [Message(b"before")])
+    entities.create_subscription(late)
+    broker.send(NEWS, [Message(b"after")])
+    assert [m.body for m in broker.peek(late)] == [b"after"]
+    assert [m.body for m in broker.peek(ALL)] == [b"before", b"after"]
+
+
 # Quotas (SB 2.4)
 
 
@@ -568,3 +584,51 @@ def test_a_change_ends_the_locks_where_the_entity_says_so(drops):
     entities.update_queue(ORDERS, user_metadata="changed", actor=keeper)
     assert len(broker.complete(ORDERS, [held.lock_token]).lost) == drops
     assert [m.delivery_count for m in broker.receive(ORDERS)] == ([1] if drops else [])
+
+
+# Several connections at once
+
+
+def at_once(*calls):
+    """What each call returned, or the BrokerError it raised; each on a connection of its own."""
+
+    def run(call):
+        try:
+            return call()
+        except BrokerError as refusal:
+            return refusal
+        finally:
+            connections.close_all_of_this_thread()
+
+    with ThreadPoolExecutor(len(calls)) as executor:
+        return [future.result(timeout=30) for future in [executor.submit(run, call) for call in calls]]
+
+
+def test_changes_of_a_topic_that_is_being_deleted_end_with_it(namespace):
+    """No deadlock, and nothing of it is left: the topic's row is locked before its subscriptions'."""
+    topic = EntityAddress(namespace, "t")
+    for _ in range(5):
+        entities.create_topic(topic)
+        subscriptions = [topic.subscription(f"s{i}") for i in range(4)]
+        for address in subscriptions:
+            entities.create_subscription(address)
+        found = at_once(
+            lambda: broker.send(topic, [Message(b"x")]),
+            lambda: entities.update_subscription(subscriptions[0], dead_lettering_on_filter_evaluation_exceptions=False),
+            lambda: entities.create_rule(subscriptions[1], RED),
+            lambda: entities.delete_topic(topic),
+            lambda: entities.delete_subscription(subscriptions[3]),
+            lambda: entities.create_subscription(topic.subscription("new")),
+        )
+        assert all(type(one) is EntityNotFound for one in found if isinstance(one, BrokerError)), found
+        assert entities.list_entities(namespace) == []
+
+
+def test_no_two_subscriptions_pass_the_last_place_together(namespace, narrow):
+    narrow(subscriptions_per_topic=3)
+    topic = EntityAddress(namespace, "t")
+    entities.create_topic(topic)
+    found = at_once(*(lambda i=i: entities.create_subscription(topic.subscription(f"s{i}")) for i in range(6)))
+    assert sorted(type(one).__name__ for one in found) == ["NotAllowed"] * 3 + ["Subscription"] * 3
+    assert len(entities.list_subscriptions(topic)) == 3
+    assert Entity.objects.get(id=entities.get_topic(topic).id).rules_version == 4

@@ -12,6 +12,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import broker, entities, policies
 from broker_core.models import Entity, Namespace, SharedAccessPolicy, SweepRun
+from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.types import EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings
 from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord
@@ -220,7 +221,7 @@ def test_a_refusal_of_the_broker_is_a_message_and_nothing_is_stored(space, admin
 
     def late(*args, **kwargs):
         yield from steps(*args, **kwargs)
-        raise entities.EntityNotFound("space/orders")
+        raise EntityNotFound("space/orders")
 
     monkeypatch.setattr(entities.update_queue, "steps", late)
     response = administrator.post(change, values, follow=True)
