@@ -8,7 +8,7 @@ import pytest
 from broker_core import broker, entities
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, LockLost, MessageTooLarge, NotAllowed, TransactionEnded
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message
-from broker_core.store import connections
+from broker_core.store import aio, connections
 from tests.broker.looking import bodies, events, ledger_agrees, now
 
 MINUTE = timedelta(minutes=1)
@@ -174,7 +174,14 @@ def test_what_cannot_go_on_by_way_of_an_entity(make_queue):
 def test_under_asyncio(queue):
     tx = broker.transaction()
     tx.send(queue, [Message(b"x")])
-    assert asyncio.run(tx.commit_aio()) == [[1]]
+
+    async def commit():
+        try:
+            return await tx.commit_aio()
+        finally:
+            await aio.close()
+
+    assert asyncio.run(commit()) == [[1]]
 
 
 # Ways to lose a lock

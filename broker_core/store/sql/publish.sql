@@ -80,11 +80,13 @@ gate AS (
      WHERE c.entity_id = e.id AND e.status = 'Active' AND e.rules_version = %(rules_version)s
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
        -- Copies are stored by the subscriptions and counted at the topic (SB 1.5).
-       AND (SELECT coalesce(sum(u.bytes_sent), 0)
-                   + coalesce(sum((SELECT sum(b.bytes) FROM vitrine_count_base AS b WHERE b.entity_id = u.entity_id AND b.until IS NULL)), 0)
-              FROM vitrine_entity_counter AS u
-             WHERE u.entity_id IN (SELECT id FROM vitrine_entity AS s WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s)
-                                                                        AND s.deleted_at IS NULL))
+       AND (SELECT coalesce(sum(u.bytes_sent + u.removed), 0)
+              FROM vitrine_entity AS s
+             CROSS JOIN LATERAL (
+                   SELECT u.bytes_sent, (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
+                                          WHERE b.entity_id = u.entity_id AND b.until IS NULL) AS removed
+                     FROM vitrine_entity_counter AS u WHERE u.entity_id = s.id OFFSET 0) AS u
+             WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL)
            + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
  RETURNING c.next_number - %(count)s AS first, e.now, e.history_level),
 -- include: copies
@@ -94,8 +96,10 @@ published AS (
                                        properties, application_properties, details)
     SELECT g.now, %(entity_id)s, 0, %(actor)s, 20, g.first + m.place, m.size, coalesce(m.enqueued_at, g.now), m.message_id, m.session_id,
            m.properties, CASE WHEN pg_column_size(m.application_properties) <= 4096 THEN m.application_properties END,
-           jsonb_build_object('copies', (SELECT count(*) FROM copies AS c JOIN entries AS o USING (i) WHERE o.place = m.place))
-      FROM gate AS g, entries AS m WHERE m.i <= %(count)s AND g.history_level > 0),
+           jsonb_build_object('copies', coalesce(o.copies, 0))
+      FROM gate AS g CROSS JOIN entries AS m
+      LEFT JOIN (SELECT o.place, count(*) AS copies FROM copies JOIN entries AS o USING (i) GROUP BY o.place) AS o ON o.place = m.place
+     WHERE m.i <= %(count)s AND g.history_level > 0),
 traffic AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
     SELECT %(entity_id)s::bigint, 0, 0, x.n, x.op FROM gate, (VALUES (%(count)s::int, 20::smallint), (-%(count)s::int, NULL)) AS x(n, op)),
