@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from .store import aio
 from .store.driver import Listening, Steps, WaitForMessages
 
 MOST_IN_A_GROUP = 500
+SECONDS_FOR_A_GROUP = 1.0  # a topic of 2,000 subscriptions makes 2,000 copies of each message: groups then are smaller
+FEWEST_IN_A_GROUP = 10  # whatever its time, so that a database that is slow for every statement gets few of them
 _BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
 _SHORTEST_WAIT_SECONDS = 0.05  # callers whose time is just ending must not make a busy loop
 _log = logging.getLogger(__name__)
@@ -62,7 +65,8 @@ class Gathering:
     """Runs calls of one kind, one group at a time for each key.
 
     run:     gets a key and the arguments of its group, returns one outcome for each, in order; an exception is an outcome, too.
-    size_of: what an argument adds to its group, which holds at most MOST_IN_A_GROUP unless a single one is larger.
+    size_of: what an argument adds to its group. A group holds as much as would have taken SECONDS_FOR_A_GROUP at the pace of the
+             one before, from FEWEST_IN_A_GROUP to MOST_IN_A_GROUP; a single larger argument is a group by itself.
     unclaimed: what to do with an outcome whose caller has gone.
     """
 
@@ -88,10 +92,12 @@ class Gathering:
             raise
 
     async def _work_off(self, key: Hashable) -> None:
-        queue = self._queues[key]
+        queue, most = self._queues[key], MOST_IN_A_GROUP
         try:
-            while group := self._next_group(queue):
+            while group := self._next_group(queue, most):
+                began = time.monotonic()
                 outcomes = await self._outcomes(key, [argument for argument, _ in group])
+                most = _fitting(sum(self._size_of(argument) for argument, _ in group), time.monotonic() - began)
                 for (_, future), outcome in zip(group, outcomes, strict=True):
                     self._answer(key, future, outcome)
         finally:
@@ -99,9 +105,9 @@ class Gathering:
             for _, future in queue:
                 future.cancel()
 
-    def _next_group(self, queue: deque) -> list[tuple[Any, asyncio.Future]]:
+    def _next_group(self, queue: deque, most: int) -> list[tuple[Any, asyncio.Future]]:
         group, size = [], 0
-        while queue and (not group or size + self._size_of(queue[0][0]) <= MOST_IN_A_GROUP):
+        while queue and (not group or size + self._size_of(queue[0][0]) <= most):
             argument, future = queue.popleft()
             if not future.done():
                 group.append((argument, future))
@@ -125,6 +131,12 @@ class Gathering:
     def _give_up(self, key: Hashable, future: asyncio.Future) -> None:
         if future.exception() is None:
             self._unclaimed(key, future.result())
+
+
+def _fitting(size: int, seconds: float) -> int:
+    """The size of a group that takes SECONDS_FOR_A_GROUP if one of this size took so long."""
+    wanted = size * SECONDS_FOR_A_GROUP / seconds if seconds > 0 else MOST_IN_A_GROUP
+    return max(FEWEST_IN_A_GROUP, int(min(wanted, MOST_IN_A_GROUP)))
 
 
 class Waiting:

@@ -39,6 +39,7 @@ class RecordingBroker:
         self.gate, self.arrival, self.failure = asyncio.Event(), asyncio.Event(), None
         self.gate.set()
         self.next_number, self.ids = 1, set()
+        self.now, self.seconds_a_message = 0.0, 0.0
         self.send = Case(self._send)
         self.complete = Case(self._complete)
         self.release = Case(self._release)
@@ -54,6 +55,7 @@ class RecordingBroker:
 
     async def _send(self, address, messages, *, actor):
         await self._statement("send", address, len(messages), actor.name)
+        self.now += self.seconds_a_message * len(messages)
         if TOO_LARGE in messages:
             raise MessageTooLarge("message", 100, 99)
         return [self._number(message) for message in messages]
@@ -126,6 +128,7 @@ def broker(monkeypatch):
     fake = RecordingBroker()
     monkeypatch.setattr(grouping, "broker", fake)
     monkeypatch.setattr(grouping, "aio", SimpleNamespace(run=fake.run))
+    monkeypatch.setattr(grouping, "time", SimpleNamespace(monotonic=lambda: fake.now))
     return fake
 
 
@@ -182,6 +185,25 @@ async def test_group_holds_at_most_its_limit_and_a_larger_one_goes_alone(broker)
     sizes = [1, 300, 199, 1, 600, 1]
     await asyncio.gather(*[send(*[b"x"] * size) for size in sizes])
     assert [call[2] for call in broker.calls] == [500, 1, 600, 1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "groups"), [(0.001, [500, 500]), (0.01, [500, 100, 100, 100, 100, 100]), (5, [500] + [10] * 50)]
+)
+async def test_groups_are_as_large_as_a_second_allows(broker, seconds, groups):
+    broker.seconds_a_message = seconds
+    await asyncio.gather(*[send(b"x") for _ in range(1000)])
+    assert [call[2] for call in broker.calls] == groups
+
+
+async def test_group_after_a_slow_moment_is_large_again(broker):
+    broker.seconds_a_message = 5
+    many = [send(b"x") for _ in range(1020)]
+    while len(broker.calls) < 3:
+        await asyncio.sleep(0)
+    broker.seconds_a_message = 0.001
+    await asyncio.gather(*many)
+    assert [call[2] for call in broker.calls] == [500, 10, 10, 500]
 
 
 async def test_refusal_reaches_only_the_request_it_is_about(broker):
