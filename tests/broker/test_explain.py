@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from broker_core import broker, entities, reads
-from broker_core.semantics.errors import EntityDisabled, EntityNotFound, MessageNotFound, NotAuthorized
+from broker_core.semantics.errors import EntityDisabled, EntityNotFound, MessageNotFound, NotAuthorized, SessionCannotBeLocked
 from broker_core.semantics.explaining import Code
 from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, Message, Right
 from tests.broker.looking import now
@@ -101,6 +101,51 @@ def test_what_is_gone_has_no_explanation_and_looking_needs_a_right(queue):
         reads.explain(queue, 1, actor=Actor("user", "eve"))
 
 
+def test_what_is_forwarded_is_received_elsewhere(make_queue):
+    source, target = make_queue(), make_queue()
+    broker.send(source, [Message(b"x")])
+    [message] = broker.receive(source)
+    broker.dead_letter(source, [message.lock_token])
+    entities.update_queue(source, forward_dead_lettered_messages_to=target.path)
+    found = reads.explain(source, 1)
+    assert [r.code for r in found.reasons] == [Code.FORWARDED, Code.DEAD_LETTER]
+    assert found.reasons[0].text == f"Dead letters go on to '{target.path}' (SB-171): clients receive there, not here."
+    assert not found.deliverable
+
+
+def test_a_scheduled_message_of_a_topic_waits_for_its_subscriptions(namespace):
+    topic = EntityAddress(namespace, "news")
+    entities.create_topic(topic)
+    broker.send(topic, [Message(b"x", scheduled_enqueue_at=now(topic) + SECOND)])
+    [found] = reads.explain(topic, 1).reasons
+    assert found.change == "At its instant it goes to the topic's subscriptions, under a new sequence number. Or cancel it."
+
+
+def test_a_session_that_somebody_holds_keeps_its_messages(make_queue, step):
+    queue = make_queue(requires_session=True, lock_duration=20 * SECOND)
+    broker.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b"), Message(b"x", session_id="a")])
+    assert codes(queue, 3) == [Code.IN_SESSION, Code.BEHIND]
+    assert reason(queue, 3, Code.BEHIND).text == "1 message of the session 'a' comes before it."
+    session = broker.accept_session(queue, "a", actor=Actor("user", "ann", Right.ALL))
+    held = reason(queue, 3, Code.SESSION_LOCKED)
+    assert (held.ends_at, held.values["locked_by"]) == (session.locked_until, "user:ann")
+    assert held.text == "Its session 'a' is held by user:ann for another 20 s: only the holder receives it (SB-114)."
+    assert reads.explain(queue, 2).deliverable
+    broker.close_session(session)
+    assert reads.explain(queue, 3).deliverable
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_expired_message_ends_its_session(make_queue, step, whole):
+    queue = make_queue(requires_session=True, expires_whole_sessions=whole)
+    broker.send(queue, [Message(b"x", session_id="a", time_to_live=5 * SECOND), Message(b"x", session_id="a")])
+    step(6 * SECOND)
+    assert codes(queue, 1)[0] == Code.EXPIRED
+    assert reads.explain(queue, 2).deliverable == (not whole)
+    if whole:
+        assert reason(queue, 2, Code.SESSION_EXPIRED).values["expired"] == 1
+
+
 # What is said is what a receive does
 
 steps_of_a_story = st.lists(
@@ -178,3 +223,66 @@ def test_explanations_agree_with_receiving(broker_database, story, most, default
 
 def places_of(told):
     return [r.values["before"] for _, found in told for r in found.reasons if r.code in (Code.NEXT, Code.BEHIND)]
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    story=st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.sampled_from("ab"), st.sampled_from(LIVES)),
+            st.tuples(st.just("step"), st.sampled_from([1, 5, 9, 21])),
+            st.tuples(
+                st.just("accept"), st.sampled_from("ab"), st.sampled_from(["hold", "abandon", "defer", "close", "complete"])
+            ),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    most=st.integers(1, 3),
+    default=st.sampled_from([None, 30]),
+    whole=st.booleans(),
+    status=st.sampled_from(EntityStatus),
+)
+def test_explanations_agree_with_sessions(broker_database, story, most, default, whole, status):
+    namespace = f"y-{uuid.uuid4().hex[:10]}"
+    entities.create_namespace(namespace)
+    entities.pause_clock(namespace)
+    queue = EntityAddress(namespace, "q")
+    entities.create_queue(
+        queue, lock_duration=20 * SECOND, max_delivery_count=most, default_message_time_to_live=default and default * SECOND,
+        requires_session=True, expires_whole_sessions=whole,
+    )  # fmt: skip
+    for what, *how in story:
+        match what:
+            case "send":
+                broker.send(queue, [Message(b"x", session_id=how[0], time_to_live=how[1] and how[1] * SECOND)])
+            case "step":
+                entities.step_clock(namespace, how[0] * SECOND)
+            case "accept":
+                with suppress(SessionCannotBeLocked):
+                    work_in_session(broker.accept_session(queue, how[0], max_count=2), how[1])
+    entities.update_queue(queue, status=status)
+    rows = reads.list_messages(queue, reads.Tab.ACTIVE, newest_first=False).rows
+    told = [(row.session_id, row.sequence_number, reads.explain(queue, row.sequence_number)) for row in rows]
+    for session_id in "ab":
+        of_session = [(number, found) for session, number, found in told if session == session_id]
+        deliverable = [number for number, found in of_session if found.deliverable]
+        assert places_of(of_session) == list(range(len(deliverable)))
+        try:
+            received = [m.sequence_number for m in broker.accept_session(queue, session_id, max_count=50).messages]
+        except (SessionCannotBeLocked, EntityDisabled):
+            received = []
+        assert received == deliverable
+
+
+def work_in_session(session, how):
+    tokens = [message.lock_token for message in session.messages]
+    if how == "close":
+        broker.close_session(session)
+    elif how != "hold" and tokens:
+        getattr(broker, how)(session.address, tokens)

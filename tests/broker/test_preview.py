@@ -88,6 +88,16 @@ def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):
     assert told(found) == {(What.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
 
 
+def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, step):
+    queue = make_queue(requires_session=True)
+    broker.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b")])
+    step(90 * SECOND)
+    broker.send(queue, [Message(b"x", session_id="a")])
+    assert told(preview.preview(queue, default_message_time_to_live=60 * SECOND))[What.DROPPED, None] == (3, (1, 2, 3))
+    alone = preview.preview(queue, default_message_time_to_live=60 * SECOND, expires_whole_sessions=False)
+    assert told(alone)[What.DROPPED, None] == (2, (1, 2))
+
+
 def test_a_change_that_changes_nothing_says_so(queue):
     found = preview.preview(queue, lock_duration=60 * SECOND)
     assert (found.effects, found.notes) == ((), ("These are the settings it has: nothing changes.",))
@@ -203,6 +213,7 @@ def test_a_preview_refuses_what_the_change_would_refuse(queue):
             "max_delivery_count": st.integers(1, 4),
             "dead_lettering_on_message_expiration": st.booleans(),
             "status": st.sampled_from(EntityStatus),
+            "drops_locks_on_change": st.just(True),
         },
     ),
 )

@@ -35,11 +35,14 @@ SELECT
        (SELECT count(*) FROM before) AS before, (SELECT count(*) FROM walked) AS walked
   FROM clock AS c CROSS JOIN found AS f
   LEFT JOIN vitrine_session AS s ON c.in_session AND s.entity_id = c.id AND s.session_id = f.session_id COLLATE "C"
-  LEFT JOIN LATERAL (
+  LEFT JOIN LATERAL (                                                     -- another message that ended the life of the session
        SELECT m.sequence_number, coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) AS ends_at
          FROM vitrine_message AS m
-        WHERE c.in_session AND c.expires_whole_sessions AND m.entity_id = c.id AND m.subqueue = 0 AND m.state = 0
-          AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.sequence_number <> f.sequence_number
+        WHERE s.session_id IS NOT NULL
+          AND
+              -- include: session_is_over
+          AND m.entity_id = c.id AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.subqueue = 0 AND m.state = 0
+          AND m.sequence_number <> f.sequence_number
           AND coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now
           AND (m.locked_until IS NULL OR m.locked_until <= c.now)
         ORDER BY m.sequence_number LIMIT 1) AS mate ON true;
