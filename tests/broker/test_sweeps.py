@@ -135,6 +135,16 @@ def test_two_sweepers_at_once_do_everything_once(make_queue, step):
     assert ledger_agrees(queue)
 
 
+def test_idleness_goes_by_the_namespaces_clock_alone(make_queue, step):
+    """A namespace whose clock was stopped a day ago: what the database's clock showed at a change does not count."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    connections.current().execute(
+        "UPDATE vitrine_entity SET updated_at = updated_at + interval '1 day' WHERE id = %s", [entity_id(queue)]
+    )
+    step(timedelta(minutes=6))
+    assert sweeps.delete_idle_entities() == {"deleted": [str(queue)]}
+
+
 def test_an_idle_queue_is_deleted_and_looking_is_no_activity(make_queue, step):
     """SB-190, SB-194."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
