@@ -121,6 +121,30 @@ def test_a_failing_filter_they_share_fails_for_each():
     assert list(found.plain) == [3]
 
 
+@pytest.mark.parametrize("properties", [{"color": 5}, {"color": True, "amount": 1}, {}, {"color": None}])
+def test_a_leading_comparison_that_is_not_decided_by_a_text_hides_no_failure(properties):
+    """SB-218, SB-F11."""
+    message = Message(properties=properties)
+    found = match(subscription(1, compile_filter("color = 'red' AND 1 / 0 = 1")), message=message)
+    assert [copy.dead_letter_reason for copy in found.changed] == [FILTER_EXCEPTION]
+
+
+@pytest.mark.parametrize("text", ["color <> 'blue'", "color = 'blue' OR amount = 5", "color > 'blue'", "NOT color = 'blue'"])
+def test_only_equality_that_decides_alone_is_looked_up(text):
+    assert list(match(subscription(1, compile_filter(text))).plain) == [1]
+
+
+@pytest.mark.parametrize(("color", "expected"), [("5", [1]), ("6", [2]), (5, [3]), (6, [])])
+def test_equal_texts_with_other_parameters_are_other_filters(color, expected):
+    """SB-F14."""
+    values = {1: "5", 2: "6", 3: 5}
+    subscriptions = [
+        subscription(i, compile_filter("color = @x OR color = @x", {"x": value}), dead_letter=False)
+        for i, value in values.items()
+    ]
+    assert list(match(*subscriptions, message=Message(properties={"color": color})).plain) == expected
+
+
 def test_a_copy_that_could_not_be_kept_is_a_failure():
     """SB-218: a session id that differs from the partition key (SB-009), and what is too long."""
     message = Message(session_id="a", partition_key="a", properties={"long": "x" * 200})
@@ -198,6 +222,8 @@ TEXTS = [
     "color = 'red'",
     "'blue' = color AND amount > 1",
     "color = 'red' AND amount / (amount - 5) = 1",
+    "color = 'red' OR amount = 5",
+    "color <> 'red'",
     "sys.Label = 'order' AND color <> 'x'",
     "sys.label = 'other'",
     "color > 1",
@@ -210,7 +236,7 @@ TEXTS = [
 ]
 FILTERS = st.one_of(
     st.sampled_from(TEXTS).map(compile_filter),
-    st.sampled_from([1, "red", 5.0]).map(lambda value: compile_filter("color = @x AND 1 = 1", {"x": value})),
+    st.sampled_from([1, 5, "red", "blue", 5.0]).map(lambda value: compile_filter("color = @x AND 1 = 1", {"x": value})),
     st.just(TrueFilter()),
     st.just(FalseFilter()),
     st.sampled_from(["order", "other"]).map(lambda text: CorrelationFilter(subject=text)),

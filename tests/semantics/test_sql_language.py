@@ -116,11 +116,14 @@ def test_what_is_understood(text):
         ("color blue = 1", 7, "blue", "an operator"),
         ("color == 'red'", 8, "=", "a property, a constant"),
         ("color = 'red", 9, '"\'"', "a closing '"),
+        ("color = 'red''", 9, '"\'"', "a closing '"),
         ("[color = 1", 1, "'['", "a closing ]"),
         ("a = 1 AND", 10, "the end", "a property"),
         ("a = 1 b", 7, "b", "AND, OR or the end"),
         ("a = 1 = 2", 7, "=", "AND, OR or the end"),
         ("(a = 1", 7, "the end", "AND, OR or )"),
+        ("(a = 1) = 2", 9, "=", "AND, OR or the end"),
+        ("(a = 1) IN (2)", 9, "the reserved word IN", "AND, OR or the end"),
         ("(a + 1 > 2) + 1 = 2", 13, "+", "AND, OR or the end"),
         ("a + (b = 1) = 2", 5, "a comparison", "a property, a constant"),
         ("NOT a", 5, "a", "a comparison"),
@@ -217,6 +220,7 @@ def test_names_have_no_case_and_the_first_of_two_counts():
     [
         ("amount = 12.0", True),
         ("amount < 12.5", True),
+        ("13 > amount AND 12 >= amount AND 11 < amount AND 12 <= amount AND 12 = amount AND 1 <> amount", True),
         ("small = amount AND small < 13", True),
         ("exact = price AND exact > 1", True),  # a decimal counts as a double
         ("mark = color", True),  # a symbol is a text
@@ -245,6 +249,7 @@ def test_values_of_one_kind_are_compared(text, expected):
         ("paid > FALSE", "neither more nor less"),
         ("id < id", "neither more nor less"),
         ("amount IN ('a', 12)", "a number cannot be compared with a text"),
+        ("paid IN (1, 2)", "a boolean cannot be compared with a number"),
         ("amount LIKE 'a'", "LIKE compares texts"),
         ("color LIKE p('amount')", "LIKE compares texts"),
         ("color LIKE 'a' ESCAPE color", "one character"),
@@ -314,7 +319,7 @@ def test_a_text_cannot_be_doubled_without_end():
     ("text", "expected"),
     [
         ("property('COLOR') = 'red' AND p('user.color') = 'red' AND p(@name) = 12", True),
-        ("p('sys.label') = 'order' AND p('sys.' + 'Label') = 'order'", True),
+        ("p('SYS.label') = 'order' AND p('SYS.' + 'Label') = 'order'", True),
         ("p('am' + 'ount') = 12 AND p('[') IS NULL", True),
         ("p(missing) = 1", None),
         ("p(missing) IS NULL AND NOT EXISTS(p(nothing))", True),
@@ -668,6 +673,7 @@ def test_system_properties_are_converted(text, field, expected):
     [
         ("SET sys.TimeToLive = 'soon'", "no duration"),
         ("SET sys.TimeToLive = '-00:00:01'", "positive"),
+        ("SET sys.TimeToLive = '00:00:00'", "positive"),
         ("SET sys.TimeToLive = 5", "not a number"),
         ("SET sys.ScheduledEnqueueTimeUtc = 'soon'", "no instant"),
         ("SET sys.ScheduledEnqueueTimeUtc = 5", "not a number"),
@@ -780,7 +786,14 @@ def test_no_depth_exhausts_the_stack(part):
 
 
 @pytest.mark.parametrize(
-    "text", ["(" * 20 + "a = 1" + ")" * 20, "NOT " * 20 + "a = 1", "a = 1 OR " * 113 + "a = 1", "a = " + "1+" * 500 + "1"]
+    "text",
+    [
+        "(" * 20 + "a = 1" + ")" * 20,
+        "NOT " * 20 + "a = 1",
+        "a = 1 OR " * 113 + "a = 1",
+        "a = 1".ljust(1024),
+        "a = " + "1+" * 500 + "1",
+    ],
 )
 def test_what_is_within_the_limits_is_read_and_evaluated(text):
     assert ask(text) is None
