@@ -118,6 +118,7 @@ TIER_DEFAULTS: Mapping[Tier, Mapping[str, Any]] = {
 
 def of_tier(limits: Limits, tier: Tier) -> Limits:
     """What of STRICT or RELAXED the namespaces of a tier may have. RELAXED keeps only what Basic lacks."""
+    tier = Tier(tier)
     narrower = dict((_RELAXED_TIERS if limits is RELAXED else _STRICT_TIERS)[tier])
     if tier is Tier.BASIC:
         narrower["default_message_time_to_live"] = replace(limits.default_message_time_to_live, maximum=LIFE_IN_BASIC)

@@ -9,19 +9,25 @@ from hypothesis import strategies as st
 
 from broker_core.semantics.durations import FOREVER
 from broker_core.semantics.entity_settings import (
+    ALL_SETTINGS,
     IMMUTABLE,
-    SETTINGS,
+    SETTINGS_TYPE,
     changed_settings,
     check_namespace_name,
     check_path,
     check_policy_name,
     check_setting,
+    check_subscription_name,
+    check_tier,
+    default_settings,
     in_words,
+    kind_of,
     new_settings,
+    values_of,
 )
 from broker_core.semantics.errors import BrokerError, InvalidArgument
-from broker_core.semantics.limits import RELAXED, STRICT
-from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings
+from broker_core.semantics.limits import RELAXED, STRICT, of_tier
+from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Tier
 
 S, MIN, MS = timedelta(seconds=1), timedelta(minutes=1), timedelta(milliseconds=1)
 
@@ -196,18 +202,67 @@ def test_a_wider_value_already_there_does_not_block_another_change():
     assert changed_settings(relaxed, {"max_delivery_count": 3}, STRICT).lock_duration == S
 
 
+@pytest.mark.parametrize("name", ["s", "All-of.it_1~", "a" * 50])
+def test_subscription_names_that_are_accepted(name):
+    assert check_subscription_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a" * 51, "a/b", "a b", "a@b", "a\\b", "a#b", "a*b", "..", "$Default", None, 5])
+def test_subscription_names_that_are_refused(name):
+    with pytest.raises(InvalidArgument) as refused:
+        check_subscription_name(name)
+    assert refused.value.name == "subscription"
+
+
+@pytest.mark.parametrize("path", ["Subscriptions", "a/subscriptions/b", "a/SUBSCRIPTIONS"])
+def test_a_path_leaves_the_word_for_subscriptions_to_them(path):
+    with pytest.raises(InvalidArgument, match="stands for the subscriptions of a topic"):
+        check_path(path)
+
+
+@pytest.mark.parametrize("kind", EntityKind)
+def test_each_kind_has_its_own_type_of_settings_and_defaults(kind):
+    settings = new_settings(kind, {})
+    assert settings == SETTINGS_TYPE[kind]()
+    assert kind_of(settings) is kind
+    assert new_settings(kind, settings) == settings
+    assert values_of(settings) == default_settings(kind)
+
+
+@pytest.mark.parametrize("kind", EntityKind)
+@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.parametrize("limits", [STRICT, RELAXED], ids=["strict", "relaxed"])
+def test_what_a_tier_gives_fits_into_it(kind, tier, limits):
+    allowed = of_tier(limits, tier)
+    check_tier(new_settings(kind, {}, allowed), allowed)
+
+
+def test_no_tier_is_wider_than_the_limits_it_is_made_from():
+    for tier in Tier:
+        strict, relaxed = of_tier(STRICT, tier), of_tier(RELAXED, tier)
+        for name in ("subscriptions_per_topic", "session_state", "messages_per_batch_delete", "topics", "sessions"):
+            assert getattr(strict, name) <= getattr(STRICT, name)
+            assert getattr(relaxed, name) >= getattr(strict, name)
+
+
+def test_a_batch_delete_and_a_sessions_state_are_smaller_below_premium():
+    assert [of_tier(STRICT, tier).messages_per_batch_delete for tier in Tier] == [500, 500, 4000]
+    assert [of_tier(STRICT, tier).session_state for tier in Tier] == [256 * 1024, 256 * 1024, 1024 * 1024]
+
+
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.timedeltas(), st.binary(), st.lists(st.integers())
 )
 
 
-@given(name=st.sampled_from(SETTINGS), value=ANYTHING)
-def test_every_value_is_accepted_stably_or_refused_as_a_broker_error(name, value):
+@given(name=st.sampled_from(ALL_SETTINGS), value=ANYTHING, kind=st.sampled_from(EntityKind), tier=st.sampled_from(Tier))
+def test_every_value_is_accepted_stably_or_refused_as_a_broker_error(name, value, kind, tier):
+    limits = of_tier(STRICT, tier)
     try:
-        stored = check_setting(name, value)
+        stored = check_setting(name, value, limits, kind)
     except BrokerError:
         return
-    assert check_setting(name, stored) == stored
+    assert check_setting(name, stored, limits, kind) == stored
 
 
 @given(ANYTHING)
