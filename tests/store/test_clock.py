@@ -1,0 +1,30 @@
+"""Every statement takes its time from the namespace's clock (design D6); those that take the database's are told here, with why."""
+
+import re
+
+from broker_core.store.statements import SQL
+
+REAL_TIME = re.compile(r"\b(?:clock_timestamp|statement_timestamp|transaction_timestamp|now)\(\)|\bcurrent_timestamp\b", re.IGNORECASE)
+# A receiver waits in real time, whatever its namespace's clock does; and a page shows both clocks side by side.
+ALLOWED = re.compile(r"waiting_until\)? *(?:>|<=) *clock_timestamp\(\)|clock_timestamp\(\) AS real_now")
+OF_REAL_TIME = {
+    "set_clock": "the manual clock is reckoned from the real one",
+    "import_namespace": "the manual clock is reckoned from the real one",
+    "create_namespace": "created_at is the database's time",
+    "create_entity": "created_at is the database's time",
+    "create_rule": "created_at is the database's time",
+    "create_policy": "created_at is the database's time",
+    "update_entity": "updated_at is the database's time",
+    "delete_entities": "deleted_at is the database's time",
+    "wait_begins": "a receiver waits in real time",
+    "read_overview": "rates are messages per real second",
+    "forget_ended_counts": "traffic is kept by real time",
+    "read_health": "how old a snapshot is",
+}
+OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")
+
+
+def test_only_these_statements_take_the_databases_time():
+    found = {name for name, sql in SQL.items() if REAL_TIME.search(ALLOWED.sub("", sql))}
+    of_messages = {name for name in found if not name.startswith(OF_VITRINE_ITSELF)}
+    assert of_messages == set(OF_REAL_TIME)
