@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from ..errors import FilterEvaluationError
@@ -76,9 +77,16 @@ def compile_filter(text: str, parameters: Mapping[str, Any] | None = None) -> Sq
 
     Raises InvalidFilter naming the column of what cannot be understood, and InvalidArgument naming a parameter of no use.
     """
+    return _compile(text, parameters) if parameters or not isinstance(text, str) else _compile_once(text)
+
+
+def _compile(text: str, parameters: Mapping[str, Any] | None = None) -> SqlFilter:
     tree = parse_filter(text, parameters)
     matches = compile_predicate(tree)
     return SqlFilter(text, dict(parameters or {}), matches, _always(tree, matches), _leading(tree))
+
+
+_compile_once = lru_cache(maxsize=4096)(_compile)  # when one rule of a topic changes, all its rules are read again
 
 
 def _always(tree: syntax.Predicate, matches: Callable) -> bool | None:
