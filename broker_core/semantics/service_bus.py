@@ -153,6 +153,8 @@ def after_failed_delivery(message: Facts, count: int, now: datetime, settings: Q
     if message.subqueue is not SubQueue.MAIN:
         return MakeAvailable(0)
     if message.state is MessageState.ACTIVE and has_expired(message, now, settings):
+        if settings.requires_session and settings.expires_whole_sessions:
+            return MakeAvailable(count)  # not for long: its whole session goes (SB-037)
         return expire(settings)
     if count >= settings.max_delivery_count:
         return MoveToDeadLetter(
