@@ -161,6 +161,7 @@ def _fan_out(index: RuleIndex, prepared: Sequence[Prepared], origins: Sequence[O
 
 def _changed_entry(place: int, sent: Prepared, origin: Origin, copy: Copy) -> Entry:
     """A copy that an action changed, or that cannot be delivered (SB-212, SB-218)."""
+    prepared = sent if copy.message is sent.message else service_bus.prepare(copy.message)
     if copy.dead_letter_reason is not None:
-        return Entry(place, sent, origin, SubQueue.DEAD_LETTER, copy.dead_letter_reason, copy.dead_letter_description)
-    return Entry(place, service_bus.prepare(copy.message), origin)
+        return Entry(place, prepared, origin, SubQueue.DEAD_LETTER, copy.dead_letter_reason, copy.dead_letter_description)
+    return Entry(place, prepared, origin)

@@ -16,7 +16,7 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from broker_core import broker, entities, reads
-from broker_core.semantics.errors import EntityDisabled, EntityNotFound
+from broker_core.semantics.errors import EntityDisabled, EntityNotFound, NotAllowed
 from broker_core.semantics.types import EntityAddress, LockedMessage, MessageState, Tier
 
 from . import bindings, codec, queues
@@ -215,7 +215,7 @@ class Channel(virtual.Channel):
             return self._call(broker.receive_from, [self._address(queue) for queue in self._active_queues], most)
         except EntityNotFound:
             self._declare_again(queue)
-        except EntityDisabled as refusal:
+        except (EntityDisabled, NotAllowed) as refusal:
             logger.warning("Nothing is taken: %s", refusal)
         return []
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.limits import STRICT, Limits
 from broker_core.semantics.types import QueueSettings
 
@@ -20,6 +21,11 @@ _ESCAPES = re.compile(r"(?:~[0-9a-f]{2})+")
 # Celery's own mailboxes: `celery inspect` and `celery control`, their replies, events.
 _OWN_MAILBOX = re.compile(r"(\.pidbox|^celeryev\..*)$")
 MAILBOX_LIFE = timedelta(minutes=1)
+_NOT_FOR_TASKS = {
+    "requires_duplicate_detection": "a task that is tried again keeps its id, and would be dropped",
+    "requires_session": "tasks have no session id",
+    "forward_to": "nothing could be received from it",
+}
 _DURATIONS = ("lock_duration", "default_message_time_to_live", "auto_delete_on_idle")
 SHORTEST_IDLE = STRICT.auto_delete_on_idle.minimum
 
@@ -46,7 +52,11 @@ def settings(queue: str, declared: Mapping[str, Any], options: Mapping[str, Any]
     options:  the transport options; any name of QueueSettings, durations in seconds or as timedelta.
     limits:   those of the namespace; it takes the largest messages that they allow.
     A queue that lives as long as its user is hidden and goes when it is idle; Celery's own mailboxes forget messages, too.
+    Raises InvalidArgument for an option that a queue of tasks cannot have.
     """
+    for name, why in _NOT_FOR_TASKS.items():
+        if options.get(name):
+            raise InvalidArgument(name, f"cannot be set for a Celery queue: {why}")
     chosen: dict[str, Any] = {
         "max_message_size_in_kilobytes": limits.max_message_size_in_kilobytes.maximum,
         "max_size_in_megabytes": limits.max_size_in_megabytes.maximum,

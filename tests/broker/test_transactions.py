@@ -147,6 +147,11 @@ def test_by_way_of_the_topic_of_a_subscription(make_queue, namespace):
         tx.complete(where, [message.lock_token])
         tx.send(other, [Message(b"result")])
     assert bodies(broker.receive(other, 1)) == ["result"] and broker.peek(where) == []
+    entities.update_queue(other, status=EntityStatus.DISABLED)
+    with broker.transaction(via=topic) as tx:
+        tx.send(other, [Message(b"stuck")])
+    (stuck,) = broker.receive(topic.transfer_dead_letter, 1)
+    assert stuck.body == b"stuck" and broker.complete(topic.transfer_dead_letter, [stuck.lock_token]).settled
 
 
 def test_what_cannot_go_on_by_way_of_an_entity(make_queue):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.celery_transport import queues
 from broker_core.semantics.entity_settings import check_path, new_settings
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import EntityKind
 
 PIDBOX = {"auto_delete": True, "exclusive": False, "arguments": {"x-expires": 10_000}}
@@ -65,3 +66,9 @@ def test_a_message_life_that_the_declaration_names_counts():
     assert queues.settings("q", {"arguments": {"x-message-ttl": 300_000}}, {})["default_message_time_to_live"] == timedelta(
         minutes=5
     )
+
+
+@pytest.mark.parametrize("name", ["requires_duplicate_detection", "requires_session", "forward_to"])
+def test_what_a_queue_of_tasks_cannot_have_is_refused(name):
+    with pytest.raises(InvalidArgument, match="Celery"):
+        queues.settings("tasks", {}, {name: "other" if name == "forward_to" else True})
