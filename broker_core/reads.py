@@ -47,7 +47,8 @@ FOUND_CAP = 100
 TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, then the newest are shown
 TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmissions
 BODY_BYTES = 256 * 1024
-PLACE_CAP = 1_000  # messages before one that is explained
+PLACE_CAP = 1_000  # messages counted before one that is explained, among at most so many rows
+PLACE_ROWS = 5_000
 SESSION_MESSAGES_CAP = 1_000
 STATE_BYTES = 200  # of a session's state, in a list
 
@@ -371,6 +372,12 @@ class MessageDetail:
     clock: Clock
     transfer: Mapping = field(default_factory=dict)
 
+    @property
+    def came_from_elsewhere(self) -> bool:
+        """Whether `enqueued_sequence_number` is a number that the message had before it came here."""
+        first, here = self.enqueued_sequence_number, self.row.address
+        return first is not None and (first != self.row.sequence_number or here.topic is not None or bool(self.transfer))
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -689,7 +696,7 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
     while lists := (yield call("read_list_of", entity_id=entity_id, sequence_number=sequence_number)):
         rows = yield call(
             "explain_message", entity_id=entity_id, subqueue=lists[0].subqueue, sequence_number=sequence_number,
-            place_cap=PLACE_CAP, scan_cap=SCAN_ROWS,
+            place_cap=PLACE_CAP, scan_cap=PLACE_ROWS,
         )  # fmt: skip
         if rows:  # else it went to another list meanwhile
             return _explanation(rows[0])
@@ -1101,7 +1108,7 @@ def _explanation(row: Any) -> Explanation:
         session = explaining.SessionFacts(
             row.session_id, row.session_locked_until, row.session_locked_by, row.expired_number, row.expired_at
         )
-    place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= SCAN_ROWS)
+    place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
     reasons = explaining.explain(message, entity, row.now, session=session, place=place)
     return Explanation(message, tuple(reasons), explaining.is_deliverable(reasons), row.now)
 

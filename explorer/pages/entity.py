@@ -119,7 +119,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         context |= {
             "settings": settings_of(effective, entity.kind),
             "glance": at_a_glance(effective, entity.kind),
-            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor)),
+            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
         }
     return show(request, "entity", context, fragment="_messages", status=done.status)
 
@@ -231,7 +231,7 @@ def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -
     return [
         Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))
         for name, (word, in_words) in shown.items()
-        if name in effective
+        if name in effective and (name != "requires_duplicate_detection" or effective[name][0] or kind == EntityKind.TOPIC)
     ]
 
 
@@ -239,8 +239,8 @@ def _source(source: str, kind: EntityKind) -> str:
     return _SOURCES.get(source, source).format(kind)
 
 
-def spark(points: Sequence[TrafficPoint], width: int = 600) -> Spark | None:
-    """What came in and went out, as lines that share a scale; None where nothing passed."""
+def spark(points: Sequence[TrafficPoint], width: int = 600, *, completes: bool = True) -> Spark | None:
+    """What came in and went out, as lines that share a scale; None where nothing passed. completes: False where nothing can."""
     highest = max((max(p.sent, p.completed) for p in points), default=0)
     if not highest:
         return None
@@ -250,5 +250,6 @@ def spark(points: Sequence[TrafficPoint], width: int = 600) -> Spark | None:
         return " ".join(f"{i * step:.1f},{38 - 36 * v / highest:.1f}" for i, v in enumerate(values))
 
     sent, completed = [p.sent for p in points], [p.completed for p in points]
-    words = f"{sum(sent):,} sent and {sum(completed):,} completed in the last {TRAFFIC_MINUTES} minutes"
+    both = f"{sum(sent):,} sent and {sum(completed):,} completed" if completes else f"{sum(sent):,} published"
+    words = f"{both} in the last {TRAFFIC_MINUTES} minutes"
     return Spark(line(sent), line(completed), width, words)

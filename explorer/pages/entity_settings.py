@@ -21,6 +21,7 @@ from explorer.pages.shell import Act, May, act, address_of, page
 
 MOST_TARGETS = 500  # offered to forward to; any other may be typed
 FIRST_RULE = "Filter"
+_FIELDS = {"subscription": "name"}  # what a refusal names, where the form has another name for it
 
 
 @page
@@ -178,7 +179,8 @@ def _targets(rows: list[reads.EntityRow], namespace: str | None) -> list[str]:
 
 
 def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
-    if isinstance(done.error, InvalidArgument) and done.error.name in form.fields:
-        form.add_error(done.error.name, done.error.problem)
+    field = _FIELDS.get(done.error.name, done.error.name) if isinstance(done.error, InvalidArgument) else None
+    if field in form.fields:
+        form.add_error(field, done.error.problem)
     context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
     return render(request, f"explorer/{name}.html", context, status=status or done.status)

@@ -136,13 +136,15 @@ class Outcome:
 @page
 @require_GET
 def try_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Which rules of a topic, or of one subscription, match a message; `?like=12` takes the properties of message 12."""
+    """Which rules of a topic, or of one subscription, match a message; `?like=12` takes those of message 12."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     if entity.kind == EntityKind.QUEUE:
         raise InvalidArgument("address", f"'{entity.address}' is a queue; topics and subscriptions have rules")
     like = request.GET.get("like")
-    asked = set(request.GET) - {"like"}
-    form = TryForm(_query_like(request, entity.address, like) if like else request.GET if asked else None)
+    asked = set(request.GET) - {"like", "of"}
+    form = TryForm(
+        _query_like(request, address_of(namespace, request.GET.get("of", path)), like) if like else request.GET if asked else None
+    )
     context = {"section": "overview", "entity": entity, "address": entity.address, "clock": entity.clock, "form": form}
     context["asked"] = form.is_bound
     if form.is_bound and form.is_valid():

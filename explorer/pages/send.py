@@ -21,13 +21,13 @@ _FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
 @page
 @require_http_methods(["GET", "POST"])
 def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """The form; `?like=12` fills it from message 12. A short time-to-live is warned about before anything is sent."""
+    """The form; `?like=12` fills it from message 12, of this entity or of that at `of`. A short life is warned about."""
     address = address_of(namespace, path)
     entity = reads.entity(address, actor=request.actor)
     if entity.kind == EntityKind.SUBSCRIPTION:
         raise NotAllowed(f"'{entity.address}' is a subscription: it gets copies of what is sent to its topic (SB-013).")
     if request.method != "POST":
-        return _show(request, entity, SendForm(initial=_like(request, address)))
+        return _show(request, entity, SendForm(initial=_like(request, address_of(namespace, request.GET.get("of", path)))))
     form = SendForm(request.POST, request.FILES)
     if not form.is_valid():
         return _show(request, entity, form, status=400)

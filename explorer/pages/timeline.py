@@ -164,7 +164,7 @@ def _text(event: Event, times: int) -> str:
 def _published(copies: int) -> str:
     if not copies:
         return "Published, and no rule of any subscription took it: it is gone"
-    return f"Published: {copies} {'copy' if copies == 1 else 'copies'} for subscriptions whose rules took it"
+    return f"Published: {copies} {'copy' if copies == 1 else 'copies'} for its subscriptions"
 
 
 def _arrived(event: Event) -> str:

@@ -201,7 +201,7 @@ COPY = NEWS.subscription("all")
 
 @pytest.mark.parametrize(
     ("event", "text", "link"),
-    [(an_event(EventKind.PUBLISHED, 0, details={"copies": 2}), "Published: 2 copies for subscriptions whose rules took it", None),
+    [(an_event(EventKind.PUBLISHED, 0, details={"copies": 2}), "Published: 2 copies for its subscriptions", None),
      (an_event(EventKind.PUBLISHED, 0, details={"copies": 0}), "Published, and no rule of any subscription took it: it is gone",
       None),
      (an_event(EventKind.SENT, 0, address=COPY, details={"published_from": {}}, other=Place(2, NEWS, 4)),

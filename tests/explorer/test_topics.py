@@ -1,0 +1,385 @@
+"""Topics, subscriptions, rules and sessions in the explorer: listed, opened, configured, sent to, received from."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities, reads
+from broker_core.semantics.filters import CorrelationFilter, SqlFilter, TrueFilter
+from broker_core.semantics.types import EntityAddress, Message
+from broker_core.store import driver
+from explorer.models import AuditRecord
+
+from .conftest import FRAGMENT, WORKER
+
+
+def body_of(response):
+    return response.content.decode()
+
+
+def rules_of(subscription):
+    return {one.rule.name: one.rule for one in entities.list_rules(subscription)}
+
+
+@pytest.fixture
+def carts(pages):
+    """A queue with sessions: two in cart-a, one in cart-b."""
+    address = EntityAddress(pages.shop.namespace, "carts")
+    broker.send(
+        address, [Message(b"one", session_id="cart-a"), Message(b"two", session_id="cart-a"), Message(b"x", session_id="cart-b")]
+    )
+    return address
+
+
+# The overview
+
+
+def test_a_subscription_stands_below_its_topic(pages, as_):
+    page = body_of(as_("viewer").get(f"/namespaces/{pages.shop.namespace}/"))
+    rows = page.partition("<tbody>")[2].split("</tr>")
+    names = [row.partition("row-link")[2].partition("</a>")[0].rpartition("</span>")[2] for row in rows[:-1]]
+    assert names == ["carts", "eu/orders", "market/news", "all", "eu", "vips"]
+    assert "3 subscriptions" in rows[2] and "beneath" in rows[3] and 'class="visually-hidden">subscription ' in rows[3]
+    assert "beneath" not in rows[2]
+
+
+def test_the_overview_can_be_narrowed_to_a_kind(pages, as_):
+    client = as_("viewer")
+    found = client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription").context["entities"]
+    assert {row.address.name for row in found} == {"all", "eu", "vips"}
+    assert "beneath" not in body_of(client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription"))
+    found = client.get(f"/?q={pages.shop.namespace}/market/news/Subscriptions/eu").context["entities"]
+    assert [row.address.name for row in found] == ["eu"]
+    assert client.get("/?kind=exchange").status_code == 400
+
+
+def test_the_overview_asks_no_more_for_more_entities(pages, as_, monkeypatch):
+    client, asked = as_("viewer"), []
+    run = driver.run
+    monkeypatch.setattr("broker_core.store.driver.run", lambda steps: asked.append(1) or run(steps))
+
+    def statements():
+        asked.clear()
+        client.get(f"/namespaces/{pages.shop.namespace}/")
+        return len(asked)
+
+    before = statements()
+    for n in range(5):
+        entities.create_subscription(pages.market.subscription(f"more-{n}"))
+    assert statements() == before > 0
+
+
+# Creating, changing, deleting
+
+
+def filled(client, address):
+    """What a browser would send back with a form."""
+    form = client.get(address).context["form"]
+    return {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+
+
+def test_create_a_topic_a_subscription_and_a_queue_with_sessions(pages, as_):
+    client, space = as_("administrator"), pages.shop.namespace
+    data = filled(client, "/new/topic/") | {"namespace": space, "path": "alerts", "requires_duplicate_detection": "on"}
+    assert client.post("/new/topic/", data)["Location"] == f"/entities/{space}/alerts"
+    topic = EntityAddress(space, "alerts")
+    assert entities.get_topic(topic).settings.requires_duplicate_detection
+    data = filled(client, f"/new/subscription/?topic={topic}") | {
+        "name": "loud",
+        "filter": "level > 3",
+        "forward_to": "eu/orders",
+    }
+    assert data["topic"] == str(topic)
+    assert client.post("/new/subscription/", data)["Location"] == f"/entities/{topic}/Subscriptions/loud"
+    loud = topic.subscription("loud")
+    assert entities.get_subscription(loud).settings.forward_to == "eu/orders"
+    assert [rule.filter.text for rule in rules_of(loud).values()] == ["level > 3"]
+    data = filled(client, "/new/queue/") | {"namespace": space, "path": "ordered", "requires_session": "on"}
+    client.post("/new/queue/", data)
+    assert entities.get_queue(EntityAddress(space, "ordered")).settings.requires_session
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "named"),
+    [({"name": "a/b"}, "name", "a/b"), ({"name": "loud", "filter": "level >"}, "filter", "column 8"),
+     ({"name": "eu"}, None, "already exists"), ({"name": "loud", "forward_to": "nowhere"}, "forward_to", "nowhere")],
+)  # fmt: skip
+def test_a_subscription_that_cannot_be_is_refused_at_its_field(pages, as_, changes, field, named):
+    client = as_("administrator")
+    data = filled(client, f"/new/subscription/?topic={pages.market}") | changes
+    response = client.post("/new/subscription/", data)
+    assert response.status_code in (400, 404, 409) and named in body_of(response)
+    assert field is None or field in response.context["form"].errors, response.context["form"].errors
+    assert len(entities.list_subscriptions(pages.market)) == 3
+
+
+def test_what_is_fixed_at_creation_is_shown_and_cannot_be_changed(pages, as_):
+    client, address = as_("administrator"), f"/settings/{pages.shop.namespace}/carts"
+    page = body_of(client.get(address))
+    assert "Fixed when the queue was created" in page
+    data = filled(client, address)
+    data.pop("requires_session")  # a browser sends nothing for a disabled box
+    assert client.post(address, data | {"lock_duration": "2 min"}).status_code == 302
+    settings = entities.get_queue(EntityAddress(pages.shop.namespace, "carts")).settings
+    assert settings.requires_session and settings.lock_duration == timedelta(minutes=2)
+
+
+def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages, as_):
+    client, eu = as_("administrator"), pages.market.subscription("eu")
+    client.post(f"/settings/{eu}", filled(client, f"/settings/{eu}") | {"forward_dead_lettered_messages_to": "eu/orders"})
+    assert entities.get_subscription(eu).settings.forward_dead_lettered_messages_to == "eu/orders"
+    assert AuditRecord.objects.latest("id").detail == "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders."
+
+
+def test_deleting_a_topic_says_what_goes_with_it(pages, as_):
+    client = as_("administrator")
+    broker.send(pages.market, [Message(b"x", subject="vip")])
+    page = body_of(client.get(f"/delete/{pages.market}"))
+    assert "its 3 subscriptions" in page and "2 messages" in page  # all has one, vips a dead letter: it had no session
+    client.post(f"/delete/{pages.market}", {"name": "market/news"})
+    assert client.get(f"/entities/{pages.market}").status_code == 404
+    assert client.get(f"/entities/{pages.market.subscription('eu')}").status_code == 404
+
+
+# Rules
+
+
+def post_rule(client, subscription, **data):
+    return client.post(f"/new-rule/{subscription}", {"name": "New", "kind": "sql", **data})
+
+
+def test_a_rule_of_each_kind_can_be_written(pages, as_):
+    client, eu = as_("administrator"), pages.market.subscription("eu")
+    post_rule(client, eu, sql="total > @least", parameter_name="least", parameter_type="int", parameter_value="100",
+              action="SET priority = 'high'")  # fmt: skip
+    post_rule(
+        client, eu, name="Matched", kind="correlation", subject="vip", property_name="n", property_type="int", property_value="7"
+    )
+    post_rule(client, eu, name="All", kind="true")
+    found = rules_of(eu)
+    assert isinstance(found["New"].filter, SqlFilter) and found["New"].action.text == "SET priority = 'high'"
+    assert dict(found["New"].filter.parameters)["least"] == 100
+    matched = found["Matched"].filter
+    assert isinstance(matched, CorrelationFilter) and matched.subject == "vip" and dict(matched.properties) == {"n": 7}
+    assert isinstance(found["All"].filter, TrueFilter)
+    assert AuditRecord.objects.filter(action="create rule", path=eu.path).count() == 3
+    page = body_of(client.get(f"/entities/{eu}?tab=rules"))
+    assert "total &gt; @least" in page and "subject is" in page and "every message" in page
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "named"),
+    [({"sql": "total >"}, "sql", "column 8"), ({"sql": ""}, "sql", "column 1"),
+     ({"sql": "a = 1", "action": "SET"}, "action", "column 4"),
+     ({"name": "a?b", "sql": "a = 1"}, "name", "a?b"), ({"kind": "correlation"}, "__all__", "compares nothing"),
+     ({"sql": "a = @x"}, "sql", "@x"),
+     ({"sql": "a = @x", "parameter_name": "x", "parameter_type": "int", "parameter_value": "many"}, "__all__", "many")],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_understood_names_the_column_at_its_field(pages, as_, data, field, named):
+    eu = pages.market.subscription("eu")
+    response = post_rule(as_("administrator"), eu, **data)
+    assert response.status_code == 400 and named in body_of(response)
+    assert field in response.context["form"].errors
+    assert data.get("sql", "") in (response.context["form"]["sql"].value() or "")
+    assert set(rules_of(eu)) == {"Europe"}
+
+
+def test_a_rule_is_changed_and_deleted(pages, as_):
+    client, vips = as_("administrator"), pages.market.subscription("vips")
+    form = client.get(f"/rules/Vip/{vips}").context["form"]
+    assert (form["kind"].value(), form["subject"].value(), form["action"].value()) == ("correlation", "vip", "SET seen = 'yes'")
+    client.post(f"/rules/Vip/{vips}", {"kind": "sql", "sql": "vip = TRUE", "name": "ignored"})
+    assert rules_of(vips)["Vip"].filter.text == "vip = TRUE" and rules_of(vips)["Vip"].action is None
+    assert "It is the last one" in body_of(client.get(f"/delete-rule/Vip/{vips}"))
+    client.post(f"/delete-rule/Vip/{vips}")
+    assert rules_of(vips) == {}
+    page = body_of(client.get(f"/entities/{vips}"))
+    assert "It has no rule, so it gets no message" in page
+    assert client.get(f"/rules/Vip/{vips}").status_code == 404
+
+
+def test_rules_are_for_administrators_and_for_subscriptions(pages, as_):
+    eu = pages.market.subscription("eu")
+    assert post_rule(as_("operator"), eu, sql="a = 1").status_code == 403 and set(rules_of(eu)) == {"Europe"}
+    for address in (pages.shop, pages.market):
+        assert as_("administrator").get(f"/new-rule/{address}").status_code == 400
+    assert as_("viewer").get(f"/try/{pages.shop}").status_code == 400
+
+
+def test_trying_a_message_tells_what_sending_it_would_do(pages, as_):
+    entities.create_subscription(pages.market.subscription("sums"), rule=None)
+    client = as_("administrator")
+    post_rule(client, pages.market.subscription("sums"), name="Sum", sql="region + 1 > 0")
+    query = "subject=vip&session_id=s&property_name=region&property_type=string&property_value=eu"
+    got = {one.subscription.name: one for one in client.get(f"/try/{pages.market}?{query}").context["outcomes"]}
+    assert [(len(got[name].copies), got[name].copies[0].dead_letter_reason) for name in ("all", "eu", "vips", "sums")] == [
+        (1, None), (1, None), (1, None), (1, "FilterException"),
+    ]  # fmt: skip
+    assert got["vips"].copies[0].changes == ["seen: yes (new)", "RuleName: Vip (new)"]
+    assert [tried.matches for tried in got["sums"].tried] == [True, None]
+    assert reads.entity(pages.market.subscription("all")).counts.total == 0
+    broker.send(pages.market, [Message(b"", subject="vip", session_id="s", properties={"region": "eu"})])
+    counts = {row.address.name: (row.counts.active, row.counts.dead_letter) for row in reads.subscriptions(pages.market)}
+    assert counts == {"all": (1, 0), "eu": (1, 0), "vips": (1, 0), "sums": (0, 1)}
+    assert client.get(f"/try/{pages.market}?property_name=n&property_type=int&property_value=x").status_code == 400
+    like = client.get(f"/try/{pages.market}?like=1&of={pages.market.path}/Subscriptions/eu")
+    assert like.context["form"]["subject"].value() == "vip" and len(like.context["outcomes"]) == 4
+
+
+# Messages
+
+
+def test_what_is_sent_to_a_topic_is_found_from_its_own_page_and_from_each_copy(pages, as_):
+    client = as_("operator")
+    data = {"body": "x", "copies": 1, "message_id": "breaking", "subject": "vip"}
+    data |= {"property_name": "region", "property_type": "string", "property_value": "eu"}
+    went = client.post(f"/send/{pages.market}", data)
+    assert went["Location"] == f"/messages/{pages.market}/1"
+    page = body_of(client.get(went["Location"]))
+    assert "Published: 3 copies" in page and "A topic keeps nothing" in page
+    copy = body_of(client.get(f"/messages/{pages.market.subscription('eu')}/1"))
+    assert "Copied from the topic: a rule took it" in copy and "message 1 in market/news" in copy
+    dead = body_of(client.get(f"/messages/{pages.market.subscription('vips')}/1"))
+    assert "Copied from the topic into the dead-letter queue: Session ID is null." in dead
+
+
+def test_a_duplicate_is_told_to_its_sender_and_on_the_kept_message(pages, as_):
+    client, once = as_("operator"), EntityAddress(pages.shop.namespace, "once")
+    entities.create_queue(once, requires_duplicate_detection=True)
+    data = {"body": "x", "copies": 1, "message_id": "same"}
+    client.post(f"/send/{once}", data)
+    page = body_of(client.post(f"/send/{once}", data, follow=True))
+    assert "Accepted and dropped" in page and reads.counts(once).active == 1
+    assert "dropped as a duplicate" in body_of(client.get(f"/messages/{once}/1"))
+
+
+def test_a_forwarded_message_is_followed(pages, as_):
+    client, inbox = as_("operator"), EntityAddress(pages.shop.namespace, "inbox")
+    entities.create_queue(inbox, forward_to="eu/orders")
+    client.post(f"/send/{inbox}", {"body": "x", "copies": 1, "message_id": "on-its-way"})
+    assert "Forwarded to eu/orders" in body_of(client.get(f"/messages/{inbox}/1"))
+    there = body_of(client.get(f"/messages/{pages.at}/8"))
+    assert "Forwarded from inbox" in there and "message 1 in inbox" in there
+    assert "All its messages go on to" in body_of(client.get(f"/entities/{inbox}"))
+
+
+def test_where_nothing_can_be_sent_or_received_the_pages_say_so(pages, as_):
+    client = as_("operator")
+    sent = client.get(f"/send/{pages.market.subscription('eu')}")
+    assert sent.status_code == 409 and "sent to its topic" in body_of(sent)
+    received = client.get(f"/receive/main/{pages.market}")
+    assert received.status_code == 409 and "received from its subscriptions" in body_of(received)
+
+
+@pytest.mark.parametrize("tab", ["active", "rules", "sessions", "dead-letter"])
+def test_a_topic_has_no_such_list(pages, as_, tab):
+    assert as_("viewer").get(f"/entities/{pages.market}?tab={tab}").status_code == 400
+
+
+def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
+    session = broker.accept_session(carts, "cart-a", actor=WORKER)
+    page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
+    assert "Why is it not delivered?" in page and "is held by process:worker" in page
+    broker.close_session(session)
+    assert "It can be delivered" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
+
+
+# Sessions
+
+
+@pytest.fixture
+def by_hand(as_, carts):
+    """An operator who holds cart-a, with its first message received; `do` posts to it."""
+    client, address = as_("operator"), f"/receive/main/{carts}"
+    client.post(address, {"action": "accept", "session_id": "cart-a", "count": "1"})
+
+    def do(action, **data):
+        [held] = reads.sessions(carts, holder=f"user:{client.user.username}").rows
+        return client.post(address, {"action": action, "session_id": "cart-a", "token": str(held.lock_token), **data})
+
+    client.do, client.address = do, address
+    return client
+
+
+def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
+    by_hand.do("set-state", state='{"step": 2}')
+    page = body_of(as_("operator").get(f"/entities/{carts}?tab=sessions"))
+    assert page.index("cart-a") < page.index("cart-b") and f"user:{by_hand.user.username}" in page and "step" in page
+    assert "step" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
+    found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
+    assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]
+    listed = as_("viewer").get(f"/entities/{carts}?tab=active&session=cart-a").context["page"].rows
+    assert {row.sequence_number for row in listed} == {1, 2}
+
+
+def test_a_session_is_worked_off_in_order(carts, by_hand):
+    page = body_of(by_hand.get(by_hand.address))
+    assert 'id="held-1"' in page and 'value="cart-a"' in page and 'value="renew"' not in page
+    token = str(reads.message(carts, 1).row.lock_token)
+    by_hand.do("complete", token=token)
+    before = reads.sessions(carts, part="cart-a").rows[0].locked_until
+    by_hand.do("renew-session")
+    assert reads.sessions(carts, part="cart-a").rows[0].locked_until > before
+    by_hand.do("receive-session", count="5")
+    assert 'id="held-2"' in body_of(by_hand.get(by_hand.address))
+    by_hand.do("set-state", state="a\r\nb")
+    by_hand.do("close-session")
+    [row] = reads.sessions(carts, part="cart-a").rows
+    assert (row.locked_until, row.state) == (None, b"a\nb") and reads.message(carts, 2).row.delivery_count == 0
+    acts = AuditRecord.objects.filter(actor=f"user:{by_hand.user.username}").values_list("action", flat=True)
+    assert {"accept session", "complete", "renew session", "receive from session", "set session state", "close session"} <= set(
+        acts
+    )
+
+
+def test_the_next_session_is_accepted_without_an_id(carts, by_hand, as_):
+    other = as_("operator")
+    response = other.post(by_hand.address, {"action": "accept", "session_id": "", "count": "1"}, headers=FRAGMENT)
+    assert "You hold the session cart-b, with 1 message received" in body_of(response)
+    refused = as_("operator").post(by_hand.address, {"action": "accept"}, headers=FRAGMENT)
+    assert refused.status_code == 409 and "available" in body_of(refused)
+    held = as_("operator").post(by_hand.address, {"action": "accept", "session_id": "cart-a"}, headers=FRAGMENT)
+    assert held.status_code == 409 and "another receiver holds it" in body_of(held)
+
+
+def test_what_a_session_gives_away_at_once_is_shown_once(carts, by_hand):
+    response = by_hand.do("receive-session", count="1", mode="receive-and-delete")
+    assert response.status_code == 200 and "Received and deleted" in body_of(response) and reads.message(carts, 2) is None
+
+
+def test_deferred_messages_of_a_session_are_received_through_it(carts, by_hand):
+    by_hand.do("defer", token=str(reads.message(carts, 1).row.lock_token))
+    assert by_hand.do("receive-session-deferred", numbers="x").status_code == 400
+    by_hand.do("receive-session-deferred", numbers="1")
+    assert 'id="held-1"' in body_of(by_hand.get(by_hand.address))
+
+
+@pytest.mark.parametrize("data", [{"token": "x"}, {"token": ""}])
+def test_a_session_act_without_a_token_is_refused(by_hand, data):
+    assert by_hand.do("renew-session", **data).status_code == 400
+
+
+def test_a_lost_session_is_told(carts, by_hand):
+    by_hand.do("close-session")
+    lost = {"action": "renew-session", "session_id": "cart-a", "token": "00000000-0000-0000-0000-000000000001"}
+    response = by_hand.post(by_hand.address, lost, headers=FRAGMENT)
+    assert response.status_code == 409 and "not held any more" in body_of(response)
+
+
+# What an operator provokes
+
+
+def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
+    client = as_("operator")
+    assert "Drop all locks on eu/orders?" in body_of(client.get(f"/drop-locks/{pages.at}"))
+    assert reads.counts(pages.shop).locked == 1
+    client.post(f"/drop-locks/{pages.at}")
+    assert reads.counts(pages.shop).locked == 0
+    act = AuditRecord.objects.latest("id")
+    assert (act.action, act.detail) == ("drop locks", f"Ended 1 lock on {pages.shop}.")
+    assert as_("viewer").get(f"/drop-locks/{pages.at}").status_code == 403
+
+
+def test_dropped_session_locks_are_lost(carts, by_hand, as_):
+    as_("operator").post(f"/drop-locks/{carts}")
+    assert reads.sessions(carts, part="cart-a").rows[0].locked_until is None
