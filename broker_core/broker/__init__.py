@@ -7,7 +7,7 @@ and nothing is stored or changed when they do. Rights: Send to send, schedule an
 Operate to resubmit and purge.
 """
 
-from .operating import drop_locks, purge, resubmit
+from .operating import delete_batch, drop_locks, purge, resubmit
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
 from .sending import cancel_scheduled, send
 from .sessions import (
@@ -32,6 +32,7 @@ __all__ = [
     "complete",
     "dead_letter",
     "defer",
+    "delete_batch",
     "drop_locks",
     "get_session_state",
     "list_sessions",

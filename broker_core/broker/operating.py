@@ -1,18 +1,19 @@
-"""Operating: dead letters sent again, messages purged."""
+"""Operating: dead letters sent again, locks dropped, messages deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core.entities import limits
 from broker_core.semantics import service_bus
-from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument
+from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import entity_id_of, forget, on, require_sendable, whole_numbers
+from .shared import entity_id_of, forget, on, require_count, require_sendable, whole_numbers
 from .tidying import take_back
 
 PURGE_BATCH = 500
@@ -69,6 +70,38 @@ def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
+def delete_batch(
+    address: EntityAddress,
+    max_count: int,
+    *,
+    enqueued_before: datetime | None = None,
+    session_id: str | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Delete up to max_count messages at once that nobody holds, oldest first, and say how many (SB-150, SB-151).
+
+    Without enqueued_before: whatever is there now. Deferred and scheduled messages stay (SB-930). session_id: of that
+    session alone. It may
+    delete fewer than there are; 0 means that there was nothing. Raises InvalidArgument for more than the namespace's tier allows.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    require_count("max_count", max_count)
+    entity_id, look = yield from _look(address)
+    most = limits(None if look.is_system else Tier(look.tier)).messages_per_batch_delete
+    if max_count > most:
+        raise InvalidArgument(
+            "max_count", f"{max_count:,} is out of range: at most {most:,} messages are deleted at once (SB-150)"
+        )
+    just_after_now = look.now + timedelta(microseconds=1)
+    return (
+        yield from _purge(
+            entity_id, address, MessageState.ACTIVE, max_count, enqueued_before or just_after_now, actor, session_id=session_id
+        )
+    )
+
+
+@use_case
 def purge(
     address: EntityAddress,
     *,
@@ -78,34 +111,55 @@ def purge(
     max_count: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Delete messages of a list that nobody holds, oldest first, and say how many (SB-150, SB-151, SB-153).
+    """Delete messages of a list that nobody holds, oldest first, and say how many (SB-153).
 
     Without enqueued_before it takes what was there when it began. In batches, each its own transaction.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     numbers = None if sequence_numbers is None else whole_numbers(sequence_numbers)
-    entity_id = yield from entity_id_of(address)
-    look = yield call("look", entity_id=entity_id)
-    if not look:
-        forget(address)
-        raise EntityNotFound(str(address))
+    entity_id, look = yield from _look(address)
     total = 0
     for state in states:
         # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
         while max_count is None or total < max_count:
             wanted = PURGE_BATCH if max_count is None else min(PURGE_BATCH, max_count - total)
-            (row,) = yield call(
-                "purge",
-                entity_id=entity_id,
-                subqueue=address.subqueue,
-                state=state,
-                numbers=numbers,
-                max_count=wanted,
-                enqueued_before=enqueued_before or look[0].now,
-                actor=str(actor),
-            )
-            total += row.done
-            if row.done < wanted:
+            done = yield from _purge(entity_id, address, state, wanted, enqueued_before or look.now, actor, numbers=numbers)
+            total += done
+            if done < wanted:
                 break
     return total
+
+
+def _look(address: EntityAddress) -> Steps:
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("look", entity_id=entity_id)
+    if not rows:
+        forget(address)
+        raise EntityNotFound(str(address))
+    return entity_id, rows[0]
+
+
+def _purge(
+    entity_id: int,
+    address: EntityAddress,
+    state: MessageState,
+    max_count: int,
+    enqueued_before: datetime,
+    actor: Actor,
+    *,
+    numbers: Sequence[int] | None = None,
+    session_id: str | None = None,
+) -> Steps:
+    (row,) = yield call(
+        "purge",
+        entity_id=entity_id,
+        subqueue=address.subqueue,
+        state=state,
+        max_count=max_count,
+        enqueued_before=enqueued_before,
+        actor=str(actor),
+        numbers=numbers,
+        session_id=session_id,
+    )
+    return row.done

@@ -555,3 +555,19 @@ def advance(address):
     from broker_core.store.driver import run
 
     run(advance_head(run(entity_id_of(address)), address.subqueue))
+
+
+def test_a_batch_delete_takes_what_nobody_holds_of_one_list_or_session(make_queue, step):
+    """SB-150, SB-151, SB-152, SB-930."""
+    queue = make_queue(requires_session=True)
+    sent = [Message(b"%d" % i, session_id="ab"[i % 2]) for i in range(6)]
+    broker.send(queue, [*sent, Message(b"later", session_id="a", scheduled_enqueue_at=now(queue) + MINUTE)])
+    assert broker.accept_session(queue, "a", max_count=1).messages[0].body == b"0"
+    assert broker.delete_batch(queue, 10, enqueued_before=now(queue)) == 0
+    assert broker.delete_batch(queue, 2, session_id="b") == 2
+    assert broker.delete_batch(queue, 10) == 3
+    assert bodies(broker.peek(queue)) == ["0", "later"] and ledger_agrees(queue)
+    with pytest.raises(InvalidArgument, match="at most 500"):
+        broker.delete_batch(queue, 501)
+    with pytest.raises(InvalidArgument):
+        broker.delete_batch(queue, 0)

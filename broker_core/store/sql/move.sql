@@ -145,6 +145,7 @@ chosen AS MATERIALIZED (
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
        AND (%(enqueued_before)s::timestamptz IS NULL OR m.enqueued_at < %(enqueued_before)s)
        AND (%(numbers)b::bigint[] IS NULL OR m.sequence_number = ANY (%(numbers)b::bigint[]))
+       AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 purged AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen)) RETURNING m.*),
 events AS (

@@ -190,7 +190,7 @@ UPDATE vitrine_entity_activity AS a
 -- Asked after an operation found nothing or little: may the entity be used, and would a tidying step find something to do now? No row: it is gone.
 WITH
 -- include: entity
-SELECT e.now, e.kind, e.topic_id, e.status, e.rules_version, e.forward_to, e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
+SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version, e.forward_to, e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
