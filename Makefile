@@ -1,7 +1,8 @@
 # make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
 # make test   all tests, those in a real browser included
 # make lint   ruff, import contracts, templates
-# make bench  speed, as ratios against plain PostgreSQL
+# make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
+# make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
 # make clean  remove the virtual environment, not the data
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test lint bench clean
+.PHONY: up test lint bench soak clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -29,6 +30,9 @@ lint: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)
+
+soak: $(VENV)/dev.stamp
+	@exec $(IN_VENV) -m tests.soak --seconds $(or $(SECONDS),180) $(ARGS)
 
 clean:
 	rm -rf $(VENV)

@@ -1,0 +1,52 @@
+"""python -m tests.soak [--seconds 180] [--seed N] [--kinds queues topics sessions]: a soak on a database of its own.
+
+The data folder is VITRINE_DATA, else .vitrine/soak. Prints what was done, and what was wrong; then the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from .scene import KINDS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Clients, kills and sweeps; then all is checked.")
+    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    options = parser.parse_args()
+    os.environ.setdefault("VITRINE_DATA", str(Path(__file__).resolve().parent.parent.parent / ".vitrine" / "soak"))
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
+    os.environ["VITRINE_LIMITS"] = "relaxed"
+    import django
+
+    django.setup()
+    from django.conf import settings
+    from django.core.management import call_command
+
+    from broker_core.store.connections import close_all
+    from explorer.site.embedded_postgres import server
+
+    from .database import dsn_of_django
+    from .storm import Soak
+
+    call_command("migrate", verbosity=0)
+    with tempfile.TemporaryDirectory(prefix="vitrine-soak-") as folder:
+        print(f"{options.seconds:g} s of {', '.join(options.kinds)}, seed {options.seed}", flush=True)
+        findings = Soak(dsn_of_django(), Path(folder), options.seconds, options.seed, tuple(options.kinds)).run()
+    print(findings.tell())
+    close_all()
+    if not settings.DATABASE_URL:
+        server.stop(settings.EMBEDDED_POSTGRES)
+    print(f"{len(findings.wrong)} findings")
+    return bool(findings.wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
