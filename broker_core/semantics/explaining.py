@@ -64,6 +64,7 @@ class MessageFacts(Facts, Protocol):
     session_id: str | None
     locked_by: str | None
     dead_letter_reason: str | None
+    expires_by_default: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,8 @@ def _expired(message: MessageFacts, now: datetime, entity: EntityFacts, locked: 
         ExpiryMode.ON_ACTIVITY: "As soon as somebody receives",
         ExpiryMode.AT_HEAD: "Once it is the first of the queue",
     }[entity.expiry_mode]
-    return Reason(Code.EXPIRED, text, values, change=f"{when} it {fate}. Nothing revives it.")
+    revives = "A longer DefaultMessageTimeToLive revives it" if message.expires_by_default else "Nothing revives it"
+    return Reason(Code.EXPIRED, text, values, change=f"{when} it {fate}. {revives}.")
 
 
 def _spent(message: MessageFacts, now: datetime, locked: bool) -> Reason:
@@ -286,11 +288,16 @@ def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: S
 
 def _place(message: MessageFacts, session: SessionFacts | None, place: Place) -> Reason:
     within = f" of the session '{session.session_id}'" if session else ""
+    values = {"before": place.before, "capped": place.capped}
+    if not place.before and place.capped:
+        text = (
+            f"Many messages{within} that cannot be received now lie before it; whether others come before it was not looked into."
+        )
+        return Reason(Code.BEHIND, text, values, is_obstacle=False)
     if not place.before:
         text = f"It is next: the first that a receive{within} returns."
-        return Reason(Code.NEXT, text, {"before": 0}, is_obstacle=False)
+        return Reason(Code.NEXT, text, values, is_obstacle=False)
     count = f"{place.before:,}{' or more' if place.capped else ''}"
     noun = "message" if place.before == 1 and not place.capped else "messages"
     comes = "comes" if noun == "message" else "come"
-    values = {"before": place.before, "capped": place.capped}
     return Reason(Code.BEHIND, f"{count} {noun}{within} {comes} before it.", values, is_obstacle=False)

@@ -41,6 +41,10 @@ def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
     broker.send(queue, [Message(b"x") for _ in range(9)])
     assert reason(queue, 9, Code.BEHIND).text == "4 or more messages come before it."
     assert reason(queue, 2, Code.BEHIND).text == "1 message comes before it."
+    monkeypatch.setattr(reads, "PLACE_ROWS", 2)
+    broker.receive(queue, 3)
+    assert reason(queue, 9, Code.BEHIND).text.startswith("Many messages that cannot be received now lie before it;")
+    assert codes(queue, 4) == [Code.BEHIND]
 
 
 def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
@@ -91,6 +95,19 @@ def test_a_dead_letter_is_delivered_from_its_own_queue(queue):
     found = reads.explain(queue, 1)
     assert (found.deliverable, [r.code for r in found.reasons]) == (True, [Code.DEAD_LETTER, Code.NEXT])
     assert "(Broken)" in found.reasons[0].text
+
+
+def test_an_end_that_comes_from_the_default_is_marked_as_computed(make_queue, step):
+    """SB-028, SB-903."""
+    queue = make_queue(default_message_time_to_live=60 * SECOND)
+    broker.send(queue, [Message(b"x"), Message(b"x", time_to_live=30 * SECOND)])
+    ends = {row.sequence_number: (row.expires_at, row.expires_by_default) for row in reads.list_messages(queue).rows}
+    assert ends == {1: (now(queue) + 60 * SECOND, True), 2: (now(queue) + 30 * SECOND, False)}
+    assert {m.sequence_number: m.expires_at for m in broker.peek(queue)} == {number: at for number, (at, _) in ends.items()}
+    step(70 * SECOND)
+    assert reason(queue, 1, Code.EXPIRED).change.endswith("A longer DefaultMessageTimeToLive revives it.")
+    assert reason(queue, 2, Code.EXPIRED).change.endswith("Nothing revives it.")
+    assert [m.sequence_number for m in broker.receive(queue, 2)] == []
 
 
 def test_what_is_gone_has_no_explanation_and_looking_needs_a_right(queue):

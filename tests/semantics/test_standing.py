@@ -26,6 +26,7 @@ class Facts:
     session_id: str | None = None
     locked_by: str | None = None
     dead_letter_reason: str | None = None
+    expires_by_default: bool = False
 
 
 DEAD = SubQueue.DEAD_LETTER

@@ -15,8 +15,8 @@ WITH
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{0,1,2}')
        AND m.sequence_number = %(sequence_number)s
 ), walked AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number FROM vitrine_message AS m, found AS f
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0 AND m.sequence_number < f.sequence_number
+    SELECT m.ctid AS tid FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0 AND m.sequence_number < %(sequence_number)s
        AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
      ORDER BY m.sequence_number LIMIT %(scan_cap)s
 ), before AS MATERIALIZED (
