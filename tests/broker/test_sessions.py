@@ -21,7 +21,7 @@ from broker_core.semantics.errors import (
     SessionLockLost,
 )
 from broker_core.semantics.types import Actor, EntityStatus, Message, MessageState, Right
-from broker_core.store import connections
+from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from broker_core.store.statements import call
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
@@ -199,10 +199,13 @@ def test_closing_a_session_wakes_who_waits_for_it(queue):
 
 
 async def test_sessions_work_under_asyncio(queue):
-    await broker.send.aio(queue, [Message(b"a1", session_id="a")])
-    session = await broker.accept_session.aio(queue, max_count=1)
-    assert (await broker.complete.aio(queue, tokens(session.messages))).settled
-    assert await broker.close_session.aio(session)
+    try:
+        await broker.send.aio(queue, [Message(b"a1", session_id="a")])
+        session = await broker.accept_session.aio(queue, max_count=1)
+        assert (await broker.complete.aio(queue, tokens(session.messages))).settled
+        assert await broker.close_session.aio(session)
+    finally:
+        await aio.close()
 
 
 # Receiving
@@ -743,8 +746,8 @@ def test_eight_receivers_share_the_sessions_in_order(queue):
 
 
 def test_closing_never_forgets_what_is_being_sent(queue):
-    """SB-111: closing waits for a sender that has the session's row, and looks with a new snapshot. As one statement it would forget the
-    session, or set its first number to NULL, while a message is in it."""
+    """SB-111: closing waits for a sender that has the row, and looks with a new snapshot. As one statement it would forget
+    the session, or set its first number to NULL, while a message is in it."""
     sent(queue, "a1")
     session = broker.accept_session(queue, max_count=1)
     broker.complete(queue, tokens(session.messages))
