@@ -62,16 +62,19 @@ def test_every_kind_of_thing_is_exported_and_imported_as_it_was(namespace, step)
     policies.create_policy(topic, "reader", listen=True)
     broker.send(plain, [Message(b"\x00\xff", message_id="once"), Message(b"", body_kind=BodyKind.VALUE)])
     broker.send(topic, [Message(b"later", scheduled_enqueue_at=now(topic) + timedelta(hours=1))])
+    broker.send(topic, [Message(b"copied and forwarded", properties={"size": 9, "name": "ax"})])
+    sweeps.forward_messages()
     lines = exported(namespace, with_keys=True)
     copy = copied(namespace, with_keys=True)
     assert content(exported(copy, with_keys=True)) == content(lines)
     assert {kind: len(of_kind(lines, kind)) for kind in ("entity", "rule", "policy", "seen", "message")} == {
-        "entity": 3, "rule": 2, "policy": 2, "seen": 1, "message": 3,
+        "entity": 3, "rule": 2, "policy": 2, "seen": 1, "message": 4,
     }  # fmt: skip
+    assert [m["transfer"] for m in of_kind(lines, "message") if "transfer" in m] == [{"hops": 1}]
     again = EntityAddress(copy, "news").subscription("all")
     assert entities.get_subscription(again).settings == entities.get_subscription(topic.subscription("all")).settings
     assert [r.rule for r in entities.list_rules(again)] == [r.rule for r in entities.list_rules(topic.subscription("all"))]
-    assert broker.send(EntityAddress(copy, "plain"), [Message(b"x", message_id="once"), Message(b"y")]) == [None, 3]
+    assert broker.send(EntityAddress(copy, "plain"), [Message(b"x", message_id="once"), Message(b"y")]) == [None, 4]
 
 
 def test_messages_go_on_where_they_were(make_queue, step):
