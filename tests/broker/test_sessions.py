@@ -778,3 +778,33 @@ def _in_one_transaction(steps):
 
     run(whole())
     connections.close_all_of_this_thread()
+
+
+@pytest.mark.parametrize("then", [broker.renew_session, broker.close_session])
+def test_what_is_being_received_is_renewed_and_closed_with_its_session(queue, step, then):
+    """SB-116, SB-118: a receive of the same holder that has not committed yet is waited for, and its messages are known."""
+    sent(queue, "a1", "a2")
+    session = broker.accept_session(queue, max_count=1)
+    step(SECOND)
+    received, commit, answers = threading.Event(), threading.Event(), []
+
+    def receive_and_wait():
+        yield from broker.receive_from_session.steps(session)
+        received.set()
+        commit.wait(20)
+
+    receiver = threading.Thread(target=_in_one_transaction, args=(receive_and_wait,))
+    receiver.start()
+    assert received.wait(20)
+    other = threading.Thread(target=lambda: (answers.append(then(session)), connections.close_all_of_this_thread()))
+    other.start()
+    other.join(0.3)
+    assert other.is_alive()
+    commit.set()
+    for thread in (receiver, other):
+        thread.join(20)
+    ends = session_row(queue, "a").locked_until
+    assert ends == (answers[0].locked_until if then is broker.renew_session else None)
+    query = "SELECT locked_until FROM vitrine_message WHERE entity_id = %s"
+    assert {row.locked_until for row in connections.current().execute(query, (entity_id(queue),))} == {ends}
+    assert ledger_agrees(queue)
