@@ -571,3 +571,20 @@ def test_a_batch_delete_takes_what_nobody_holds_of_one_list_or_session(make_queu
         broker.delete_batch(queue, 501)
     with pytest.raises(InvalidArgument):
         broker.delete_batch(queue, 0)
+
+
+def test_sends_side_by_side_keep_each_batch_together(queue):
+    """SB-010, SB-004: whatever the order, no number twice and none left out."""
+    taken: list[list[int]] = []
+
+    def sender():
+        taken.extend(broker.send(queue, [Message(b"x") for _ in range(7)]) for _ in range(10))
+        connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=sender) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(numbers == list(range(numbers[0], numbers[0] + 7)) for numbers in taken)
+    assert sorted(number for numbers in taken for number in numbers) == list(range(1, 281))
