@@ -77,6 +77,7 @@ def test_what_forwards_gives_nothing_to_receivers(make_queue):
     broker.send(source, [Message(b"x")])
     assert told(preview.preview(source, forward_to=target.path)) == {(What.FORWARDED, None): (1, (1,))}
     assert told(preview.preview(source, forward_dead_lettered_messages_to=target.path)) == {}
+    assert told(preview.preview(source, forward_to=target.path, status="Disabled")) == {(What.UNDELIVERABLE, None): (1, (1,))}
 
 
 def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):

@@ -55,7 +55,7 @@ WITH target AS MATERIALIZED (
                 WHEN state = 0 AND (expired OR session_over) THEN CASE WHEN dead_lettering THEN 'TTLExpiredException' ELSE 'dropped' END
                 WHEN spent AND (state = 0 OR lock_ended) THEN 'MaxDeliveryCountExceeded'
                 WHEN state = 1 THEN 'deferred'
-                WHEN forward IS NOT NULL THEN 'forwarded'
+                WHEN forward IS NOT NULL AND (subqueue = 1 OR status IN ('Active', 'SendDisabled')) THEN 'forwarded'
                 WHEN status NOT IN ('Active', 'SendDisabled') THEN 'undeliverable'
                 ELSE 'deliverable' END AS fate
       FROM judged
