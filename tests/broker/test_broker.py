@@ -588,3 +588,13 @@ def test_sends_side_by_side_keep_each_batch_together(queue):
         thread.join()
     assert all(numbers == list(range(numbers[0], numbers[0] + 7)) for numbers in taken)
     assert sorted(number for numbers in taken for number in numbers) == list(range(1, 281))
+
+
+def test_properties_that_grow_too_large_by_abandoning_dead_letter_the_message(queue):
+    """3.7: HeaderSizeExceeded. Each change alone is within the limit."""
+    broker.send(queue, [Message(b"m", properties={f"a{i}": "x" * 10_000 for i in range(4)})])
+    (message,) = broker.receive(queue, 1)
+    assert broker.abandon(queue, [message.lock_token], {f"b{i}": "x" * 10_000 for i in range(4)}).settled
+    (dead,) = broker.receive(queue.dead_letter, 1)
+    assert dead.dead_letter_reason == "HeaderSizeExceeded" and set(dead.properties) >= {"a0", "b3"}
+    assert broker.receive(queue, 1) == [] and ledger_agrees(queue)

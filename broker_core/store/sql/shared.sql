@@ -116,17 +116,24 @@ SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (10 + state)::smallint, ol
 -- failure (SB-091), else it stays. A deferred message expires only when it is asked for (SB-036).
 failed AS MATERIALIZED (
     SELECT o.*,
-           CASE WHEN NOT x.expired AND NOT x.spent THEN 'keep'
+           CASE WHEN NOT x.expired AND NOT x.spent AND NOT x.too_large THEN 'keep'
                 WHEN x.expired AND o.state = 0 AND e.requires_session AND e.expires_whole_sessions THEN 'keep'   -- its session goes as a whole
                 WHEN x.expired AND NOT e.dead_lettering_on_message_expiration THEN 'drop' ELSE 'bury' END AS fate,
-           CASE WHEN x.expired THEN 'TTLExpiredException' ELSE 'MaxDeliveryCountExceeded' END AS reason,
+           CASE WHEN x.expired THEN 'TTLExpiredException' WHEN x.too_large THEN 'HeaderSizeExceeded'
+                ELSE 'MaxDeliveryCountExceeded' END AS reason,
            CASE WHEN x.expired THEN 'The message expired and was dead lettered.'
+                WHEN x.too_large THEN 'The size quota for this stream has been exceeded.'
                 ELSE 'Message could not be consumed after ' || e.max_delivery_count || ' delivery attempts.' END AS description
       FROM owned AS o
      CROSS JOIN entity AS e
      CROSS JOIN LATERAL (
            SELECT %(subqueue)s = 0 AND (o.state = 0 OR %(expires_deferred)s) AND coalesce(o.ends_at <= e.now, false) AS expired,
-                  %(subqueue)s = 0 AND o.failures >= e.max_delivery_count AS spent) AS x)
+                  %(subqueue)s = 0 AND o.failures >= e.max_delivery_count AS spent,
+                  -- What an abandon adds may make the properties larger than a message may have (2.4).
+                  CASE WHEN %(subqueue)s = 0 AND %(properties)s::jsonb IS NOT NULL
+                       THEN (SELECT length((coalesce(m.application_properties, '{}') || %(properties)s::jsonb)::text) > 65536
+                               FROM vitrine_message AS m WHERE m.ctid = o.tid)
+                       ELSE false END AS too_large) AS x)
 
 -- fragment: buried
 -- Carries out `failed`. A message keeps its number, so it may arrive below the head of the dead-letter queue: that head is lowered in
