@@ -17,6 +17,7 @@ from .export_lines import FORMAT, VERSION, duration, in_base64, instant, line, m
 from .semantics.entity_settings import values_of
 from .semantics.errors import EntityNotFound, NotAllowed
 from .semantics.types import Actor, EntityKind, Right
+from .store import connections
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import Statement, call
 
@@ -34,10 +35,12 @@ def export(
 
     names:     None: all but Vitrine's own.
     with_keys: the keys of policies, too: whoever reads the file then has them.
-    Needs MANAGE and SEE_BODIES. Raises EntityNotFound, and NotAllowed for Vitrine's own namespace.
+    Needs MANAGE and SEE_BODIES. Raises EntityNotFound; NotAllowed for Vitrine's own namespace, and in a caller's transaction.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE | Right.SEE_BODIES, ", ".join(names or ["all namespaces"]))
+    if connections.in_callers_transaction():
+        raise NotAllowed("An export reads each entity in a snapshot of its own. Call it outside the transaction.")
     namespaces = yield call("export_namespaces", names=None if names is None else list(names))
     _require_found(names, namespaces)
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))

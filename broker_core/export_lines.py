@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, BinaryIO
 
 from .semantics.durations import format_iso
 from .semantics.errors import InvalidArgument
@@ -121,6 +121,11 @@ class Line:
     number: int
     kind: str
     content: Fields
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of an open file, none longer than is looked at."""
+    return iter(lambda: file.readline(LONGEST_LINE + 1), b"")
 
 
 def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:

@@ -130,6 +130,20 @@ def test_what_is_forwarded_is_received_elsewhere(make_queue):
     assert not found.deliverable
 
 
+def test_what_is_on_its_way_says_where_to(make_queue, monkeypatch):
+    via, target = make_queue(), make_queue()
+    monkeypatch.setattr("broker_core.broker.transactions.forward_on", lambda *_: iter(()))  # a process that died after its commit
+    broker.send(via, [Message(b"work")])
+    [message] = broker.receive(via)
+    with broker.transaction(via=via) as tx:
+        tx.complete(via, [message.lock_token])
+        tx.send(target, [Message(b"x")])
+    found = reads.explain(via, 2)
+    assert [r.code for r in found.reasons] == [Code.TRANSFER]
+    assert found.reasons[0].text == f"It is on its way to '{target.path}': the next transfer hands it over."
+    assert not found.deliverable
+
+
 def test_a_scheduled_message_of_a_topic_waits_for_its_subscriptions(namespace):
     topic = EntityAddress(namespace, "news")
     entities.create_topic(topic)

@@ -1,5 +1,6 @@
 """An export holds everything, and its import makes everything again, or nothing."""
 
+import io
 import json
 import threading
 import uuid
@@ -10,7 +11,7 @@ from django.core.management import CommandError, call_command
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core import broker, entities, policies, reads, sweeps
+from broker_core import broker, entities, export_lines, policies, reads, sweeps
 from broker_core.export import export
 from broker_core.export_import import import_
 from broker_core.export_lines import duration, parse_duration
@@ -126,6 +127,20 @@ def test_sessions_are_there_again_with_their_state(make_queue):
     assert ledger_agrees(copy)
 
 
+def test_what_is_on_its_way_arrives_in_the_copy_too(make_queue, monkeypatch):
+    via, target = make_queue(), make_queue()
+    with monkeypatch.context() as patched:
+        patched.setattr("broker_core.broker.transactions.forward_on", lambda *_: iter(()))  # died after its commit
+        broker.send(via, [Message(b"work")])
+        with broker.transaction(via=via) as tx:
+            tx.complete(via, [broker.receive(via)[0].lock_token])
+            tx.send(target, [Message(b"x")])
+    copy = copied(via.namespace)
+    sweeps.forward_messages()
+    assert bodies(broker.receive(EntityAddress(copy, target.path))) == ["x"]
+    assert all(ledger_agrees(EntityAddress(copy, address.path)) for address in (via, target))
+
+
 def test_keys_are_exported_only_when_asked_for(namespace):
     [key] = [p.primary_key for p in policies.list_policies(namespace)]
     assert key not in "".join(exported(namespace))
@@ -191,6 +206,19 @@ def test_one_entity_is_exported_as_of_one_instant(queue, monkeypatch):
 
     export([queue.namespace], write_and_change)
     assert other and [(m["sequence_number"], m["list"]) for m in of_kind(lines, "message")] == [(1, "main"), (2, "main")]
+
+
+def test_an_export_has_snapshots_of_its_own(queue):
+    with connections.callers_transaction(), pytest.raises(NotAllowed, match="outside the transaction"):
+        exported(queue.namespace)
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end(monkeypatch):
+    monkeypatch.setattr(export_lines, "LONGEST_LINE", 100)
+    file = io.BytesIO(b"x" * 1000)
+    with pytest.raises(InvalidArgument, match="line 1: is longer than 100 bytes"):
+        import_(export_lines.lines_of(file))
+    assert file.tell() == 101
 
 
 def change(lines, kind, fields):

@@ -19,8 +19,12 @@ class Command(BaseCommand):
         parser.add_argument("--with-keys", action="store_true", help="the keys of policies, too: keep such a file secret")
 
     def handle(self, *, namespaces, with_keys, **options):
+        out = sys.stdout.buffer
         try:
-            totals = export(namespaces or None, sys.stdout.write, with_keys=with_keys)
+            totals = export(namespaces or None, lambda line: out.write(line.encode()), with_keys=with_keys)
+            out.flush()
         except BrokerError as exc:
             raise CommandError(str(exc)) from exc
-        self.stderr.write(f"{totals['entities']:,} entities, {totals['messages']:,} messages")
+        except OSError as exc:
+            raise CommandError(f"The export could not be written: {exc.strerror}.") from exc
+        self.stderr.write(f"exported {totals['entities']:,} entities, {totals['messages']:,} messages")

@@ -7,6 +7,7 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.export_import import import_
+from broker_core.export_lines import lines_of
 from broker_core.semantics.errors import BrokerError
 
 
@@ -22,8 +23,8 @@ class Command(BaseCommand):
 
     def handle(self, *, file, rename, **options):
         try:
-            with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as lines:
-                done = import_(lines, name=rename)
+            with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+                done = import_(lines_of(source), name=rename)
         except OSError as exc:
             raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
         except BrokerError as exc:
