@@ -179,27 +179,41 @@ def _one_roll_up() -> Steps:
 
 def _expire_entity(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
     """All batches of one entity: first those with a life of their own, then the walk over those that live by the default."""
-    total, statement = 0, "expire_at_head" if entity.expiry_mode == "at_head" else "expire"
     if entity.whole_sessions:
-        statement = "expire_sessions"
+        return (yield from _expire_sessions(entity, deadline, pause))
+    total, statement = 0, "expire_at_head" if entity.expiry_mode == "at_head" else "expire"
     from_number = 0
     while time.monotonic() < deadline:
         began = time.monotonic()
-        params = {"from_number": from_number} if statement in ("expire_by_default", "expire_sessions") else {}
+        params = {"from_number": from_number} if statement == "expire_by_default" else {}
         (row,) = yield call(
             statement, entity_id=entity.entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params
         )
         total += row.done
         if row.done:
             pause((time.monotonic() - began) * PAUSE_SHARE)
-        if statement == "expire_sessions" and row.done:
-            continue  # these sessions may have more
         if statement == "expire" and row.done < BATCH:
             statement = "expire_by_default"
-        elif statement in ("expire_by_default", "expire_sessions"):
+        elif statement == "expire_by_default":
             if row.last_number is None:
                 break
             from_number = row.last_number + 1
         elif statement == "expire_at_head" and row.done < BATCH:
             break
+    return total
+
+
+def _expire_sessions(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+    """All batches of an entity whose sessions expire as a whole."""
+    total, from_number = 0, 0
+    while time.monotonic() < deadline:
+        began = time.monotonic()
+        row = yield from tidying.expire_sessions(entity.entity_id, BATCH, from_number)
+        total += row.done
+        if row.done:  # the same sessions may have more
+            pause((time.monotonic() - began) * PAUSE_SHARE)
+        elif row.last_number is None:
+            break
+        else:
+            from_number = row.last_number + 1
     return total

@@ -42,7 +42,7 @@ SCHEDULES = (
     Schedule("broker_core.roll_up_counts", 5, "Folds the differences that counts and rates are made of."),
     Schedule("broker_core.forward_messages", 2, "Forwards what a send could not forward at once."),
     Schedule("broker_core.forget_seen_ids", 30, "Forgets message ids outside the window of duplicate detection."),
-    Schedule("broker_core.forget_sessions", 5, "Forgets sessions without messages and state that nobody closed."),
+    Schedule("broker_core.forget_sessions", 30, "Forgets sessions without messages and state that nobody closed."),
     Schedule("broker_core.advance_heads", 30, "Lets receives skip what is gone."),
     Schedule("broker_core.remove_deleted_entities", 30, "Removes the messages of deleted queues."),
     Schedule("broker_core.delete_idle_entities", 60, "Deletes queues that were idle for their AutoDeleteOnIdle."),

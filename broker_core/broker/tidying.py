@@ -104,14 +104,27 @@ def take_back(entity_id: int, max_count: int, *, dropped_by: str | None = None) 
 def expire(entity_id: int, look: Any, max_count: int, from_number: int = 0) -> Steps:
     """Take expired messages away in the manner of the entity (SB-033, SB-034, SB-037, design D10)."""
     if look.whole_sessions:
-        (row,) = yield _expiring("expire_sessions", entity_id, max_count, from_number=from_number)
-        return row.done
+        return (yield from expire_sessions(entity_id, max_count, from_number)).done
     if look.expiry_mode == "at_head":
         (row,) = yield _expiring("expire_at_head", entity_id, max_count)
         return row.done
     (own,) = yield _expiring("expire", entity_id, max_count)
     (default,) = yield _expiring("expire_by_default", entity_id, max_count, from_number=from_number)
     return own.done + default.done
+
+
+def expire_sessions(entity_id: int, max_count: int, from_number: int) -> Steps:
+    """Take away messages of sessions whose life is over, and bring those sessions up to date: nobody is to look at them again for
+    what is gone. Returns the statement's row."""
+    (row,) = yield _expiring("expire_sessions", entity_id, max_count, from_number=from_number)
+
+    def settle():
+        free = yield call("take_free_sessions", entity_id=entity_id, session_ids=row.session_ids)
+        yield call("settle_sessions", entity_id=entity_id, session_ids=[session.session_id for session in free])
+
+    if row.done:
+        yield Atomically(settle())
+    return row
 
 
 def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:

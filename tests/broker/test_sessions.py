@@ -630,6 +630,7 @@ def test_the_entitys_default_ends_a_session_with_its_first_message(make_queue, s
     step(20 * SECOND)
     sweeps.expire_messages(pause=lambda _: None)
     assert bodies(broker.peek(queue)) == ["c1"]
+    assert [session_row(queue, name) is None for name in "abc"] == [True, True, False]
 
 
 def test_an_expired_message_that_is_given_back_takes_its_session_along(make_queue, step):

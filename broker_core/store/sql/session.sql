@@ -406,7 +406,7 @@ owned AS MATERIALIZED (
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = f.sequence_number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity)) FOR UPDATE) AS m),
 -- include: expired_tail
-SELECT (SELECT count(*) FROM owned) AS done,
+SELECT (SELECT count(*) FROM owned) AS done, ARRAY(SELECT session_id FROM over ORDER BY session_id) AS session_ids,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
              AND NOT (SELECT coalesce(bool_or(NOT expired AND sequence_number <= (SELECT max(first_number) FROM walked)), false) FROM walked)
             THEN (SELECT max(first_number) FROM walked) END AS last_number
@@ -447,6 +447,17 @@ taken AS MATERIALIZED (
               AND (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity)) FOR UPDATE SKIP LOCKED) AS s)
 SELECT ARRAY(SELECT session_id FROM taken) AS session_ids,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s THEN (SELECT max(session_id) FROM walked) END AS last;
+
+-- name: take_free_sessions
+-- As take_idle_sessions, of these sessions all that nobody holds.
+WITH
+-- include: entity
+SELECT s.session_id
+  FROM (SELECT id FROM unnest(%(session_ids)b::text[]) AS t(id) ORDER BY id) AS t
+ CROSS JOIN LATERAL (
+       SELECT s.session_id FROM vitrine_session AS s
+        WHERE s.entity_id = %(entity_id)s AND s.session_id = t.id
+          AND (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity)) FOR UPDATE SKIP LOCKED) AS s;
 
 -- name: settle_sessions
 -- Statement 2 of 2: as if they had been closed.
