@@ -15,13 +15,16 @@ WITH target AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT e.id = %(entity_id)s AS is_changed) AS x
      WHERE e.id = %(entity_id)s OR e.topic_id = %(entity_id)s
 ), looked_at AS MATERIALIZED (
-    SELECT t.id, m.* FROM target AS t
+    SELECT l.id, m.*
+      FROM (SELECT t.id, h.subqueue, x.state, CASE x.state WHEN 0 THEN h.head ELSE 0 END AS head    -- below the head are only dead index entries
+              FROM target AS t JOIN vitrine_queue_head AS h ON h.entity_id = t.id AND h.subqueue IN (0, 1)
+             CROSS JOIN unnest('{0,1}'::smallint[]) AS x(state) ORDER BY t.id, h.subqueue, x.state) AS l
      CROSS JOIN LATERAL (
            SELECT m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at, m.locked_until, m.session_id
              FROM vitrine_message AS m
-            WHERE m.entity_id = t.id AND m.subqueue = ANY ('{0,1}') AND m.state = ANY ('{0,1}')
-            ORDER BY m.subqueue, m.state, m.sequence_number LIMIT %(scan_cap)s) AS m
-     ORDER BY t.id LIMIT %(scan_cap)s
+            WHERE m.entity_id = l.id AND m.subqueue = l.subqueue AND m.state = l.state AND m.sequence_number >= l.head
+            ORDER BY m.sequence_number LIMIT %(scan_cap)s) AS m
+     LIMIT %(scan_cap)s
 ), judged AS (
     -- Each message twice: as things are, and as they would be.
     SELECT m.id, m.subqueue, m.state, m.sequence_number, c.is_new, c.dead_lettering, c.status, c.forward,
@@ -93,10 +96,16 @@ SELECT (SELECT now FROM target WHERE id = %(entity_id)s) AS now, (SELECT count(*
 -- What `purge` of these states of a list would take now: those nobody holds, and a checksum of which. Looks at no more than scan_cap messages.
 WITH entity AS MATERIALIZED (SELECT id, now FROM vitrine_entity_now WHERE id = %(entity_id)s),
 looked_at AS MATERIALIZED (
-    SELECT m.sequence_number, m.enqueued_at, m.locked_until FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY (%(states)s::smallint[])
-       AND m.enqueued_at < coalesce(%(enqueued_before)s::timestamptz, (SELECT now FROM entity))
-     ORDER BY m.state, m.sequence_number LIMIT %(scan_cap)s),
+    SELECT m.*
+      FROM (SELECT x.state, CASE x.state WHEN 0 THEN h.head ELSE 0 END AS head
+              FROM vitrine_queue_head AS h CROSS JOIN unnest(%(states)s::smallint[]) AS x(state)
+             WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s ORDER BY x.state) AS l
+     CROSS JOIN LATERAL (
+           SELECT m.sequence_number, m.locked_until FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = l.state AND m.sequence_number >= l.head
+              AND m.enqueued_at < coalesce(%(enqueued_before)s::timestamptz, (SELECT now FROM entity))
+            ORDER BY m.sequence_number LIMIT %(scan_cap)s) AS m
+     LIMIT %(scan_cap)s),
 taken AS (
     SELECT count(*) AS n, bit_xor(hashint8extended(sequence_number, 0)) AS checksum,
            (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
