@@ -1,9 +1,9 @@
-"""The broker in Django's admin: namespaces with their clocks, queues, shared-access policies; events and sweep runs to read.
+"""The broker in Django's admin: namespaces with their clocks, entities, rules, policies; events and sweep runs to read.
 
 Every change goes through a use case, as the person's own actor; the admin's history says who changed what from what.
 """
 
-from .configuration import EntityAdmin, NamespaceAdmin, SharedAccessPolicyAdmin
+from .configuration import EntityAdmin, NamespaceAdmin, RuleAdmin, SharedAccessPolicyAdmin
 from .history import MessageEventAdmin, SweepRunAdmin
 from .shared import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
 
@@ -13,6 +13,7 @@ __all__ = [
     "NamespaceAdmin",
     "ReadOnlyAdmin",
     "RightsAdmin",
+    "RuleAdmin",
     "SharedAccessPolicyAdmin",
     "SweepRunAdmin",
     "actor_of",

@@ -1,7 +1,8 @@
-"""Admin of what is configured: namespaces with their clocks, queues, shared-access policies."""
+"""Admin of what is configured: namespaces with their clocks, entities, rules, shared-access policies."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,12 +11,12 @@ from django.contrib import admin
 from django.db.models import Count, Q
 
 from broker_core import entities, policies
-from broker_core.models import Entity, Namespace, SharedAccessPolicy
+from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 from broker_core.semantics.durations import human
-from broker_core.semantics.entity_settings import DURATIONS, SETTINGS
-from broker_core.semantics.types import EntityAddress, Right
+from broker_core.semantics.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
+from broker_core.semantics.types import EntityAddress, EntityKind, Right
 
-from .forms import EntityForm, NamespaceForm, PolicyForm
+from .forms import EntityForm, NamespaceForm, PolicyForm, RuleForm
 from .shared import RightsAdmin, actor_of
 
 
@@ -54,15 +55,16 @@ def _shown(form: Any, name: str, *, before: bool = False) -> str:
 @admin.register(Namespace)
 class NamespaceAdmin(UseCaseAdmin):
     form = NamespaceForm
-    list_display = ["name", "description", "queues", "clock_shows", "is_system"]
+    list_display = ["name", "description", "tier", "entity_count", "clock_shows", "is_system"]
+    list_filter = ["tier"]
     search_fields = ["name", "description"]
     actions = ["pause", "run", "step_a_minute", "step_an_hour", "step_a_day"]
 
     def get_fieldsets(self, request, obj=None):
-        about = (None, {"fields": ["name", "description"]})
+        about = (None, {"fields": ["name", "description", "tier"]})
         if obj is None:
             return [about]
-        shown = (None, {"fields": ["name", "description", "is_system", "created_at", "clock_shows"]})
+        shown = (None, {"fields": ["name", "description", "tier", "is_system", "created_at", "clock_shows"]})
         return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
 
     def get_readonly_fields(self, request, obj=None):
@@ -78,8 +80,8 @@ class NamespaceAdmin(UseCaseAdmin):
     def has_delete_permission(self, request, obj=None):
         return super().has_delete_permission(request, obj) and not (obj and obj.is_system)
 
-    @admin.display(ordering="present")
-    def queues(self, obj):
+    @admin.display(description="entities", ordering="present")
+    def entity_count(self, obj):
         return obj.present
 
     @admin.display(description="clock")
@@ -94,11 +96,12 @@ class NamespaceAdmin(UseCaseAdmin):
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
         if not change:
-            obj.pk = entities.create_namespace(obj.name, obj.description, actor=actor).id
+            obj.pk = entities.create_namespace(obj.name, obj.description, tier=obj.tier, actor=actor).id
             obj.refresh_from_db()
             return
-        if "description" in form.changed_data:
-            entities.update_namespace(obj.name, description=obj.description, actor=actor)
+        changes = {name: form.cleaned_data[name] for name in ("description", "tier") if name in form.changed_data}
+        if changes:
+            entities.update_namespace(obj.name, **changes, actor=actor)
         asked = form.cleaned_data
         if asked.get("step"):
             entities.step_clock(obj.name, asked["step"], actor=actor)
@@ -147,27 +150,33 @@ class NamespaceAdmin(UseCaseAdmin):
 
 @admin.register(Entity)
 class EntityAdmin(UseCaseAdmin):
+    """Queues, topics and subscriptions. What kind a new one is, is chosen in the form; then it has the settings of its kind."""
+
     form = EntityForm
     list_display = [
         "address",
+        "kind",
         "status",
         "lock",
         "max_delivery_count",
         "time_to_live",
         "idle",
+        "requires_session",
+        "forward_to",
         "expiry_mode",
         "history_level",
         "hidden",
     ]
-    list_filter = ["namespace", "status", "expiry_mode", "history_level", "hidden"]
+    list_filter = ["namespace", "kind", "requires_session", "status", "expiry_mode", "history_level", "hidden"]
     search_fields = ["path", "user_metadata"]
     list_select_related = ["namespace"]
     ordering = ["namespace__name", "path"]
 
     def get_fieldsets(self, request, obj=None):
-        ours = ["expiry_mode", "history_level", "hidden"]
-        service = [name for name in SETTINGS if name not in ours]
-        about = ["namespace", "path"] + (["family", "kind", "created_at", "updated_at"] if obj else [])
+        own = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")
+        settings = SETTINGS_OF[EntityKind(obj.kind)] if obj else ALL_SETTINGS
+        ours, service = [n for n in own if n in settings], [n for n in settings if n not in own]
+        about = ["namespace", "path", "family", "kind", "created_at", "updated_at"] if obj else ["new_kind", "namespace", "path"]
         return [
             (None, {"fields": about}),
             ("Service Bus settings", {"fields": service}),
@@ -175,7 +184,10 @@ class EntityAdmin(UseCaseAdmin):
         ]
 
     def get_readonly_fields(self, request, obj=None):
-        return ["namespace", "path", "family", "kind", "created_at", "updated_at"] if obj else []
+        if obj is None:
+            return []
+        fixed = [name for name in FIXED if name in SETTINGS_OF[EntityKind(obj.kind)]]
+        return ["namespace", "path", "family", "kind", "created_at", "updated_at", *fixed]
 
     def get_queryset(self, request):
         return super().get_queryset(request).filter(deleted_at=None)
@@ -192,7 +204,7 @@ class EntityAdmin(UseCaseAdmin):
 
     @admin.display(ordering="lock_duration")
     def lock(self, obj):
-        return human(obj.lock_duration)
+        return "" if obj.kind == EntityKind.TOPIC else human(obj.lock_duration)
 
     @admin.display(ordering="default_message_time_to_live")
     def time_to_live(self, obj):
@@ -204,15 +216,59 @@ class EntityAdmin(UseCaseAdmin):
 
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
-        given = {name: form.cleaned_data[name] for name in SETTINGS if not change or name in form.changed_data}
         if change:
-            entities.update_queue(_address(obj), actor=actor, **given)
-        else:
-            obj.pk = entities.create_queue(_address(obj), actor=actor, **given).id
-            obj.refresh_from_db()
+            changes = {name: form.cleaned_data[name] for name in form.changed_data if name in ALL_SETTINGS}
+            entities.update_entity(_address(obj), actor=actor, **changes)
+            return
+        kind = EntityKind(form.cleaned_data["new_kind"])
+        create = {
+            EntityKind.QUEUE: entities.create_queue,
+            EntityKind.TOPIC: entities.create_topic,
+            EntityKind.SUBSCRIPTION: entities.create_subscription,
+        }[kind]
+        given = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
+        own = {name: value for name, value in given.items() if value != default_settings(kind)[name]}  # else the tier's default
+        obj.pk = create(_address(obj), actor=actor, **own).id
+        obj.refresh_from_db()
 
     def delete_one(self, request, obj):
-        entities.delete_queue(_address(obj), actor=actor_of(request))
+        if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # a topic that was deleted before took it along
+            entities.delete_entity(_address(obj), actor=actor_of(request))
+
+
+@admin.register(Rule)
+class RuleAdmin(UseCaseAdmin):
+    form = RuleForm
+    list_display = ["name", "subscription", "takes", "does"]
+    list_filter = ["subscription__namespace"]
+    search_fields = ["name", "subscription__path"]
+    list_select_related = ["subscription__namespace"]
+    ordering = ["subscription__namespace__name", "subscription__path", "name"]
+
+    def get_fields(self, request, obj=None):
+        return ["subscription", "name", "filter", "action", *(["created_at"] if obj else [])]
+
+    def get_readonly_fields(self, request, obj=None):
+        return ["subscription", "name", "created_at"] if obj else []
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(subscription__deleted_at=None)
+
+    @admin.display(description="takes")
+    def takes(self, obj):
+        return obj.filter.get("expression") or json.dumps(obj.filter, ensure_ascii=False)
+
+    @admin.display(description="then")
+    def does(self, obj):
+        return obj.action["expression"] if obj.action else ""
+
+    def save_model(self, request, obj, form, change):
+        save = entities.update_rule if change else entities.create_rule
+        save(_address(obj.subscription), form.cleaned_data["rule"], actor=actor_of(request))
+        obj.pk = Rule.objects.get(subscription=obj.subscription, name__iexact=obj.name).pk
+
+    def delete_one(self, request, obj):
+        entities.delete_rule(_address(obj.subscription), obj.name, actor=actor_of(request))
 
 
 @admin.register(SharedAccessPolicy)
@@ -221,7 +277,7 @@ class SharedAccessPolicyAdmin(UseCaseAdmin):
 
     right_to_view = Right.MANAGE
     form = PolicyForm
-    list_display = ["name", "namespace", "queue", "send", "listen", "manage", "created_at"]
+    list_display = ["name", "namespace", "scope", "send", "listen", "manage", "created_at"]
     list_filter = ["namespace", "send", "listen", "manage"]
     search_fields = ["name", "entity__path"]
     list_select_related = ["namespace", "entity__namespace"]
@@ -235,8 +291,8 @@ class SharedAccessPolicyAdmin(UseCaseAdmin):
         about, rights = ["namespace", "entity", "name"], ["send", "listen", "manage"]
         return [*about, *rights, "primary_key", "secondary_key", "created_at"] if obj else [*about, *rights]
 
-    @admin.display(ordering="entity__path")
-    def queue(self, obj):
+    @admin.display(description="entity", ordering="entity__path")
+    def scope(self, obj):
         return obj.entity.path if obj.entity else "all"
 
     def save_model(self, request, obj, form, change):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django import forms
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 
 from broker_core import entities
-from broker_core.models import Entity, Namespace, SharedAccessPolicy
+from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 from broker_core.semantics import entity_settings
 from broker_core.semantics.durations import format_iso, human, parse_human_or_iso
-from broker_core.semantics.errors import EntityExists, InvalidArgument
+from broker_core.semantics.errors import EntityExists, InvalidArgument, InvalidFilter
+from broker_core.semantics.filters import rule_from_json
 from broker_core.semantics.limits import Range
-from broker_core.semantics.types import EntityAddress, QueueSettings
+from broker_core.semantics.types import EntityAddress, EntityKind
 
-DEFAULTS = QueueSettings()
+DEFAULTS = {name: value for kind in EntityKind for name, value in entity_settings.default_settings(kind).items()}
 
 
 class DurationField(forms.CharField):
@@ -50,37 +52,60 @@ class DurationField(forms.CharField):
 
 
 class EntityForm(forms.ModelForm):
-    """A queue and its settings (SB 1.3)."""
+    """A queue, topic or subscription with its settings (SB 1.3); a new one's kind, too."""
 
-    lock_duration = DurationField(initial=DEFAULTS.lock_duration)
+    new_kind = forms.ChoiceField(
+        label="Kind", choices=[(k, k) for k in EntityKind], initial=EntityKind.QUEUE, help_text="It cannot be changed later."
+    )
+    lock_duration = DurationField(initial=DEFAULTS["lock_duration"])
+    duplicate_detection_history_time_window = DurationField(initial=DEFAULTS["duplicate_detection_history_time_window"])
     default_message_time_to_live = DurationField(never=True)
     auto_delete_on_idle = DurationField(never=True)
 
     class Meta:
         model = Entity
-        fields = ["namespace", "path", *entity_settings.SETTINGS]
+        fields = ["namespace", "path", *entity_settings.ALL_SETTINGS]
+        help_texts = {"path": "A subscription's is its topic's, then /Subscriptions/, then its name."}
         widgets = {"user_metadata": AdminTextareaWidget(attrs={"rows": 3})}
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            others = set(entity_settings.ALL_SETTINGS) - set(entity_settings.SETTINGS_OF[EntityKind(self.instance.kind)])
+            for name in {"new_kind", *others} & self.fields.keys():
+                del self.fields[name]
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False)
-        for name in entity_settings.SETTINGS:
+        for name in entity_settings.ALL_SETTINGS:
             if name in self.fields:
                 self._explain(name)
 
     def clean(self):
         cleaned = super().clean()
+        kind = EntityKind(cleaned.get("new_kind") or self.instance.kind)
         for name in self.changed_data:
-            if name in entity_settings.SETTINGS and name in cleaned:
-                self._check(name, lambda n=name: entity_settings.check_setting(n, cleaned[n], entities.limits()))
+            if name in entity_settings.ALL_SETTINGS and name in cleaned:
+                self._check(name, lambda n=name: self._checked(n, cleaned[n], kind))
         if "path" in self.changed_data and "path" in cleaned:
-            self._check("path", lambda: self._check_path(cleaned.get("namespace"), cleaned["path"]))
+            self._check("path", lambda: self._check_path(cleaned.get("namespace"), cleaned["path"], kind))
         return cleaned
 
-    def _check_path(self, namespace: Namespace | None, path: str) -> str:
+    def _checked(self, name: str, value: Any, kind: EntityKind) -> Any:
+        if name in entity_settings.SETTINGS_OF[kind]:
+            return entity_settings.check_setting(name, value, entities.limits(), kind)
+        if value in (None, "", DEFAULTS[name]):
+            return value
+        raise InvalidArgument(name, f"A {kind} has no such setting; leave it as it was.")
+
+    def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
         """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking (SB 1.1)."""
-        entity_settings.check_path(path)
+        address = EntityAddress(namespace.name if namespace else "", path)
+        if kind != EntityKind.SUBSCRIPTION:
+            entity_settings.check_path(path)
+        elif address.topic is None:
+            raise InvalidArgument("path", f"'{path}' is no subscription's; that is topic/Subscriptions/name")
+        else:
+            entity_settings.check_subscription_name(address.name)
         if namespace and Entity.objects.filter(namespace=namespace, path__iexact=path, deleted_at=None).exists():
             raise InvalidArgument("path", str(EntityExists(str(EntityAddress(namespace.name, path)))))
         return path
@@ -95,7 +120,7 @@ class EntityForm(forms.ModelForm):
         field = self.fields[name]
         field.label = entity_settings.SERVICE_NAMES[name]
         allowed = getattr(entities.limits(), name, None)
-        default = getattr(DEFAULTS, name)
+        default = DEFAULTS[name]
         if isinstance(allowed, Range):
             shown = human(default) if name in entity_settings.DURATIONS else f"{default:,}"
             field.help_text = f"{entity_settings.in_words(allowed)}. Default: {shown}."
@@ -107,6 +132,13 @@ class EntityForm(forms.ModelForm):
 
 _HELP = {
     "dead_lettering_on_message_expiration": "Expired messages go to the dead-letter queue; otherwise they are dropped.",
+    "dead_lettering_on_filter_evaluation_exceptions": "Of a subscription: what its rules cannot judge becomes a dead letter.",
+    "requires_session": "Messages belong to sessions, each received in order by one receiver. Fixed at creation.",
+    "requires_duplicate_detection": "A message whose id was seen within the window is dropped. Fixed at creation.",
+    "forward_to": "The path of a queue or topic of the same namespace that gets all messages.",
+    "forward_dead_lettered_messages_to": "The path of a queue or topic of the same namespace that gets the dead letters.",
+    "expires_whole_sessions": "One expired message ends the life of its session; otherwise each message expires by itself.",
+    "drops_locks_on_change": "A change of the entity ends the locks on it, as the service's may.",
     "status": "What is refused while it is disabled: sending, receiving or both. Messages are kept.",
     "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives. at_head: only in front of the queue.",
     "history_level": "full: every event. lifecycle: without receives and renewals. off: none, so there is no timeline.",
@@ -133,7 +165,7 @@ class NamespaceForm(forms.ModelForm):
 
     class Meta:
         model = Namespace
-        fields = ["name", "description"]
+        fields = ["name", "description", "tier"]
 
     def clean_name(self):
         try:
@@ -151,13 +183,46 @@ class NamespaceForm(forms.ModelForm):
         return step
 
 
+class RuleForm(forms.ModelForm):
+    """A rule of a subscription, as it is stored: `cleaned_data["rule"]` is the rule."""
+
+    class Meta:
+        model = Rule
+        fields = ["subscription", "name", "filter", "action"]
+        help_texts = {
+            "filter": '{"type": "sql", "expression": "total > 100"}, {"type": "correlation", "subject": "vip"}, '
+            '{"type": "true"} or {"type": "false"}. Parameters and properties: {"least": ["int", "100"]}.',
+            "action": '{"expression": "SET priority = 1"}, or empty.',
+        }
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if "subscription" in self.fields:
+            subscriptions = Entity.objects.filter(deleted_at=None, kind=EntityKind.SUBSCRIPTION)
+            self.fields["subscription"].queryset = subscriptions.select_related("namespace")
+
+    def clean(self):
+        cleaned = super().clean()
+        if not self.errors:
+            stored = {"name": cleaned.get("name", self.instance.name), "filter": cleaned["filter"], "action": cleaned["action"]}
+            try:
+                cleaned["rule"] = rule_from_json(stored)
+            except InvalidArgument as exc:
+                self.add_error(self._field_of(exc), exc.problem)
+        return cleaned
+
+    def _field_of(self, refusal: InvalidArgument) -> str | None:
+        if refusal.name == "rule name" and "name" in self.fields:
+            return "name"
+        return refusal.name if isinstance(refusal, InvalidFilter) else "filter"
+
+
 class PolicyForm(forms.ModelForm):
     """A policy's scope, name and rights; its keys are made by the broker."""
 
     class Meta:
         model = SharedAccessPolicy
         fields = ["namespace", "entity", "name", "send", "listen", "manage"]
-        labels = {"entity": "Queue"}
         help_texts = {
             "entity": "Empty: the policy holds in the whole namespace.",
             "manage": "Implies the other two.",
@@ -166,7 +231,8 @@ class PolicyForm(forms.ModelForm):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if "entity" in self.fields:
-            self.fields["entity"].queryset = Entity.objects.filter(deleted_at=None).select_related("namespace")
+            shared = Entity.objects.filter(deleted_at=None).exclude(kind=EntityKind.SUBSCRIPTION)  # theirs are their topic's
+            self.fields["entity"].queryset = shared.select_related("namespace")
 
     def clean_name(self):
         try:

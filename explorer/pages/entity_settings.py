@@ -68,7 +68,8 @@ def _new_address(form: NewEntityForm | NewSubscriptionForm) -> EntityAddress:
 
 
 def _create(address: EntityAddress, form: NewEntityForm | NewSubscriptionForm, actor: Any) -> Any:
-    settings = form.settings()
+    defaults = SETTINGS_TYPE[form.kind]()
+    settings = {name: value for name, value in form.settings().items() if value != getattr(defaults, name)}  # else the tier's
     match form.kind:
         case EntityKind.QUEUE:
             return entities.create_queue(address, **settings, actor=actor)

@@ -197,7 +197,7 @@ def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pag
     page.focus("#q")
     page.keyboard.type(pages.shop.namespace)
     page.wait_for_url(f"**/?q={pages.shop.namespace}*")
-    assert page.locator("#overview tbody tr").count() == 1
+    page.wait_for_function("document.querySelectorAll('#overview tbody tr').length === 6")
     assert page.evaluate(f"{FOCUSED}.id") == "q" and page.input_value("#q") == pages.shop.namespace
 
 

@@ -11,17 +11,19 @@ from django.urls import reverse
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import broker, entities, policies
-from broker_core.models import Entity, Namespace, SharedAccessPolicy, SweepRun
+from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy, SweepRun
 from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings
+from broker_core.semantics.types import EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings, Tier
 from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord
 from explorer.schedules import create_missing
 
 ORDERS = EntityAddress("space", "orders")
+NEWS = EntityAddress("space", "news")
 MODELS = (
     "broker_core.namespace",
     "broker_core.entity",
+    "broker_core.rule",
     "broker_core.sharedaccesspolicy",
     "broker_core.messageevent",
     "broker_core.sweeprun",
@@ -54,6 +56,8 @@ def space(in_one_transaction):
     entities.create_namespace("space")
     entities.create_queue(ORDERS)
     policies.create_policy(ORDERS, "app", send=True)
+    entities.create_topic(NEWS)
+    entities.create_subscription(NEWS.subscription("all"))
     broker.send(ORDERS, [Message(b"1", message_id="first"), Message(b"2", message_id="second")])
     create_missing(apps)
     SweepRun.objects.create(name="expire_messages", started_at="2026-01-01T00:00Z", outcome={"expired": 3})
@@ -217,13 +221,13 @@ def test_a_refusal_of_the_broker_is_a_message_and_nothing_is_stored(space, admin
     entity = Entity.objects.get(namespace__name="space", path="orders")
     change = url("broker_core.entity", "change", entity.pk)
     values = fields_of(administrator.get(change)) | {"lock_duration": "30 s"}
-    steps = entities.update_queue.steps
+    steps = entities.update_entity.steps
 
     def late(*args, **kwargs):
         yield from steps(*args, **kwargs)
         raise EntityNotFound("space/orders")
 
-    monkeypatch.setattr(entities.update_queue, "steps", late)
+    monkeypatch.setattr(entities.update_entity, "steps", late)
     response = administrator.post(change, values, follow=True)
     assert re.search(r"could not be found.*\(tracking id [0-9a-f-]{36}\)", response.content.decode())
     assert entities.get_queue(ORDERS).settings == QueueSettings()
@@ -242,26 +246,114 @@ def test_the_system_namespace_can_be_seen_but_not_changed(space, administrator, 
     assert refused.status_code in (200, 302, 403)
 
 
+def test_a_topic_and_a_subscription_are_created_with_the_settings_of_their_kind(space, administrator):
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="space").pk}
+    response = administrator.post(add, base | {"new_kind": "topic", "path": "offers", "requires_duplicate_detection": "on"})
+    assert response.status_code == 302, problems(response)
+    offers = EntityAddress("space", "offers")
+    assert entities.get_topic(offers).settings.requires_duplicate_detection
+    values = {"new_kind": "subscription", "path": "offers/Subscriptions/eu", "requires_session": "on", "lock_duration": "30 s"}
+    response = administrator.post(add, base | values)
+    assert response.status_code == 302, problems(response)
+    settings = entities.get_subscription(offers.subscription("eu")).settings
+    assert (settings.requires_session, settings.lock_duration) == (True, timedelta(seconds=30))
+    assert [one.rule.name for one in entities.list_rules(offers.subscription("eu"))] == ["$Default"]
+    change = url("broker_core.entity", "change", entities.get_topic(offers).id)
+    page = administrator.get(change)
+    assert "lock_duration" not in page.context["adminform"].form.fields
+    administrator.post(change, fields_of(page) | {"max_size_in_megabytes": "2048"})
+    changed = entities.get_topic(offers).settings
+    assert (changed.max_size_in_megabytes, changed.requires_duplicate_detection) == (2048, True)
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "said"),
+    [({"new_kind": "topic", "path": "t", "lock_duration": "30 s"}, "lock_duration", "has no such setting"),
+     ({"new_kind": "subscription", "path": "news"}, "path", "topic/Subscriptions/name"),
+     ({"new_kind": "subscription", "path": "news/Subscriptions/a b"}, "path", "only letters"),
+     ({"new_kind": "subscription", "path": "news/subscriptions/ALL"}, "path", "already exists"),
+     ({"new_kind": "topic", "path": "t", "status": "ReceiveDisabled"}, "status", "must be one of"),
+     ({"new_kind": "queue", "path": "q", "forward_to": "a b"}, "forward_to", "path of a queue or topic")],
+)  # fmt: skip
+def test_what_a_kind_cannot_have_is_refused_at_its_field(space, administrator, values, field, said):
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="space").pk}
+    response = administrator.post(add, base | values)
+    assert response.status_code == 200 and said in str(problems(response).get(field)), problems(response)
+
+
+def test_a_topic_that_is_not_there_is_a_message(space, administrator):
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="space").pk}
+    response = administrator.post(add, base | {"new_kind": "subscription", "path": "nothing/Subscriptions/eu"}, follow=True)
+    assert "could not be found" in response.content.decode()
+
+
+def test_deleting_a_topic_together_with_its_subscriptions(space, administrator):
+    ids = [entities.get_topic(NEWS).id, entities.get_subscription(NEWS.subscription("all")).id]
+    confirmed = {"action": "delete_selected", "_selected_action": ids, "post": "yes"}
+    assert administrator.post(url("broker_core.entity"), confirmed).status_code == 302
+    assert not Entity.objects.filter(pk__in=ids, deleted_at=None).exists()
+
+
+# Rules
+
+
+def test_a_rule_is_created_changed_and_deleted_through_the_use_cases(space, administrator):
+    subscription = NEWS.subscription("all")
+    values = {
+        "subscription": entities.get_subscription(subscription).id, "name": "Large", "action": '{"expression": "SET big = TRUE"}',
+        "filter": '{"type": "sql", "expression": "total > @least", "parameters": {"least": ["int", "100"]}}',
+    }  # fmt: skip
+    response = administrator.post(url("broker_core.rule", "add"), values)
+    assert response.status_code == 302, problems(response)
+    rules = {one.rule.name: one.rule for one in entities.list_rules(subscription)}
+    assert rules["Large"].filter.text == "total > @least" and rules["Large"].action.text == "SET big = TRUE"
+    change = url("broker_core.rule", "change", Rule.objects.get(name="Large").pk)
+    response = administrator.post(change, {"filter": '{"type": "correlation", "subject": "vip"}', "action": ""})
+    assert response.status_code == 302, problems(response)
+    rules = {one.rule.name: one.rule for one in entities.list_rules(subscription)}
+    assert rules["Large"].filter.subject == "vip" and rules["Large"].action is None
+    administrator.post(url("broker_core.rule", "delete", Rule.objects.get(name="Large").pk), {"post": "yes"})
+    assert [one.rule.name for one in entities.list_rules(subscription)] == ["$Default"]
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "said"),
+    [({"filter": '{"type": "sql", "expression": "total >"}'}, "filter", "column 8"),
+     ({"filter": '{"type": "sql"}'}, "filter", "is no rule"), ({"filter": "total > 1"}, "filter", "valid JSON"),
+     ({"filter": '{"type": "colour"}'}, "filter", "none of sql"),
+     ({"filter": '{"type": "true"}', "action": '{"expression": "SET"}'}, "action", "column 4"),
+     ({"filter": '{"type": "true"}', "name": "a/b"}, "name", "a/b")],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_understood_is_refused_at_its_field(space, administrator, values, field, said):
+    base = {"subscription": entities.get_subscription(NEWS.subscription("all")).id, "name": "New", "action": ""}
+    response = administrator.post(url("broker_core.rule", "add"), base | values)
+    assert response.status_code == 200 and said in str(problems(response).get(field)), problems(response)
+
+
 # Namespaces and clocks
 
 
 def test_a_namespace_is_created_with_its_policy(administrator):
-    response = administrator.post(url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d"})
+    response = administrator.post(url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d", "tier": "basic"})
     assert response.status_code == 302, problems(response)
     assert [p.name for p in policies.list_policies("fresh")] == ["RootManageSharedAccessKey"]
-    again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH"})
+    assert entities.get_namespace("fresh").tier == Tier.BASIC
+    again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH", "tier": "basic"})
     assert "already exists" in str(problems(again)["name"])
 
 
 def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
     before = entities.get_clock("space").now
-    administrator.post(change, {"description": "", "step": "2 h", "clock": "pause", "rate": "1.0"})
+    administrator.post(change, {"description": "", "tier": "standard", "step": "2 h", "clock": "pause", "rate": "1.0"})
     paused = entities.get_clock("space")
     assert paused.rate == 0
     assert timedelta(hours=2) <= paused.now - before < timedelta(hours=2, minutes=5)
     assert "paused" in administrator.get(url("broker_core.namespace")).content.decode()
-    administrator.post(change, {"description": "", "clock": "run", "rate": "60"})
+    administrator.post(change, {"description": "", "tier": "standard", "clock": "run", "rate": "60"})
     assert entities.get_clock("space").rate == 60
     assert [e.get_change_message() for e in LogEntry.objects.order_by("pk")] == [
         "Step: None -> 2 h; Clock: None -> pause",
@@ -274,7 +366,7 @@ def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator)
 )
 def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values, said):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
-    response = administrator.post(change, {"description": "", **values}, follow=True)
+    response = administrator.post(change, {"description": "", "tier": "standard", **values}, follow=True)
     assert said in response.content.decode()
     assert not entities.get_clock("space").is_manual
 
