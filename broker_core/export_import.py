@@ -232,6 +232,8 @@ class _Import:
         content.done()
 
     def _topic_of(self, address: EntityAddress, kind: EntityKind, content: Fields) -> int | None:
+        if kind is not EntityKind.QUEUE and not self.limits.topics:
+            content.refuse("kind", f"a namespace of the tier {self.limits.tier} has no topics")
         if kind is not EntityKind.SUBSCRIPTION:
             check_path(address.path)
             return None

@@ -301,6 +301,13 @@ def test_a_damaged_file_is_refused(queue, damage, refusal):
         entities.get_namespace("damaged")
 
 
+def test_a_tier_has_no_more_in_a_copy(namespace):
+    entities.create_topic(EntityAddress(namespace, "news"))
+    lines = change(exported(namespace), "namespace", {"tier": "basic"})
+    with pytest.raises(InvalidArgument, match="line 4: entity.kind: a namespace of the tier basic has no topics"):
+        import_(lines, name="basic-copy")
+
+
 def test_what_exists_is_refused_and_importing_needs_a_right(queue):
     with pytest.raises(EntityExists):
         import_(exported(queue.namespace))

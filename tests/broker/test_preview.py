@@ -34,6 +34,8 @@ def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
     assert entities.get_queue(queue).settings == found.before
     changed = preview.apply(found)
     assert changed.settings == entities.get_queue(queue).settings == found.after
+    with pytest.raises(WorldMoved, match="settings have been changed"):
+        preview.apply(found)
     sweeps.expire_messages(pause=lambda _: None)
     assert reads.counts(queue).dead_letter == 1
 
@@ -195,6 +197,10 @@ def test_a_preview_refuses_what_the_change_would_refuse(queue):
         preview.preview(EntityAddress(queue.namespace, "nowhere"), status="Disabled")
     with pytest.raises(NotAuthorized):
         preview.preview(queue, status="Disabled", actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))
+    with pytest.raises(NotAuthorized):
+        preview.apply(preview.preview(queue, status="Disabled"), actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))
+    with pytest.raises(NotAuthorized):
+        preview.preview_purge(queue, actor=Actor("user", "eve", Right.ALL & ~Right.OPERATE))
 
 
 @settings(
