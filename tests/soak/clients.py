@@ -6,6 +6,7 @@ none of the soak's business; anything else that is raised is noted, and fails it
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -218,6 +219,7 @@ def work(name: str, roles: tuple[str, ...], scene: Scene, database: Database, fo
     import django
 
     django.setup()
+    logging.getLogger("broker_core").setLevel(logging.ERROR)  # a line for each connection that is ended tells nothing here
     over, recent, deferred = threading.Event(), deque(maxlen=RECENT), deque(maxlen=1000)
     acts = {"sender": send, "receiver": receive, "meddler": meddle}
 

@@ -1,0 +1,218 @@
+"""A database that has no connection to give, makes a statement wait, meets two crosswise, or whose clock steps back: a clear
+refusal that says whether trying again helps, a bounded retry, or nothing at all; never something half done."""
+
+import threading
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from broker_core import broker, entities
+from broker_core.semantics.errors import BrokerUnavailable, LockLost, ServerBusy
+from broker_core.semantics.types import EntityAddress, Message
+from broker_core.store import connections
+from explorer.site.embedded_postgres import server
+from tests.broker.looking import bodies, entity_id, ledger_agrees, now
+
+from .conftest import MAX_CONNECTIONS
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def queue(on_cluster):
+    address = EntityAddress(f"t-{uuid4().hex[:8]}", "queue")
+    entities.create_namespace(address.namespace)
+    entities.create_queue(address)
+    return address
+
+
+@pytest.fixture
+def another(dsn):
+    """A connection of somebody else, in a transaction that is rolled back."""
+    with psycopg.connect(dsn) as connection:
+        yield connection
+        connection.rollback()
+
+
+def in_a_thread(act, dsn):
+    """Start an act on a connection of its own. A function that waits for its answer, or raises what it raised."""
+    found = {}
+
+    def run():
+        with connections.using(connections.Database(dsn=dsn)):
+            try:
+                found["answer"] = act()
+            except Exception as exc:
+                found["raised"] = exc
+            connections.close_all_of_this_thread()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def answer():
+        thread.join(20)
+        assert not thread.is_alive(), "it goes on for ever"
+        if "raised" in found:
+            raise found["raised"]
+        return found["answer"]
+
+    return answer
+
+
+def until_it_waits(another, count=1):
+    """Until so many statements of others wait for a lock."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
+    for _ in range(200):
+        if another.execute(query).fetchone()[0] >= count:
+            return
+        another.execute("SELECT pg_stat_clear_snapshot()")
+        time.sleep(0.02)
+    raise AssertionError("nobody waits")
+
+
+def test_a_database_without_a_free_connection_is_busy(queue, dsn):
+    with ExitStack() as taken:
+        with pytest.raises(psycopg.OperationalError, match="too many clients|remaining connection slots"):
+            for _ in range(MAX_CONNECTIONS + 1):
+                taken.enter_context(psycopg.connect(dsn))
+        with pytest.raises(ServerBusy, match="no free connection") as refused:
+            in_a_thread(lambda: broker.send(queue, [Message(b"refused")]), dsn)()
+        assert refused.value.retryable
+        assert broker.send(queue, [Message(b"who has a connection goes on")]) == [1]
+    assert in_a_thread(lambda: broker.send(queue, [Message(b"free again")]), dsn)() == [2]
+    assert bodies(broker.peek(queue)) == ["who has a connection goes on", "free again"]
+
+
+@pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
+def test_a_wait_for_a_lock_ends_with_busy_and_nothing_is_stored(queue, another, limit):
+    assert connections.current().execute("SHOW lock_timeout").fetchone()[0] == "10s"  # no client waits longer
+    another.execute("UPDATE vitrine_entity_counter SET next_number = next_number WHERE entity_id = %s", [entity_id(queue)])
+    connections.current().execute(f"SET {limit} = '100ms'")
+    with pytest.raises(ServerBusy) as refused:
+        broker.send(queue, [Message(b"waits")])
+    assert refused.value.retryable
+    another.rollback()
+    assert broker.send(queue, [Message(b"goes on, without a gap")]) == [1]
+    assert ledger_agrees(queue)
+
+
+def test_receivers_pass_over_what_somebody_has_locked(queue, another):
+    broker.send(queue, [Message(b"first"), Message(b"second")])
+    another.execute("SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number = 1 FOR UPDATE", [entity_id(queue)])
+    connections.current().execute("SET lock_timeout = '100ms'")
+    assert bodies(broker.receive(queue, 5)) == ["second"]
+    another.rollback()
+    assert bodies(broker.receive(queue, 5)) == ["first"]
+
+
+def crosswise(queue, another, dsn, settle):
+    """`settle` has message 1 and waits for 2; somebody else has 2 and waits for 1. The database ends `settle`, for the other is
+    more patient. Returns what waits for its answer."""
+    another.execute("SET LOCAL deadlock_timeout = '60s'")
+    another.execute(_TAKE, [entity_id(queue), 2])
+
+    def patient():
+        connections.current().execute("SET deadlock_timeout = '700ms'")
+        return settle()
+
+    answer = in_a_thread(patient, dsn)
+    until_it_waits(another)
+    another.execute(_TAKE, [entity_id(queue), 1])
+    return answer
+
+
+_TAKE = "SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number = %s FOR UPDATE"
+
+
+def test_a_deadlock_is_tried_again_and_nobody_notices(queue, another, dsn, cluster):
+    broker.send(queue, [Message(b"1"), Message(b"2")])
+    tokens = [m.lock_token for m in broker.receive(queue, 2)]
+    before = (cluster / "log").read_text().count("deadlock detected")
+    answer = crosswise(queue, another, dsn, lambda: broker.complete(queue, tokens))
+    another.rollback()
+    assert [token for token, _ in answer().settled] == tokens
+    assert (cluster / "log").read_text().count("deadlock detected") > before
+    assert broker.peek(queue) == [] and ledger_agrees(queue)
+
+
+def test_a_deadlock_inside_the_callers_transaction_is_told(queue, another, dsn):
+    """There the whole transaction is over, so only the caller can try again."""
+    broker.send(queue, [Message(b"1"), Message(b"2")])
+    tokens = [m.lock_token for m in broker.receive(queue, 2)]
+
+    def settle():
+        with connections.current().transaction():
+            broker.complete(queue, tokens)
+
+    answer = crosswise(queue, another, dsn, settle)
+    with pytest.raises(ServerBusy, match="crosswise") as refused:
+        answer()
+    assert refused.value.retryable
+    another.rollback()
+    assert [token for token, _ in broker.complete(queue, tokens).settled] == tokens
+    assert ledger_agrees(queue)
+
+
+def test_a_connection_that_was_ended_is_replaced(queue, another):
+    broker.send(queue, [Message(b"a")])
+    pid = connections.current().info.backend_pid
+    another.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert bodies(broker.receive(queue)) == ["a"]
+    assert connections.current().info.backend_pid != pid
+
+
+def test_a_database_that_is_down_is_told_and_found_again(queue, dsn, cluster):
+    broker.send(queue, [Message(b"a")])
+    server.stop(cluster)
+    for _ in range(2):
+        with pytest.raises(BrokerUnavailable, match="does not answer") as refused:
+            broker.send(queue, [Message(b"b")])
+        assert refused.value.retryable
+    server.ensure_running(cluster)
+    assert broker.send(queue, [Message(b"c")]) == [2]
+    assert bodies(broker.peek(queue)) == ["a", "c"]
+
+
+def step_back(queue, by):
+    """What a step of the server's clock does to statements: each takes its time from the namespace's clock alone."""
+    connections.current().execute(
+        "UPDATE vitrine_namespace SET clock_base_at = clock_timestamp() - %s, clock_base_real = clock_timestamp(), clock_rate = 1"
+        " WHERE name = %s",
+        [by, queue.namespace],
+    )
+
+
+def test_a_clock_that_steps_back_makes_locks_and_lives_longer_and_breaks_nothing(queue):
+    """A lock, or a life, is then longer than was promised, by as much as the clock lost, and never shorter: no message has two
+    holders (invariant 3). Numbers, and so order, do not depend on the clock."""
+    broker.send(queue, [Message(b"held"), Message(b"given back"), Message(b"short", time_to_live=timedelta(minutes=1))])
+    held, given_back = broker.receive(queue, 2)
+    before = now(queue)
+    step_back(queue, HOUR)
+    assert now(queue) < before
+    assert broker.send(queue, [Message(b"sent after")]) == [4]
+    broker.abandon(queue, [given_back.lock_token])
+    assert bodies(broker.receive(queue, 5)) == ["given back", "short", "sent after"]
+    report = broker.renew(queue, [held.lock_token])
+    assert report.settled and report.locked_until < before  # from now on it ends by the new clock
+    entities.step_clock(queue.namespace, timedelta(minutes=2))
+    with pytest.raises(LockLost):
+        broker.complete(queue, [held.lock_token]).require_all()
+    assert bodies(broker.receive(queue, 5)) == ["held", "given back", "short", "sent after"]
+    entities.step_clock(queue.namespace, HOUR)
+    assert bodies(broker.receive(queue, 5)) == ["held", "given back", "sent after"]
+    assert ledger_agrees(queue)
+
+
+def test_a_schedule_waits_as_long_as_the_clock_says(queue):
+    scheduled = now(queue) + timedelta(minutes=1)
+    broker.send(queue, [Message(b"later", scheduled_enqueue_at=scheduled)])
+    step_back(queue, HOUR)
+    entities.step_clock(queue.namespace, timedelta(minutes=59))
+    assert broker.receive(queue) == []
+    entities.step_clock(queue.namespace, timedelta(minutes=3))
+    assert bodies(broker.receive(queue)) == ["later"]
