@@ -41,8 +41,9 @@ SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitr
 -- of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
 WITH entities AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
-           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate
+           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, t.path AS topic_path
       FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+      LEFT JOIN vitrine_entity AS t ON t.id = e.topic_id
      WHERE (%(ids)s::bigint[] IS NULL OR e.id = ANY (%(ids)s::bigint[]))
        AND (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
        AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
@@ -76,15 +77,13 @@ WITH entities AS MATERIALIZED (
             UNION ALL
             SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
      GROUP BY t.entity_id
-), subscribed AS MATERIALIZED (
-    SELECT x.topic_id, count(*)::int AS n FROM vitrine_entity AS x
-     WHERE x.topic_id IN (SELECT id FROM entities WHERE kind = 'topic') AND x.deleted_at IS NULL GROUP BY x.topic_id
-), ruled AS MATERIALIZED (
-    SELECT r.subscription_id, count(*)::int AS n FROM vitrine_rule AS r
-     WHERE r.subscription_id IN (SELECT id FROM entities WHERE kind = 'subscription') GROUP BY r.subscription_id
 )
-SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, coalesce(sub.n, 0) AS subscriptions,
-       coalesce(r.n, 0) AS rules, e.family, e.status, e.hidden, e.history_level, e.now, e.real_now,
+SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family, e.status,
+       CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x WHERE x.topic_id = e.id AND x.deleted_at IS NULL)
+            ELSE 0 END AS subscriptions,
+       CASE e.kind WHEN 'subscription' THEN (SELECT count(*)::int FROM vitrine_rule AS r WHERE r.subscription_id = e.id)
+            ELSE 0 END AS rules,
+       e.hidden, e.history_level, e.now, e.real_now,
        e.rate, e.is_manual,
        coalesce(l.active, 0) AS active, coalesce(l.locked, 0) AS locked, coalesce(l.deferred, 0) AS deferred,
        coalesce(l.deferred_locked, 0) AS deferred_locked, coalesce(l.scheduled, 0) AS scheduled,
@@ -99,9 +98,6 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
  CROSS JOIN (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute) AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
   LEFT JOIN passed AS p ON p.entity_id = e.id
-  LEFT JOIN subscribed AS sub ON sub.topic_id = e.id
-  LEFT JOIN ruled AS r ON r.subscription_id = e.id
-  LEFT JOIN entities AS t ON t.id = e.topic_id
   LEFT JOIN vitrine_entity_counter AS k ON k.entity_id = e.id
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
   LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = 0
@@ -122,7 +118,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
             ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
         WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
           AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
- ORDER BY e.namespace_name, coalesce(t.path, e.path), t.id IS NOT NULL, e.path;   -- a topic, then what hangs on it
+ ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then what hangs on it
 
 -- name: read_counts
 -- The ledger of one entity, folded as read_overview folds it for many.
