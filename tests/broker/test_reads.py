@@ -11,8 +11,9 @@ from broker_core import broker, entities, reads
 from broker_core.history.feed import Follower
 from broker_core.reads import EventFilter, MessageFilter, Tab
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAuthorized
+from broker_core.semantics.filters import Rule, compile_filter
 from broker_core.semantics.standing import Standing
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Message, MessageState, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EventKind, Message, MessageState, Right
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.broker.looking import entity_id, now
@@ -496,3 +497,113 @@ def test_a_follower_knows_the_last_thing_of_each_message_and_its_own_limit(queue
     send(queue, 5)
     assert follower.look(ids, max_events=3).overflow
     assert follower.look(ids).latest == {}
+
+
+# Topics, rules, sessions
+
+
+@pytest.fixture
+def news(namespace):
+    """A topic with a subscription that takes everything and one that takes what is urgent."""
+    topic = EntityAddress(namespace, "news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    entities.create_subscription(topic.subscription("urgent"), rule=Rule("Urgent", compile_filter("urgent = TRUE")))
+    return topic
+
+
+def test_the_overview_shows_a_topic_and_then_its_subscriptions(news, make_queue):
+    queue = make_queue()
+    later = EntityAddress(news.namespace, "news-later")  # sorts before "news/..." as a text
+    entities.create_topic(later)
+    entities.create_rule(news.subscription("urgent"), Rule("More", compile_filter("more = 1")))
+    rows = reads.overview(news.namespace)
+    assert [row.address for row in rows] == [news, news.subscription("all"), news.subscription("urgent"), later, queue]
+    assert [(row.kind, row.subscriptions, row.rules) for row in rows[:3]] == [
+        (EntityKind.TOPIC, 2, 0), (EntityKind.SUBSCRIPTION, 0, 1), (EntityKind.SUBSCRIPTION, 0, 2),
+    ]  # fmt: skip
+    assert {row.topic_id for row in rows[1:3]} == {rows[0].id} and not rows[0].holds_messages
+    assert [row.address for row in reads.subscriptions(news)] == [row.address for row in rows[1:3]]
+    entities.delete_subscription(news.subscription("all"))
+    assert reads.entity(news).subscriptions == 1
+
+
+def test_what_a_topic_publishes_is_its_traffic_and_its_copies_are_theirs(news):
+    send(news, 3)
+    send(news, 1, scheduled_enqueue_at=now(news) + timedelta(hours=1))
+    topic, everything, urgent = reads.entity(news), *reads.subscriptions(news)
+    assert (topic.counts.scheduled, topic.counts.active) == (1, 0)
+    assert topic.sent_rate == pytest.approx(everything.sent_rate, rel=0.01) and everything.sent_rate > urgent.sent_rate == 0
+    assert sum(point.sent for point in reads.traffic(news)) == 3
+    assert sum(point.sent for point in reads.traffic(news.subscription("all"))) == 3
+
+
+def test_the_timeline_of_a_copy_begins_at_its_topic(news):
+    send(news, 1, message_id="extra", properties={"urgent": True})
+    urgent = reads.entity(news.subscription("urgent"))
+    published, copied = reads.timeline(urgent.id, 1)
+    assert (published.kind, published.address, published.details) == (EventKind.PUBLISHED, news, {"copies": 2})
+    assert copied.address == news.subscription("urgent")
+    assert (copied.other.address, copied.other.sequence_number) == (news, 1)
+    assert reads.message(news.subscription("urgent"), 1).came_from_elsewhere
+    present = {found.address for found in reads.find("extra").found if found.is_present}
+    assert present == {row.address for row in reads.subscriptions(news)}
+
+
+def test_the_timeline_of_a_forwarded_message_is_one(make_queue):
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    send(source)
+    ids = reads.entity(source).id, reads.entity(target).id
+    assert reads.entity(source).forward_to == target.path
+    for entity, number in ((ids[0], 1), (ids[1], 1)):
+        events = reads.timeline(entity, number)
+        assert [event.kind for event in events if event.kind != EventKind.SENT] == [EventKind.FORWARDED]
+        assert {event.address for event in events} == {source, target}
+    detail = reads.message(target, 1)
+    assert detail.transfer["hops"] == 1 and detail.came_from_elsewhere
+
+
+def test_rules_of_many_subscriptions_are_read_at_once(news):
+    ids = [row.id for row in reads.subscriptions(news)]
+    rules = reads.rules_of(ids)
+    assert [[one.rule.name for one in rules[id]] for id in ids] == [["$Default"], ["Urgent"]]
+    assert rules[ids[1]][0].rule.filter.text == "urgent = TRUE"
+    entities.delete_rule(news.subscription("all"), "$Default")
+    assert reads.rules_of(ids).keys() == {ids[1]}
+
+
+def test_sessions_are_listed_while_they_have_messages_state_or_a_holder(make_queue, step):
+    queue = make_queue(requires_session=True, lock_duration=30 * SECOND)
+    for session_id in ("a", "a", "b", "B"):
+        send(queue, 1, session_id=session_id)
+    held = broker.accept_session(queue, "b", actor=Actor("process", "worker", Right.ALL))
+    broker.set_session_state(held, b"step 2")
+    empty = broker.accept_session(queue, "none-yet")
+    rows = {row.session_id: row for row in reads.sessions(queue).rows}
+    assert list(rows) == ["B", "a", "b", "none-yet"]
+    assert [str(rows[name].messages) for name in ("B", "a", "b", "none-yet")] == ["1", "2", "1", "0"]
+    assert (rows["b"].locked_by, rows["b"].locked_until, rows["b"].lock_token) == (
+        "process:worker",
+        held.locked_until,
+        held.lock_token,
+    )
+    assert (rows["b"].state, rows["b"].state_size, rows["a"].locked_until) == (b"step 2", 6, None)
+    assert reads.sessions(queue, actor=BROWSER).rows[2].state is None  # that is content
+    assert [row.session_id for row in reads.sessions(queue, holder="process:worker").rows] == ["b"]
+    assert [row.session_id for row in reads.sessions(queue, part="e").rows] == ["none-yet"]
+    broker.close_session(empty)
+    step(31 * SECOND)
+    rows = {row.session_id: row for row in reads.sessions(queue).rows}
+    assert "none-yet" not in rows and rows["b"].locked_until is None
+
+
+def test_sessions_are_listed_page_by_page(make_queue):
+    queue = make_queue(requires_session=True)
+    for n in range(5):
+        send(queue, 1, session_id=f"s{n}")
+    first = reads.sessions(queue, limit=2)
+    second = reads.sessions(queue, limit=2, cursor=first.next_cursor)
+    third = reads.sessions(queue, limit=2, cursor=second.next_cursor)
+    assert [row.session_id for page in (first, second, third) for row in page.rows] == [f"s{n}" for n in range(5)]
+    assert third.next_cursor is None
