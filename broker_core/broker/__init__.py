@@ -1,4 +1,4 @@
-"""What clients do with messages: send, receive, settle, renew, peek, schedule, cancel, resubmit, purge.
+"""What clients do with messages: send, receive, settle, renew, peek, schedule, cancel, resubmit, purge; and with sessions.
 
 Each function is a use case (see store.driver): call it for the answer now, `await name.aio(...)` under asyncio,
 `name.steps(...)` to compose.

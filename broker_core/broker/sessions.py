@@ -11,14 +11,21 @@ from uuid import uuid4
 from broker_core.entities.namespaces import limits
 from broker_core.renewal import renewer
 from broker_core.semantics import sessions
-from broker_core.semantics.errors import InvalidArgument, NoSessionAvailable, ServerBusy, SessionCannotBeLocked, SessionLockLost
-from broker_core.semantics.types import Actor, EntityAddress, Right, Session, SessionSummary
+from broker_core.semantics.errors import (
+    EntityNotFound,
+    InvalidArgument,
+    NoSessionAvailable,
+    ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+from broker_core.semantics.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
 from .receiving import HEAD_LAG, patiently, session_key
-from .shared import Known, entity_id_of, known, on, on_entity, require_count, require_receivable
+from .shared import Known, entity_id_of, on, on_entity, require_count, require_receivable
 from .tidying import tidy
 
 TRIES = 3  # of what takes two statements
@@ -125,8 +132,7 @@ def get_session_state(session: Session, *, actor: Actor | None = None) -> Steps:
 def set_session_state(session: Session, state: bytes | None, *, actor: Actor | None = None) -> Steps:
     """Replace the session's state; None clears it (SB-119). It outlives the session's messages. Raises SessionLockLost."""
     (actor or Actor.local()).require(Right.LISTEN, session.address)
-    entity = yield from known(session.address)
-    sessions.check_state(state, limits(entity.tier))
+    yield from _check_state(session.address, state)
     stored = None if state is None else bytes(state)
     rows = yield call("set_session_state", **(yield from _key(session)), state=stored)
     if not rows:
@@ -162,6 +168,16 @@ def list_sessions(
 def _key(session: Session) -> Steps:
     entity_id = yield from entity_id_of(session.address)
     return {"entity_id": entity_id, "subqueue": session.address.subqueue} | session_key(session, session.address)
+
+
+def _check_state(address: EntityAddress, state: bytes | None) -> Steps:
+    """Refuse what is no state, or too large for the namespace's tier, which is asked only where it matters."""
+    sessions.check_state(state, limits())
+    if state is not None and len(state) > limits(Tier.BASIC).session_state:
+        rows = yield call("get_namespace", name=address.namespace)
+        if not rows:
+            raise EntityNotFound(str(address))
+        sessions.check_state(state, limits(Tier(rows[0].tier)))
 
 
 def _while_held(session: Session, statement: Any) -> Steps:

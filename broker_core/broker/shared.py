@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, SubQueue, Tier
+from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -21,7 +21,6 @@ class Known(NamedTuple):
     kind: EntityKind
     requires_session: bool
     requires_duplicate_detection: bool
-    tier: Tier
 
 
 _known: dict[tuple[connections.Database, str, str], Known] = {}
@@ -53,8 +52,7 @@ def known(address: EntityAddress) -> Steps:
         rows = yield call("find_entity", namespace=address.namespace, path=address.path)
         if not rows:
             raise EntityNotFound(str(address))
-        row = rows[0]
-        _known[key] = Known(row.id, EntityKind(row.kind), row.requires_session, row.requires_duplicate_detection, Tier(row.tier))
+        _known[key] = Known(rows[0].id, EntityKind(rows[0].kind), rows[0].requires_session, rows[0].requires_duplicate_detection)
     return _known[key]
 
 

@@ -1,8 +1,10 @@
 """Sessions on real Postgres, one story a rule. Time passes only when a test steps the namespace's clock."""
 
+import re
 import threading
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -695,6 +697,15 @@ def test_the_sweep_walks_past_sessions_that_live(make_queue, step, monkeypatch):
     step(20 * SECOND)
     sweeps.expire_messages(pause=lambda _: None)
     assert bodies(broker.peek(queue)) == ["young"] * 4
+
+
+def test_the_example_of_the_page_runs(broker_database):
+    page = (Path(__file__).parents[2] / "docs" / "sessions.md").read_text()
+    entities.create_namespace("demo")
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
+    assert broker.peek(names["orders"]) == []
+    assert [(s.session_id, s.state_size) for s in broker.list_sessions(names["orders"])] == [("4711", 4), ("4712", 4)]
 
 
 # Several at once

@@ -79,7 +79,7 @@ SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
 
 -- name: find_entity
 -- The id behind an address; names are compared without case (1.2).
-SELECT id, kind, requires_session, requires_duplicate_detection, tier
+SELECT id, kind, requires_session, requires_duplicate_detection
   FROM vitrine_entity_now WHERE lower(namespace_name) = lower(%(namespace)s) AND lower(path) = lower(%(path)s);
 
 -- name: wake
