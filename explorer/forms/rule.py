@@ -121,7 +121,7 @@ class RuleForm(forms.Form):
         try:
             return make()
         except InvalidArgument as exc:
-            self.add_error(field, exc.problem if isinstance(exc, InvalidFilter) else str(exc))
+            self.add_error(field, exc.problem if isinstance(exc, InvalidFilter) else str(exc).replace("_", " "))
             return None
 
 

@@ -1,12 +1,13 @@
 """What a real browser and axe-core say of every page, in light and dark; journeys by keyboard alone; narrow screens."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from broker_core import reads
-from broker_core.semantics.types import Message
+from broker_core import broker, reads
+from broker_core.semantics.types import EntityAddress, Message, Session
 
 AXE = Path(__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -131,8 +132,6 @@ def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, brows
 
 
 def test_a_range_is_selected_with_shift(pages, browser):
-    from broker_core import broker
-
     broker.send(pages.shop, [Message(body=b"x") for _ in range(5)])
     page = browser()
     page.goto(f"/entities/{pages.at}")
@@ -197,7 +196,8 @@ def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pag
     page.focus("#q")
     page.keyboard.type(pages.shop.namespace)
     page.wait_for_url(f"**/?q={pages.shop.namespace}*")
-    page.wait_for_function("document.querySelectorAll('#overview tbody tr').length === 6")
+    page.wait_for_selector("#overview tbody tr:nth-child(6)")
+    assert page.locator("#overview tbody tr").count() == 6
     assert page.evaluate(f"{FOCUSED}.id") == "q" and page.input_value("#q") == pages.shop.namespace
 
 
@@ -221,6 +221,44 @@ def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
     page.click("#held-5 button[value=complete]")
     page.wait_for_selector("#held-5", state="detached")
     assert reads.message(pages.shop, 5) is None
+
+
+def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(pages, browser):
+    page = browser()
+    page.goto(f"/new-rule/{pages.market.subscription('eu')}")
+    assert page.is_visible("#id_sql") and not page.is_visible("#id_subject")
+    page.check("input[value=correlation]")
+    assert page.is_visible("#id_subject") and not page.is_visible("#id_sql")
+    page.click(".for-correlation [data-add-row]")
+    assert page.locator(".for-correlation .property-row").count() == 4 and page.locator(".for-sql .property-row").count() == 1
+    page.goto(f"/try/{pages.market}")
+    page.evaluate("window.stayed = true")
+    page.fill("[aria-label='Name of property 1']", "region")
+    page.fill("[aria-label='Value of property 1']", "eu")
+    page.click("#try button.primary")
+    page.wait_for_selector("#outcome")
+    assert page.evaluate("window.stayed") is True and page.evaluate(f"{FOCUSED} !== document.body")
+    assert page.locator("#outcome tbody tr").count() == 3 and page.locator("#outcome :text('does not match')").count() == 1
+
+
+def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages, browser):
+    carts = EntityAddress(pages.shop.namespace, "carts")
+    broker.send(carts, [Message(b"one", session_id="cart-a"), Message(b"two", session_id="cart-a")])
+    page = browser()
+    page.goto(f"/receive/main/{carts}")
+    page.click("button[value=accept]")
+    page.wait_for_selector("#held-1")
+    page.wait_for_selector('#live[data-live="live"]')
+    page.click(".session summary")
+    page.fill("#state-1", "half written")
+    [held] = reads.sessions(carts, part="cart-a").rows
+    ends = page.get_attribute(".session .countdown", "data-deadline")
+    broker.renew_session(Session(carts, "cart-a", held.lock_token, held.locked_until, timedelta(0)))
+    page.wait_for_selector(f".session .countdown:not([data-deadline='{ends}'])")
+    assert page.is_visible("#state-1") and page.input_value("#state-1") == "half written"
+    page.click("button[value=set-state]")
+    page.wait_for_selector("#notices :text('Set the state')")
+    assert reads.sessions(carts, part="cart-a").rows[0].state == b"half written"
 
 
 def test_everything_acts_without_javascript(pages, browser):

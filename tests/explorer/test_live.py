@@ -196,6 +196,43 @@ async def test_a_list_follows_its_own_tab(queue, cookie):
     await communicator.disconnect()
 
 
+async def test_a_topic_shows_what_its_subscriptions_get(queue, cookie):
+    topic = EntityAddress(queue.namespace, "news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    communicator, told = await opened(page_of(topic), cookie())
+    [row_id] = told["rows"]
+    assert row_id.startswith("e-") and "every message" in told["rows"][row_id]
+    broker.send(topic, [Message(b"x")])
+    told = await frame(communicator, lambda told: told.get("rows"))
+    assert list(told["rows"]) == [row_id] and '<td class="num">1</td>' in told["rows"][row_id]
+    await communicator.disconnect()
+
+
+async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(queue, cookie):
+    topic = EntityAddress(queue.namespace, "news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
+    assert (told["texts"]["t-topics"], told["texts"]["t-subscriptions"]) == ("1", "1")
+    [row_id] = [key for key, html in told["rows"].items() if "name beneath" in html]
+    broker.send(topic, [Message(b"x")])
+    told = await frame(communicator, lambda told: row_id in told.get("rows", {}))
+    assert "name beneath" in told["rows"][row_id]
+    await communicator.disconnect()
+
+
+async def test_a_list_of_sessions_is_fetched_again_when_one_is_accepted(queue, cookie):
+    carts = EntityAddress(queue.namespace, "carts")
+    entities.create_queue(carts, requires_session=True)
+    broker.send(carts, [Message(b"x", session_id="a")])
+    communicator, told = await opened(page_of(carts, "?tab=sessions"), cookie())
+    broker.accept_session(carts, "a", max_count=1)
+    again = await frame(communicator, lambda told: "stamp" in told)
+    assert again["stamp"] != told["stamp"]
+    await communicator.disconnect()
+
+
 async def test_a_filtered_list_keeps_what_it_found(queue, cookie):
     broker.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
     communicator, told = await opened(page_of(queue, "?id=wanted"), cookie())
