@@ -5,6 +5,8 @@ import threading
 
 import psycopg
 import pytest
+from psycopg._queries import PostgresQuery, _query2pg
+from psycopg.adapt import Transformer
 
 from broker_core import broker, entities
 from broker_core.broker.shared import entity_id_of
@@ -61,7 +63,7 @@ def _advance(entity_id):
 
 
 def test_a_message_that_changes_while_it_is_settled_is_settled_all_the_same(broker_database):
-    """A renewal that commits while a settlement waits for it leaves a new version of the row, which the settlement's snapshot cannot see."""
+    """A renewal that commits while a settlement waits for it leaves a version of the row that its snapshot cannot see."""
     entities.create_namespace("settle-race")
     queue = EntityAddress("settle-race", "q")
     entities.create_queue(queue)
@@ -97,3 +99,14 @@ def _while_it_is_renewed(message, action):
         assert racer.is_alive()
     racer.join(10)
     return reports[0]
+
+
+def test_the_client_library_remembers_every_statement(broker_database):
+    """The name it is set by is private: when a new version of psycopg has another one, this tells."""
+    longest = max(SQL.values(), key=len)
+    assert len(longest) > 4096
+    for _ in range(2):
+        PostgresQuery(Transformer()).convert(longest, dict.fromkeys(re.findall(r"%\((\w+)\)", longest)))
+    before = _query2pg.cache_info().hits
+    PostgresQuery(Transformer()).convert(longest, dict.fromkeys(re.findall(r"%\((\w+)\)", longest)))
+    assert _query2pg.cache_info().hits == before + 1
