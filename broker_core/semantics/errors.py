@@ -109,7 +109,8 @@ class SessionLockLost(BrokerError):
 
     def __init__(self, entity: str, session_id: str):
         super().__init__(
-            f"The session lock has expired: '{session_id}' of '{entity}' is not held any more. Nothing was changed; accept it again."
+            f"The session lock has expired: '{session_id}' of '{entity}' is not held any more. "
+            "Nothing was changed; accept it again."
         )
         self.entity, self.session_id = entity, session_id
 
@@ -120,7 +121,9 @@ class SessionCannotBeLocked(BrokerError):
     retryable = True
 
     def __init__(self, entity: str, session_id: str):
-        super().__init__(f"The session '{session_id}' of '{entity}' cannot be accepted: another receiver holds it. Try again later.")
+        super().__init__(
+            f"The session '{session_id}' of '{entity}' cannot be accepted: another receiver holds it. Try again later."
+        )
         self.entity, self.session_id = entity, session_id
 
 
@@ -131,7 +134,8 @@ class NoSessionAvailable(BrokerError):
 
     def __init__(self, entity: str, waited: float):
         super().__init__(
-            f"No session of '{entity}' with messages to deliver was available within {waited:g} seconds. Try again, or wait longer."
+            f"No session of '{entity}' with messages to deliver was available within {waited:g} seconds. "
+            "Try again, or wait longer."
         )
         self.entity, self.waited = entity, waited
 
@@ -187,7 +191,9 @@ class WorldMoved(BrokerError):
     """What was previewed is no longer what would happen. what: how it differs now. Nothing was changed; preview again."""
 
     def __init__(self, entity: str, what: str):
-        super().__init__(f"'{entity}' is not as it was when the change was previewed: {what}. Nothing was changed; preview again.")
+        super().__init__(
+            f"'{entity}' is not as it was when the change was previewed: {what}. Nothing was changed; preview again."
+        )
         self.entity, self.what = entity, what
 
 

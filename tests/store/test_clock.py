@@ -1,10 +1,13 @@
-"""Every statement takes its time from the namespace's clock (design D6); those that take the database's are told here, with why."""
+"""Every statement takes its time from the namespace's clock (design D6); those that take the database's are listed here,
+with why."""
 
 import re
 
 from broker_core.store.statements import SQL
 
-REAL_TIME = re.compile(r"\b(?:clock_timestamp|statement_timestamp|transaction_timestamp|now)\(\)|\bcurrent_timestamp\b", re.IGNORECASE)
+REAL_TIME = re.compile(
+    r"\b(?:clock_timestamp|statement_timestamp|transaction_timestamp|now)\(\)|\bcurrent_timestamp\b", re.IGNORECASE
+)
 # A receiver waits in real time, whatever its namespace's clock does; and a page shows both clocks side by side.
 ALLOWED = re.compile(r"waiting_until\)? *(?:>|<=) *clock_timestamp\(\)|clock_timestamp\(\) AS real_now")
 OF_REAL_TIME = {
