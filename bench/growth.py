@@ -1,0 +1,128 @@
+"""The same work with more and more messages waiting, after many went through one queue, and what both take on disk."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from broker_core import broker, reads, sweeps
+from broker_core.semantics.types import EntityAddress, Message
+from broker_core.store import connections
+
+from . import measuring
+from .measuring import BATCH, BODY, a_queue, empty, fill, fork, in_processes, rate, send, send_and_receive, timed, worked
+
+WORKS = (("send 100", send), ("send 32, receive 32, complete", send_and_receive))
+SMALL_BODY = BODY[:100]  # of what waits in a backlog: ten million of 1 KB are 30 GB and say nothing more
+WAITING = 100_000  # messages of which the disk is measured
+LIVE = 40_000  # messages in the queue through which many go
+LEAST = 0.8
+DISK_WAITING, DISK_THROUGH = 2.9, 3.0
+
+
+def run(report) -> None:
+    measuring.make_bare_tables()
+    _backlogs(report)
+    _through(report)
+    _waiting_on_disk(report)
+
+
+def _backlogs(report) -> None:
+    """Rates at each backlog, in turns with the smallest."""
+    sizes = measuring.scale.waiting
+    queues = {size: a_queue() for size in sizes}
+    for size, queue in queues.items():
+        took, _ = timed(lambda queue=queue, size=size: fill(queue, size, body=SMALL_BODY))
+        report.line(f"backlog of {size:,}", f"{took:.1f} s", "to make")
+    for name, work in WORKS:
+        rates: dict[int, list[float]] = {size: [] for size in sizes}
+        for _ in range(measuring.scale.turns):
+            for size, queue in queues.items():
+                rates[size].append(rate(lambda queue=queue, work=work: work(queue), connections_=2))
+        _tell(report, name, rates)
+    for size, queue in queues.items():
+        counting = statistics.median(timed(lambda queue=queue: reads.counts(queue))[0] for _ in range(15))
+        peeking = statistics.median(timed(lambda queue=queue: broker.peek(queue, max_count=100))[0] for _ in range(15))
+        report.line(
+            f"at a backlog of {size:,}", f"{counting * 1e3:.1f} ms", f"to count it; {peeking * 1e3:.1f} ms to peek at 100"
+        )
+    empty()
+
+
+def _tell(report, name: str, rates: dict[int, list[float]]) -> None:
+    least = min(rates)
+    for size, found in rates.items():
+        report.line(f"{name}, at a backlog of {size:,}", f"{statistics.median(found):,.0f}/s")
+        if size == least:
+            continue
+        ratio = statistics.median(mine / small for mine, small in zip(found, rates[least], strict=True))
+        target = LEAST if size == max(rates) else None
+        report.row(f"the same, in times of a backlog of {least:,}", ratio, "times", target)
+
+
+def _through(report) -> None:
+    """Many messages through one queue with a live backlog: rates afterwards, against a fresh queue's, and the table's size."""
+    queue, fresh = a_queue(), a_queue()
+    fill(queue, LIVE)
+    fill(fresh, LIVE)
+    began, done = time.monotonic(), 0
+    while done < measuring.scale.through:
+        done += round(sum(in_processes([lambda: _pass(queue, 10.0)] * 2)))
+        sweeps.roll_up_counts()
+    passed_at = done / (time.monotonic() - began)
+    size = _bytes("vitrine_message")
+    for name, work in WORKS:
+        pairs = [
+            tuple(rate(lambda q=q, work=work: work(q), connections_=2) for q in (queue, fresh))
+            for _ in range(measuring.scale.turns)
+        ]
+        ratio = statistics.median(used / new for used, new in pairs)
+        report.row(f"{name}: after {done:,} went through, in times of a fresh queue", ratio, "times", LEAST)
+    payload = (2 * LIVE + 10 * passed_at) * len(BODY)
+    name = f"disk after {done:,} went through, in times of (live + 10 s of traffic)"
+    report.row(name, size / payload, "times", DISK_THROUGH, at_most=True)
+    report.line("", f"{size / 2**20:,.0f} MB", f"{2 * LIVE:,} live, {passed_at:,.0f}/s went through")
+    empty()
+
+
+def _pass(queue: EntityAddress, seconds: float) -> float:
+    """Messages sent and worked off in so many seconds."""
+    seconds = min(seconds, 3 * measuring.scale.seconds)
+    return worked(lambda: send_and_receive(queue), seconds) * seconds
+
+
+def _waiting_on_disk(report) -> None:
+    """Messages of 1 KB as sends leave them, in bytes of their bodies; the events of the sends apart."""
+    queue = a_queue()
+    count = min(WAITING, measuring.scale.waiting[-1])
+    for _ in range(0, count, BATCH):
+        broker.send(queue, [Message(BODY)] * BATCH)
+    payload = count * len(BODY)
+    report.row(
+        "disk of 1 KB messages that wait, in times of their bodies",
+        _bytes("vitrine_message") / payload,
+        "times",
+        DISK_WAITING,
+        at_most=True,
+    )
+    report.line("their events besides", f"{_bytes('vitrine_message_event') / count:,.0f} bytes", "each, indexes included")
+    locked = fork.Process(target=lambda: _lock_all(queue, count))
+    locked.start()
+    locked.join()
+    report.line("after all were locked once", f"{_bytes('vitrine_message') / payload:.2f} times")
+    empty()
+
+
+def _lock_all(queue: EntityAddress, count: int) -> None:
+    for _ in range(0, count, 500):
+        broker.receive(queue, 500)
+
+
+def _bytes(table: str) -> int:
+    """Of a table, or of all partitions of one, with indexes and large values."""
+    query = """
+        SELECT sum(pg_total_relation_size(id))::bigint
+          FROM (SELECT %(t)s::regclass UNION SELECT relid FROM pg_partition_tree(%(t)s)) AS t(id)
+    """
+    [[size]] = connections.current().execute(query, {"t": table}).fetchall()
+    return size

@@ -1,0 +1,58 @@
+"""The memory of each process of a whole Vitrine (`manage.py up` on a data folder of its own), and of a client."""
+
+from __future__ import annotations
+
+import logging
+
+import psutil
+
+from broker_core import broker
+from broker_core.semantics.types import Message
+from tests.site.vitrine import Vitrine, eventually
+
+from .measuring import BODY, a_queue, in_processes, make_bare_tables
+
+PARTS = ("web", "worker", "analysis", "beat")
+MB = 2**20
+
+
+def run(report) -> None:
+    """Megabytes of each, the pages that it shares with others counted in parts (PSS) where the system tells."""
+    make_bare_tables()
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    [client] = in_processes([_client])
+    report.line("a process that has sent and received 10,000 messages", f"{client:,.0f} MB")
+    vitrine = Vitrine()
+    try:
+        vitrine.up()
+        eventually(lambda: (parts := vitrine.health()) and parts["worker"]["state"] == "ok", 60)
+        for part in PARTS:
+            process = vitrine.process(part)
+            family = [process, *process.children(recursive=True)]
+            remark = f"{len(family)} processes" if len(family) > 1 else ""
+            report.line(f"{part}", f"{sum(map(_of, family)):,.0f} MB", remark)
+        report.line("supervisor", f"{_of(psutil.Process(vitrine.supervisor.pid)):,.0f} MB")
+        server = vitrine.process("postgres")
+        family = [server, *server.children(recursive=True)]
+        report.line(
+            "PostgreSQL", f"{sum(map(_of, family)):,.0f} MB", f"{len(family)} processes, 256 MB of shared buffers among them"
+        )
+    finally:
+        vitrine.remove()
+
+
+def _of(process: psutil.Process) -> float:
+    """Megabytes; none of a process that has ended meanwhile."""
+    try:
+        found = process.memory_full_info()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return getattr(found, "pss", found.rss) / MB
+
+
+def _client() -> float:
+    queue = a_queue()
+    for _ in range(100):
+        broker.send(queue, [Message(BODY)] * 100)
+        broker.receive_and_delete(queue, 100)
+    return _of(psutil.Process())

@@ -1,0 +1,50 @@
+"""Sessions of ten messages each, worked off by eight receivers that take the next available, against as many messages without."""
+
+from __future__ import annotations
+
+import statistics
+
+from broker_core import broker
+from broker_core.semantics.errors import NoSessionAvailable
+from broker_core.semantics.types import EntityAddress
+
+from . import measuring
+from .measuring import a_queue, empty, fill, rate
+
+RECEIVERS = 8
+EACH = 10  # messages of a session
+
+
+def run(report) -> None:
+    measuring.make_bare_tables()
+    ratios, rates = [], []
+    for _ in range(max(2, measuring.scale.turns - 2)):
+        by_session = _turn(_next_session, a_queue(requires_session=True), measuring.scale.sessions)
+        without = _turn(_ten, a_queue(), 0)
+        ratios.append(by_session / without)
+        rates.append((by_session, without))
+    name = f"{measuring.scale.sessions:,} sessions of {EACH}, {RECEIVERS} receivers of the next"
+    report.row(f"{name}, in times of the rate without sessions", statistics.median(ratios), "times", 0.5)
+    mine, theirs = (statistics.median(side) for side in zip(*rates, strict=True))
+    report.line("", f"{mine:,.0f}/s", f"against {theirs:,.0f}/s")
+
+
+def _turn(work, queue: EntityAddress, sessions: int) -> float:
+    fill(queue, measuring.scale.sessions * EACH, sessions=sessions)
+    found = rate(lambda: work(queue), connections_=RECEIVERS)
+    empty()
+    return found
+
+
+def _next_session(queue: EntityAddress) -> int:
+    try:
+        session = broker.accept_session(queue, max_count=EACH)
+    except NoSessionAvailable:
+        return 0
+    done = broker.complete(queue, [m.lock_token for m in session.messages])
+    broker.close_session(session)
+    return len(done.settled)
+
+
+def _ten(queue: EntityAddress) -> int:
+    return len(broker.complete(queue, [m.lock_token for m in broker.receive(queue, EACH)]).settled)

@@ -1,0 +1,141 @@
+"""What an operator may meet: a message held at the head, expired ones that nobody sweeps away, a snapshot that stays open.
+
+Each is shown with what it costs, and with what can be seen of it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from uuid import uuid4
+
+import psycopg
+
+from broker_core import broker, entities, reads
+from broker_core.semantics.types import EntityAddress, Message
+from broker_core.store import connections
+
+from . import measuring
+from .measuring import BODY, a_queue, empty, fill, rate, receive_and_complete, send_and_receive, timed
+
+NAMESPACE = "bench-trouble"
+SPAN = 10  # seconds between two figures while a snapshot is open
+
+
+def run(report) -> None:
+    measuring.make_bare_tables()
+    _held_at_the_head(report)
+    _expired_at_the_head(report)
+    _open_snapshot(report)
+
+
+def _a_queue_on_a_manual_clock(**settings) -> EntityAddress:
+    entities.ensure_namespace(NAMESPACE)
+    entities.pause_clock(NAMESPACE)
+    queue = EntityAddress(NAMESPACE, f"q-{uuid4().hex[:8]}")
+    entities.create_queue(queue, max_size_in_megabytes=81_920, **settings)
+    return queue
+
+
+def _held_at_the_head(report) -> None:
+    """One message is renewed for an hour of the namespace's clock; meanwhile all others go past it."""
+    queue = _a_queue_on_a_manual_clock(lock_duration=timedelta(minutes=5))
+    broker.send(queue, [Message(b"held")])
+    (held,) = broker.receive(queue)
+    before = rate(lambda: send_and_receive(queue), connections_=1)
+    passed = 0
+    for _ in range(15):
+        entities.step_clock(NAMESPACE, timedelta(minutes=4))
+        broker.renew(queue, [held.lock_token]).require_all()
+        began = time.monotonic()
+        while time.monotonic() - began < measuring.scale.seconds / 2:
+            passed += send_and_receive(queue)
+    beside = rate(lambda: send_and_receive(queue), connections_=1)
+    seen = reads.entity(queue)
+    report.row(
+        f"a message held at the head for an hour, {passed:,} passed by: rate, in times of before", beside / before, "times"
+    )
+    report.line(
+        "what the operator sees: the age of the oldest message", f"{seen.oldest_active_age}", f"{seen.counts.locked} locked"
+    )
+    broker.complete(queue, [held.lock_token])
+    after = rate(lambda: send_and_receive(queue), connections_=1)
+    report.row("the same once it is settled", after / before, "times")
+    entities.delete_queue(queue)
+    empty()
+
+
+def _expired_at_the_head(report) -> None:
+    """Expired messages before fresh ones, and no sweep: receives have to take them out of their way."""
+    queue = _a_queue_on_a_manual_clock()
+    expired = measuring.scale.expired_at_head
+    fill(queue, expired, life=timedelta(seconds=60))
+    entities.step_clock(NAMESPACE, timedelta(seconds=61))
+    fill(queue, 5_000)
+    seen = reads.entity(queue)
+    report.line(f"{expired:,} expired at the head: what the operator sees", str(seen.expired_pending), "expired, pending")
+    first, _ = timed(lambda: receive_and_complete(queue))
+    while_ = rate(lambda: receive_and_complete(queue), connections_=1)
+    report.line("the first receive of a fresh one", f"{first * 1e3:,.0f} ms")
+    left = reads.entity(queue).expired_pending
+    began, received = time.monotonic(), 0
+    while reads.entity(queue).expired_pending and time.monotonic() - began < 60:
+        broker.send(queue, [Message(BODY)] * 32)
+        received += receive_and_complete(queue)
+    report.line(
+        "receives go on meanwhile",
+        f"{while_:,.0f}/s",
+        f"then {left} are left; {time.monotonic() - began:.1f} s more until none is",
+    )
+    after = _rate_of_fresh(queue)
+    report.row("rate beside the expired ones, in times of the rate once they are gone", while_ / after, "times")
+    entities.delete_queue(queue)
+    empty()
+
+
+def _rate_of_fresh(queue: EntityAddress) -> float:
+    fill(queue, 20_000)
+    return rate(lambda: receive_and_complete(queue), connections_=1)
+
+
+def _open_snapshot(report) -> None:
+    """Somebody leaves a transaction open: single sends and receives meanwhile, in spans of time."""
+    queue = a_queue()
+    before = rate(lambda: _one(queue), connections_=1)
+    seconds = measuring.scale.snapshot_seconds
+    spans, noticed = [], None
+    with psycopg.connect(**_plain_parameters()) as careless:
+        careless.execute("SET idle_in_transaction_session_timeout = 0")
+        careless.commit()
+        careless.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        careless.execute("SELECT count(*) FROM vitrine_namespace")
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            spans.append(rate(lambda: _one(queue), connections_=1, seconds=min(SPAN, seconds / 3)))
+            health = reads.health()
+            if noticed is None and health.oldest_snapshot_age:
+                noticed = time.monotonic() - began
+        seen = f"{health.oldest_snapshot_age}, {health.oldest_snapshot_by}"
+        careless.rollback()
+    after = rate(lambda: _one(queue), connections_=1)
+    report.row(
+        f"a snapshot held open for {seconds:.0f} s: single sends and receives at its end, in times of before",
+        spans[-1] / before,
+        "times",
+    )
+    report.line("", f"{before:,.0f}/s", "then " + ", ".join(f"{span:,.0f}" for span in spans) + f"; {after:,.0f} once it ended")
+    report.line(
+        "what the operator sees on the health page", f"{noticed:.0f} s" if noticed else "nothing", f"after it began: {seen}"
+    )
+    empty()
+
+
+def _plain_parameters() -> dict:
+    kept = {name: value for name, value in connections.Database().parameters().items() if name not in ("autocommit", "options")}
+    return kept | {"application_name": "careless-report"}
+
+
+def _one(queue: EntityAddress) -> int:
+    broker.send(queue, [Message(BODY)])
+    (held,) = broker.receive(queue)
+    return len(broker.complete(queue, [held.lock_token]).settled)

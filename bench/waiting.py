@@ -1,0 +1,82 @@
+"""Receivers that wait on an empty queue: how soon a message from another process reaches them, and what waiting costs."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from statistics import median, quantiles
+
+from broker_core import broker
+from broker_core.semantics.types import EntityAddress, Message
+from broker_core.store import connections, driver
+
+from . import measuring
+from .measuring import a_queue, fork
+
+SAMPLES, FIRST = 100, 5  # the first ones, in which both sides connect and plan, do not count
+P95_MS = 50
+WATCHED_SECONDS = 6
+
+
+def run(report) -> None:
+    measuring.make_bare_tables()
+    delays = _delays(a_queue(), 20 if measuring.scale is measuring.SMALL else SAMPLES)
+    report.row("a waiting receiver, from before the send's commit to the receipt, p50", median(delays), "ms")
+    report.row("the same, p95", quantiles(delays, n=20)[-1], "ms", P95_MS, at_most=True)
+    looks = _looks(a_queue())
+    report.row(
+        "looks a second of a receiver that waits and finds nothing", looks["receive"] / WATCHED_SECONDS, "/s", 1.01, at_most=True
+    )
+    report.line("its statements of any kind", f"{sum(looks.values()) / WATCHED_SECONDS:.1f}/s", ", ".join(sorted(looks)))
+    report.line("statements of a process in which nobody waits", f"{sum(_idle().values()) / WATCHED_SECONDS:.1f}/s")
+
+
+def _delays(queue: EntityAddress, samples: int) -> list[float]:
+    """Milliseconds from the call of a send, so its commit and what came before are in them, to the return of the receive that
+    waited in another process of this machine."""
+    sender = fork.Process(target=_send_now_and_then, args=(queue, samples))
+    sender.start()
+    delays = []
+    for _ in range(samples + FIRST):
+        (message,) = broker.receive_and_delete(queue, max_wait_seconds=30)
+        delays.append((time.time_ns() - int(message.body)) / 1e6)
+    sender.join()
+    return delays[FIRST:]
+
+
+def _send_now_and_then(queue: EntityAddress, samples: int) -> None:
+    broker.peek(queue)  # connected, and the queue known
+    for _ in range(samples + FIRST):
+        time.sleep(random.uniform(0.05, 0.3))
+        broker.send(queue, [Message(str(time.time_ns()).encode())])
+
+
+def _looks(queue: EntityAddress) -> Counter:
+    """The statements of a receiver that waits in vain, by name, once its first second is over."""
+    waiting = threading.Thread(
+        target=lambda: (broker.receive(queue, max_wait_seconds=WATCHED_SECONDS + 3), connections.close_all_of_this_thread())
+    )
+    waiting.start()
+    time.sleep(1.5)
+    counted = _idle()
+    waiting.join()
+    return counted
+
+
+def _idle() -> Counter:
+    """The statements that this process runs in a while."""
+    counted: Counter = Counter()
+    plain = driver._execute
+
+    def counting(statement, connection):
+        counted[statement.name] += 1
+        return plain(statement, connection)
+
+    driver._execute = counting
+    try:
+        time.sleep(WATCHED_SECONDS)
+    finally:
+        driver._execute = plain
+    return counted
