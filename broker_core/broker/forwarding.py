@@ -23,7 +23,8 @@ from broker_core.store.rows import sent_message
 from broker_core.store.statements import call
 
 from .duplicates import claim_ids, note_ids
-from .publishing import Entry, Origin, Stored, columns, publish
+from .publishing import Entry, Origin, Stored, columns, in_their_order, publish
+from .shared import all_or_none, undo
 
 log = logging.getLogger(__name__)
 
@@ -141,11 +142,34 @@ def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
 
 
 def _store(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    if target.kind == EntityKind.TOPIC:
+        return (yield from _store_in_topic(source_id, target, rows))
+    return (yield from _deliver(source_id, target, rows))
+
+
+def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """As for any other send: scheduled messages wait at the topic (SB-051), the others are published."""
+    later = {i for i, row in enumerate(rows) if row.scheduled_enqueue_at and row.scheduled_enqueue_at > row.now}
+    rest = [row for i, row in enumerate(rows) if i not in later]
+
+    def publish_rest():
+        return (yield from publish(target.id, [as_sent(row) for row in rest], ACTOR, [_origin(row) for row in rest]))
+
+    def steps():
+        scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)])
+        published = (yield from publish_rest()) if scheduled and rest else scheduled
+        if published is None:
+            undo()
+        if not rest:
+            return scheduled
+        return published._replace(numbers=in_their_order(len(rows), later, scheduled.numbers, published.numbers))
+
+    return (yield from (all_or_none(steps()) if later else publish_rest()))
+
+
+def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     prepared = [as_sent(row) for row in rows]
     origins = [_origin(row) for row in rows]
-    now = rows[0].now
-    if target.kind == EntityKind.TOPIC and not any((p.message.scheduled_enqueue_at or now) > now for p in prepared):
-        return (yield from publish(target.id, prepared, ACTOR, origins))
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     params = columns(prepared, entries, {target.id: list(range(1, len(rows) + 1))})
     found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=ACTOR, **params)

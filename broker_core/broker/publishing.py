@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -29,6 +29,12 @@ class Stored(NamedTuple):
     numbers: list[int | None]
     waiting: Sequence[int] = ()
     forwards: Sequence[int] = ()
+
+
+def in_their_order(count: int, later: Container[int], scheduled: Iterable[int], others: Iterable[int | None]) -> list[int | None]:
+    """The numbers of a topic's messages of which some were scheduled, at the places `later`, and the others published."""
+    scheduled, others = iter(scheduled), iter(others)
+    return [next(scheduled if place in later else others) for place in range(count)]
 
 
 class Origin(NamedTuple):

@@ -14,7 +14,7 @@ from broker_core.store.statements import call
 
 from .duplicates import claim_ids, note_ids
 from .forwarding import afterwards
-from .publishing import Stored, publish
+from .publishing import Stored, in_their_order, publish
 from .shared import Known, all_or_none, new_ids, on, on_entity, require_sendable, undo, whole_numbers
 
 
@@ -105,9 +105,8 @@ def _store_in_topic(topic: Known, prepared: Sequence[Prepared], actor: str) -> S
         published = (yield from publish(topic.id, rest, actor)) if rows and rest else Stored([])
         if not rows or published is None:
             undo()
-        scheduled, others = iter(range(rows[0].first, rows[0].first + len(later))), iter(published.numbers)
-        numbers = [next(scheduled if i in later else others) for i in range(len(prepared))]
-        return Stored(numbers, published.waiting, published.forwards)
+        scheduled = range(rows[0].first, rows[0].first + len(later))
+        return published._replace(numbers=in_their_order(len(prepared), later, scheduled, published.numbers))
 
     return (yield from all_or_none(steps()))
 

@@ -276,3 +276,16 @@ def test_a_purged_copy_makes_room_at_the_topic(make_topic, step):
     sweeps.roll_up_counts()
     broker.send(topic, [Message(b"x" * 200_000)])
     assert len(broker.peek(second)) == 3
+
+
+def test_what_comes_due_while_it_is_sent_does_not_stay_at_the_topic(topic, namespace):
+    """SB-051: with a clock that runs a minute or so between two statements of a send."""
+    where = subscribe(topic, "s")
+    entities.resume_clock(namespace, rate=86_400)
+    for i in range(40):
+        broker.send(topic, [Message(b"m", scheduled_enqueue_at=now(topic) + i * 5 * SECOND)])
+    entities.pause_clock(namespace)
+    entities.step_clock(namespace, 60 * MINUTE)
+    sweeps.activate_scheduled()
+    assert broker.peek(topic) == [] and len(broker.peek(where)) == 40
+    assert ledger_agrees(topic) and ledger_agrees(where)

@@ -240,3 +240,17 @@ def test_a_disabled_or_deleted_entity_holds_no_valid_lock(make_queue):
         broker.complete(disabled, [one.lock_token])
     with pytest.raises(EntityNotFound):
         broker.complete(deleted, [two.lock_token])
+
+
+def test_by_way_of_an_entity_a_topic_gets_what_is_scheduled_and_what_is_not(make_queue, namespace, step):
+    """SB-166, SB-051: the one waits at the topic, the other is published, whatever else goes with it."""
+    via, topic = make_queue(), EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    where = topic.subscription("s")
+    entities.create_subscription(where)
+    with broker.transaction(via=via) as tx:
+        tx.send(topic, [Message(b"now"), Message(b"timed", scheduled_enqueue_at=now(via) + MINUTE), Message(b"now, too")])
+    assert bodies(broker.peek(where)) == ["now", "now, too"] and bodies(broker.peek(topic)) == ["timed"]
+    step(2 * MINUTE)
+    assert bodies(broker.receive(where, 9)) == ["now", "now, too", "timed"] and broker.peek(topic) == []
+    assert all(ledger_agrees(address) for address in (via, topic, where))

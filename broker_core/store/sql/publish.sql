@@ -42,8 +42,10 @@ stored AS (
            CASE m.list WHEN 1 THEN t.path ELSE m.source END, CASE m.list WHEN 1 THEN g.now END, m.transfer, m.body
       FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i) JOIN target AS t ON t.id = c.entity_id
      CROSS JOIN LATERAL (
-           -- An instant that an action set counts where the copy is forwarded to, not in the subscription itself (SB-052).
-           SELECT coalesce(m.enqueued_at, g.now) AS enqueued_at, (m.scheduled_at > g.now AND m.list = 0 AND t.kind <> 'subscription') IS TRUE AS is_scheduled) AS x
+           -- An instant that an action set counts where the copy is forwarded to, not in the subscription itself (SB-052). At a topic all
+           -- that is stored is scheduled: what came due meanwhile is still to be published.
+           SELECT coalesce(m.enqueued_at, g.now) AS enqueued_at,
+                  (m.list = 0 AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END) IS TRUE AS is_scheduled) AS x
  RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, message_id, session_id, enqueued_sequence_number,
            scheduled_enqueue_at, dead_letter_reason, dead_letter_description),
 events AS (

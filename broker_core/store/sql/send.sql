@@ -14,13 +14,15 @@ numbers AS (
                 ELSE c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) END
- RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, e.now, e.default_message_time_to_live, e.history_level),
+ -- A topic is sent only what is scheduled: what came due meanwhile waits there all the same, to be published (SB-051).
+ RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, CASE WHEN e.kind = 'topic' THEN '-infinity' ELSE e.now END AS due_before,
+           e.now, e.default_message_time_to_live, e.history_level),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
-    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.now THEN 2 ELSE 0 END, t.size, coalesce(t.body_kind, 0), n.now,
+    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN 2 ELSE 0 END, t.size, coalesce(t.body_kind, 0), n.now,
            -- Only a life of its own is written down; the life of a scheduled message begins when it is due (SB-024).
-           CASE WHEN (t.scheduled_at > n.now) IS NOT TRUE AND t.time_to_live IS NOT NULL
+           CASE WHEN (t.scheduled_at > n.due_before) IS NOT TRUE AND t.time_to_live IS NOT NULL
                 THEN n.now + least(t.time_to_live, n.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, n.default_message_time_to_live) END,
            t.scheduled_at, t.message_id, t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.body
