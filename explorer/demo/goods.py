@@ -110,6 +110,27 @@ def stock_level(dice: Random) -> Message:
     return _message(f"stock-{dice.getrandbits(40):010x}", said, "stock.counted", properties=properties)
 
 
+def happening(dice: Random) -> Message:
+    """An event of the shop, for whoever subscribes: mostly an order, now and then a parcel that arrives or comes back."""
+    subject = dice.choice(("order.placed",) * 4 + ("parcel.delivered", "parcel.returned"))
+    customer, name, country = dice.choice(CUSTOMERS)
+    said = {"event": subject, "customer": {"id": customer, "name": name}, "receipt": dice.random() > 0.2}
+    properties = {"region": dice.choice(REGIONS), "country": country}
+    if subject == "order.placed":
+        properties["total"] = round(dice.uniform(10, 400), 2)
+    return _message(f"event-{dice.getrandbits(40):010x}", said, subject, properties=properties)
+
+
+def parcel(dice: Random) -> list[Message]:
+    """The steps of a parcel's way, in their order: a session."""
+    number = f"parcel-{dice.randrange(10**5):05d}"
+    steps = ("collected", "sorted", *(("customs",) if dice.random() < 0.3 else ()), "delivered")
+    return [
+        _message(f"{number}-{step}", {"parcel": number, "step": step, "of": len(steps)}, f"parcel.{step}", session_id=number)
+        for step in steps
+    ]
+
+
 def _message(message_id: str, said: dict, subject: str, **values) -> Message:
     body = json.dumps(said, ensure_ascii=False).encode()
     return Message(body=body, message_id=message_id, subject=subject, content_type=JSON, **values)

@@ -1,4 +1,4 @@
-"""The demonstration's namespace, queues, keys, examples and made-up history: set up once, at the first start.
+"""The demonstration's namespace, entities, keys, examples and made-up history: set up once, at the first start.
 
 What people change or delete afterwards stays as they left it.
 """
@@ -11,7 +11,8 @@ from django.db import transaction
 
 from broker_core import broker, entities, policies
 from broker_core.semantics.errors import EntityExists
-from broker_core.semantics.types import Actor, EntityAddress, Message, QueueSettings
+from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.semantics.types import Actor, EntityAddress, Message, QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.semantics.values import Typed
 from explorer.analysis import demo_history
 from explorer.models import Demonstration
@@ -53,12 +54,33 @@ QUEUES = {
         default_message_time_to_live=_seconds(10),
         user_metadata="Received and deleted, over HTTP. What is older than 10 seconds is dropped: it is of no use any more.",
     ),
+    "parcels": QueueSettings(
+        lock_duration=_seconds(20),
+        requires_session=True,
+        user_metadata="A session for each parcel: one courier takes it through its steps, in order. Its state says how far.",
+    ),
     PLAYGROUND: QueueSettings(
         max_delivery_count=3,
         user_metadata="No program receives here: what you send stays yours. The first messages are examples.",
     ),
 }
-WORKING = QUEUES.keys() - {PLAYGROUND}  # queues that the programs use
+EVENTS = "shop-events"
+TOPIC = TopicSettings(user_metadata="What happens in the shop. Each subscription gets copies of what its rules take.")
+SUBSCRIPTIONS = {
+    "everything": (SubscriptionSettings(user_metadata="The default rule: it takes every message."), None),
+    "large-orders": (
+        SubscriptionSettings(user_metadata="A SQL filter, and an action that marks the copies."),
+        Rule("Large", compile_filter("sys.Label = 'order.placed' AND total >= 150"), compile_action("SET priority = 'high'")),
+    ),
+    "returns": (
+        SubscriptionSettings(
+            user_metadata="A correlation filter: the subject must be equal. What has no receipt is dead-lettered."
+        ),
+        Rule("Returned", CorrelationFilter(subject="parcel.returned")),
+    ),
+}
+COPIES = {name: EntityAddress("", EVENTS).subscription(name).path for name in SUBSCRIPTIONS}  # paths of the subscriptions
+WORKING = QUEUES.keys() - {PLAYGROUND} | set(COPIES.values())  # where the programs receive
 
 
 def set_up_once() -> None:
@@ -70,10 +92,14 @@ def set_up_once() -> None:
 
 
 def set_up(namespace: str, *, history_messages: int = 0) -> None:
-    """Make what is missing of the namespace, its queues and keys; then history, and examples in the playground."""
+    """Make what is missing of the namespace, its entities and keys; then history, and examples in the playground."""
     entities.ensure_namespace(namespace, "The demonstration: a made-up shop")
     for path, settings in QUEUES.items():
         entities.ensure_queue(EntityAddress(namespace, path), settings)
+    events = EntityAddress(namespace, EVENTS)
+    entities.ensure_topic(events, TOPIC)
+    for name, (settings, rule) in SUBSCRIPTIONS.items():
+        entities.ensure_subscription(events.subscription(name), settings, rule=rule)
     _ensure_key(EntityAddress(namespace, "orders"), SHOP_KEY, send=True)
     for path in ("notifications", "stock-levels"):
         _ensure_key(EntityAddress(namespace, path), APP_KEY, listen=True)

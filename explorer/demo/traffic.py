@@ -1,7 +1,7 @@
 """The shop's programs. Each is a generator that acts, then yields how many seconds it rests before its next turn.
 
-A program that is closed gives back what it holds; one that fails is started anew, as a crashed program is. On the average two
-messages a second enter all queues together.
+A program that is closed gives back what it holds; one that fails is started anew, as a crashed program is. On the average some
+three messages a second enter all queues and subscriptions together.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import partial
 from random import Random
 
 from broker_core import broker, entities, reads
-from broker_core.semantics.errors import BrokerError, MessageNotFound
-from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right
+from broker_core.semantics.errors import BrokerError, MessageNotFound, NoSessionAvailable
+from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right, Session
 
 from . import goods
 from .http_queue import HttpQueue
-from .stage import APP_KEY, SHOP_KEY, WORKING
+from .stage import APP_KEY, COPIES, EVENTS, SHOP_KEY, WORKING
 
 Turns = Iterator[float]
 Program = Callable[[], Turns]
@@ -50,6 +50,9 @@ class Traffic:
             "payments-2": ("payments", self._charge, 1),
             "invoices-1": ("invoices", self._book, 3),
             "reminders-1": ("reminders", self._remind, 1),
+            "bookkeeper": (COPIES["everything"], self._note, 5),
+            "sales": (COPIES["large-orders"], self._note, 1),
+            "returns-desk": (COPIES["returns"], self._take_back, 1),
         }
         return {
             "operator": self._operate,
@@ -57,6 +60,10 @@ class Traffic:
             "web-shop": self._sell,
             "warehouse": self._count_stock,
             "calendar": self._schedule,
+            "event-bus": self._announce,
+            "packer": self._pack,
+            "courier-1": partial(self._deliver, "courier-1"),
+            "courier-2": partial(self._deliver, "courier-2"),
             "approver": self._approve,
             "mobile-app": self._show_notifications,
             "dashboard": self._show_stock,
@@ -79,18 +86,30 @@ class Traffic:
 
     def _count_stock(self) -> Turns:
         while True:
-            self._send("stock-levels", goods.stock_level(self._dice), "warehouse")
+            self._send("stock-levels", goods.stock_level(self._dice), sender="warehouse")
             yield self._dice.uniform(3, 5)
 
     def _schedule(self) -> Turns:
         """Reminders for later; one in six is cancelled again."""
         while True:
             at = entities.get_clock(self._namespace).now + timedelta(seconds=self._dice.randint(20, 90))
-            numbers = self._send("reminders", goods.reminder(self._dice, at), "calendar")
+            numbers = self._send("reminders", goods.reminder(self._dice, at), sender="calendar")
             yield self._dice.uniform(5, 9)
             if numbers and self._dice.random() < 1 / 6:
                 with suppress(MessageNotFound):
                     broker.cancel_scheduled(self._address("reminders"), numbers, actor=_actor("calendar"))
+
+    def _announce(self) -> Turns:
+        """Publishes what happens in the shop; who subscribes is none of its business."""
+        while True:
+            self._send(EVENTS, goods.happening(self._dice), sender="event-bus")
+            yield self._dice.uniform(3, 6)
+
+    def _pack(self) -> Turns:
+        """All steps of a parcel at once, with the parcel's number as their session."""
+        while True:
+            self._send("parcels", *goods.parcel(self._dice), sender="packer")
+            yield self._dice.uniform(7, 12)
 
     # Those who receive
 
@@ -128,9 +147,9 @@ class Traffic:
             broker.abandon(message.address, [message.lock_token], {"last_error": problem}, actor=actor)
         elif not broker.complete(message.address, [message.lock_token], actor=actor).lost:
             if self._dice.random() < 0.35:
-                self._send("payments", goods.payment(self._dice, order), actor.name)
+                self._send("payments", goods.payment(self._dice, order), sender=actor.name)
             if order["customer"]:
-                self._send("notifications", goods.notification(self._dice, order), actor.name)
+                self._send("notifications", goods.notification(self._dice, order), sender=actor.name)
 
     def _charge(self, message: LockedMessage, payment: dict, actor: Actor) -> Turns:
         """A bank transfer takes longer than the lock lasts, at least the first time; a credit check renews its lock."""
@@ -144,7 +163,7 @@ class Traffic:
         else:
             yield self._dice.uniform(1, 3)
         if not broker.complete(place, tokens, actor=actor).lost:
-            self._send("invoices", goods.invoice(self._dice, payment), actor.name)
+            self._send("invoices", goods.invoice(self._dice, payment), sender=actor.name)
 
     def _book(self, message: LockedMessage, invoice: dict, actor: Actor) -> Turns:
         """Bad invoices go to the dead-letter queue with a reason; large or odd ones wait for somebody to approve them."""
@@ -173,6 +192,46 @@ class Traffic:
     def _remind(self, message: LockedMessage, reminder: dict, actor: Actor) -> Turns:
         yield self._dice.uniform(1, 4)
         broker.complete(message.address, [message.lock_token], actor=actor)
+
+    def _note(self, message: LockedMessage, event: dict, actor: Actor) -> Turns:
+        yield self._dice.uniform(0.2, 0.8)
+        broker.complete(message.address, [message.lock_token], actor=actor)
+
+    def _take_back(self, message: LockedMessage, event: dict, actor: Actor) -> Turns:
+        yield self._dice.uniform(1, 3)
+        if event["receipt"]:
+            broker.complete(message.address, [message.lock_token], actor=actor)
+        else:
+            broker.dead_letter(message.address, [message.lock_token], "NoReceipt", "Ask the customer for it.", actor=actor)
+
+    def _deliver(self, name: str) -> Turns:
+        """Takes the next parcel that nobody holds through its steps."""
+        address, actor = self._address("parcels"), _actor(name, name.replace("-", " "))
+        session = None
+        try:
+            while True:
+                try:
+                    session = broker.accept_session(address, actor=actor)
+                except NoSessionAvailable:
+                    yield self._dice.uniform(2, 4)
+                    continue
+                yield from self._walk(session, actor)
+                broker.close_session(session, actor=actor)
+                session = None
+        finally:
+            if session is not None:
+                with suppress(BrokerError):
+                    broker.close_session(session, actor=actor)
+
+    def _walk(self, session: Session, actor: Actor) -> Turns:
+        """One step after the other; the session's state says how far the parcel came, and is cleared when it has arrived."""
+        while steps := broker.receive_from_session(session, actor=actor):
+            yield self._dice.uniform(1.5, 4)
+            broker.renew_session(session, actor=actor)
+            step = _said(steps[0]).get("step")
+            state = None if step == "delivered" else json.dumps({"last": step}).encode()
+            broker.set_session_state(session, state, actor=actor)
+            broker.complete(session.address, [steps[0].lock_token], actor=actor)
 
     def _show_notifications(self) -> Turns:
         """Over HTTP, and away now and then, for longer than a notification lives."""
@@ -209,7 +268,8 @@ class Traffic:
         """Keeps all queues small: says where nobody should send, purges the oldest dead letters, has repaired ones sent again."""
         while True:
             rows = [row for row in reads.overview(self._namespace) if row.address.path in WORKING]
-            self._crowded = {row.address.path for row in rows if row.counts.total - row.counts.dead_letter > MOST_WAITING}
+            crowded = [row.address for row in rows if row.counts.total - row.counts.dead_letter > MOST_WAITING]
+            self._crowded = {(address.topic or address).path for address in crowded}
             for row in rows:
                 self._thin_out(row.address.dead_letter, row.counts.dead_letter)
             yield self._dice.uniform(10, 20)
@@ -225,11 +285,11 @@ class Traffic:
         numbers = [message.sequence_number for message in oldest]
         broker.resubmit(dead_letters, numbers, properties={"repaired_by": "operator"}, actor=_actor("operator"))
 
-    def _send(self, path: str, message: Message, sender: str) -> Sequence[int]:
-        """The numbers given; none where the queue is crowded."""
+    def _send(self, path: str, *messages: Message, sender: str) -> Sequence[int | None]:
+        """The numbers given; none where it is crowded."""
         if path in self._crowded:
             return []
-        return broker.send(self._address(path), [message], actor=_actor(sender))
+        return broker.send(self._address(path), messages, actor=_actor(sender))
 
     def _address(self, path: str) -> EntityAddress:
         return EntityAddress(self._namespace, path)

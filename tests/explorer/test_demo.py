@@ -24,6 +24,11 @@ OUTCOMES = {
     "notifications": {EventKind.COMPLETED, EventKind.ABANDONED, EventKind.DEAD_LETTERED},
     "reminders": {EventKind.SCHEDULED, EventKind.ACTIVATED, EventKind.CANCELLED, EventKind.COMPLETED},
     "stock-levels": {EventKind.RECEIVED_AND_DELETED, EventKind.EXPIRED},
+    "parcels": {EventKind.COMPLETED, EventKind.RENEWED},
+    stage.EVENTS: {EventKind.PUBLISHED},
+    stage.COPIES["everything"]: {EventKind.COMPLETED},
+    stage.COPIES["large-orders"]: {EventKind.COMPLETED},
+    stage.COPIES["returns"]: {EventKind.COMPLETED, EventKind.DEAD_LETTERED},
 }
 MOST_TURNS = 4500  # some 25 minutes of the shop; a tenth is enough as a rule
 
@@ -35,7 +40,7 @@ def shop(live_site):
     entities.pause_clock(stage.NAMESPACE)
     stage.set_up(stage.NAMESPACE)
     yield live_site
-    for table in ("vitrine_shared_access_policy", "vitrine_entity", "vitrine_namespace"):
+    for table in ("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"):
         connections.current().execute(f"DELETE FROM {table}")
 
 
@@ -98,8 +103,33 @@ def test_every_outcome_occurs_and_dead_letters_stay_few(shop, monkeypatch):
     reasons = {event.reason for path in stage.WORKING for event in _events(path, [EventKind.DEAD_LETTERED])}
     assert {"MaxDeliveryCountExceeded", "TTLExpiredException"} <= reasons
     assert reasons & {reason for reason, _ in traffic.REJECTIONS}
-    assert not any(reads.counts(_address(path)).locked for path in ("orders", "invoices", "reminders")), "rest gives back"
+    assert not any(reads.counts(_address(path)).locked for path in ("orders", "invoices", "reminders", "parcels")), (
+        "rest gives back"
+    )
     assert not [event for event in _events(stage.PLAYGROUND) if event.actor != "process:guide"], "nobody plays in the playground"
+
+
+def test_each_subscription_gets_what_its_rule_takes(shop):
+    clock = Stopwatch()
+    _play(_runner(shop, clock), clock, turns=400)
+    published = _events(stage.EVENTS, [EventKind.PUBLISHED])
+    subjects = [event.properties["subject"] for event in published]
+    large = [
+        e for e in published if e.properties["subject"] == "order.placed" and float(e.application_properties["total"][1]) >= 150
+    ]
+    expected = {"everything": len(published), "large-orders": len(large), "returns": subjects.count("parcel.returned")}
+    assert {name: len(_events(path, [EventKind.SENT])) for name, path in stage.COPIES.items()} == expected
+    assert all(expected.values())
+
+
+def test_a_parcel_goes_through_its_steps_in_order(shop):
+    clock = Stopwatch()
+    _play(_runner(shop, clock), clock, turns=400)
+    parcels = {event.sequence_number: event.session_id for event in _events("parcels", [EventKind.SENT])}
+    done: dict[str, list[int]] = {}
+    for event in reversed(_events("parcels", [EventKind.COMPLETED])):
+        done.setdefault(parcels[event.sequence_number], []).append(event.sequence_number)
+    assert len(done) > 3 and all(numbers == sorted(numbers) for numbers in done.values())
 
 
 def test_a_message_that_is_none_of_the_shops_is_dead_lettered_with_a_reason(shop):
