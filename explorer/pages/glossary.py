@@ -73,8 +73,72 @@ STATES = (
 )
 
 WORDS = (
-    Word("queue", "Keeps messages in order until receivers take them.", "queue", "queue"),
-    Word("namespace", "A set of queues with one clock and its own keys.", "namespace", "virtual host"),
+    Word("entity", "What has an address: a queue, a topic or a subscription.", "entity", "queue, exchange"),
+    Word("queue", "Keeps messages in order until receivers take them.", "queue", "queue", "queue"),
+    Word(
+        "topic",
+        "Gives each message to all of its subscriptions whose rules match it, and keeps nothing for itself but what is scheduled.",
+        "topic",
+        "exchange",
+        "topic",
+    ),
+    Word(
+        "subscription",
+        "Keeps its own copies of a topic's messages, of those that its rules match; received from like a queue.",
+        "subscription",
+        "a queue bound to an exchange",
+        "subscription",
+    ),
+    Word(
+        "rule",
+        "Says which messages a subscription copies, and what is changed on the copy. Without a rule it copies nothing.",
+        "rule: filter and action",
+        "binding",
+        "rules",
+    ),
+    Word(
+        "SQL filter",
+        "A condition over a message's properties. Where it cannot be judged the message is a dead letter, or not copied.",
+        "SqlFilter",
+        "headers exchange, roughly",
+    ),
+    Word(
+        "correlation filter", "Properties that must all be equal; faster than a SQL filter.", "CorrelationFilter", "routing key"
+    ),
+    Word(
+        "session",
+        "Messages with the same session id: received in order, by the one receiver that has accepted the session.",
+        "session",
+        "single active consumer, roughly",
+        "session",
+    ),
+    Word("session state", "Bytes that a receiver leaves with a session for the next one.", "session state", "no counterpart"),
+    Word(
+        "duplicate detection",
+        "A message whose id was seen within the window is accepted and dropped.",
+        "RequiresDuplicateDetection",
+        "no counterpart",
+    ),
+    Word(
+        "forwarding",
+        "Messages or dead letters of one entity go on to another by themselves.",
+        "ForwardTo, ForwardDeadLetteredMessagesTo",
+        "dead-letter exchange, exchange-to-exchange binding",
+        "forward",
+    ),
+    Word(
+        "transfer dead-letter queue",
+        "Keeps what could not be handed on: the target is gone or refuses, or there were too many hops.",
+        "$Transfer/$DeadLetterQueue",
+        "no counterpart",
+    ),
+    Word("namespace", "A set of entities with one clock, one tier and its own keys.", "namespace", "virtual host"),
+    Word(
+        "tier",
+        "What a namespace may have: Basic has queues alone, and no message in it outlives 14 days.",
+        "pricing tier",
+        "no counterpart",
+    ),
     Word("message id", "The sender's name for a message; the broker gives one where there is none.", "MessageId", "message_id"),
     Word(
         "sequence number",
