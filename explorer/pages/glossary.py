@@ -77,7 +77,7 @@ WORDS = (
     Word("queue", "Keeps messages in order until receivers take them.", "queue", "queue", "queue"),
     Word(
         "topic",
-        "Gives each message to all of its subscriptions whose rules match it, and keeps nothing for itself but what is scheduled.",
+        "Gives each message to all of its subscriptions whose rules match it, and keeps only what is scheduled.",
         "topic",
         "exchange",
         "topic",
