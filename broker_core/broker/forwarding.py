@@ -67,51 +67,74 @@ def forward_from(entity_id: int, lists: Sequence[SubQueue] = LISTS) -> Steps:
     """Forward a batch of each list. Returns how many messages left, and the entities that now have something to forward."""
     total, further = 0, []
     for subqueue in lists:
-        done, stored = yield Atomically(_batch(entity_id, subqueue))
+        done, stored, more = yield Atomically(_batch(entity_id, subqueue))
         total += done
         for each in stored:
             further += each.forwards
             for waiting in each.waiting:
                 yield call("wake", entity_id=waiting)
-        if done == BATCH:
+        if done and more:
             further.append(entity_id)
     return total, further
 
 
 def _batch(entity_id: int, subqueue: SubQueue) -> Steps:
+    """Full destinations that are waited for (SB-166) keep nobody waiting behind them."""
     yield call("one_forwarder", entity_id=entity_id, subqueue=subqueue)
-    rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH)
-    done, stored = 0, []
-    for path, group in groupby(rows, key=lambda row: row.target):
-        gone, arrived = yield from _to(entity_id, subqueue, path, list(group))
-        done += gone
-        stored += arrived
-    return done, stored
+    done, stored, waited_for, found = 0, [], [], BATCH
+    while found == BATCH and not done:
+        rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH, waited_for=waited_for)
+        found = len(rows)
+        # Destinations always in the same order: two forwarders cannot meet crosswise.
+        for path, group in groupby(sorted(rows, key=_destination), key=_destination):
+            gone, arrived, all_went = yield from _to(entity_id, subqueue, list(group))
+            done += gone
+            stored += arrived
+            if not all_went:
+                waited_for.append(path)
+    return done, stored, found == BATCH
 
 
-def _to(entity_id: int, subqueue: SubQueue, path: str, rows: Sequence[Any]) -> Steps:
-    """Forward rows of one list to one path."""
+def _destination(row: Any) -> str:
+    return row.target.lower()
+
+
+def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
+    """Forward rows of one list to one destination. Returns how many left, what was stored, and whether all left."""
+    path = rows[0].target
     found = yield call("forward_target", namespace_id=rows[0].namespace_id, path=path)
     target = found[0] if found else None
     destination = target and Destination(
-        target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session
+        target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
     )
-    refused = {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination) for row in rows}
+    refused = {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, len(row.body)) for row in rows}
     going = [row for row in rows if refused[row.sequence_number] is None]
-    stored = (yield from _arrive(entity_id, target, going)) if going else Stored([])
-    if (
-        stored is None and subqueue is not SubQueue.TRANSFER
-    ):  # a full destination is waited for only by a transaction's messages (SB-166)
-        refused |= {row.sequence_number: quota_exceeded(path) for row in going}
-    elif stored is not None and going:
-        numbers = [row.sequence_number for row in going]
+    arrived, left = yield from _as_far_as_it_goes(entity_id, target, going)
+    for part, stored in arrived:
+        numbers = [row.sequence_number for row in part]
         yield call(
             "forwarded", entity_id=entity_id, subqueue=subqueue, numbers=numbers, new_numbers=stored.numbers, to_id=target.id
         )
+    if subqueue is not SubQueue.TRANSFER:  # a full destination is waited for only by a transaction's messages (SB-166)
+        refused |= {row.sequence_number: quota_exceeded(path) for row in left}
     failures = {number: why for number, why in refused.items() if why is not None}
     if failures:
         yield _failed(entity_id, subqueue, failures)
-    return (len(going) if stored is not None else 0) + len(failures), [stored] if stored else []
+    gone = sum(len(part) for part, _ in arrived) + len(failures)
+    return gone, [stored for _, stored in arrived], gone == len(rows)
+
+
+def _as_far_as_it_goes(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """Store messages at their destination until it is full. Returns pairs of messages and Stored, and the messages left over."""
+    arrived, count = [], len(rows)
+    while rows and count:
+        stored = yield from _arrive(source_id, target, rows[:count])
+        if stored is None:
+            count //= 2
+        else:
+            arrived.append((rows[:count], stored))
+            rows = rows[count:]
+    return arrived, rows
 
 
 def _failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForward]):
@@ -129,16 +152,22 @@ def _failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForwar
 def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     """Store messages at their destination, which detects duplicates as for any other send (SB-133). Returns Stored, None if
     it is full."""
-    ids = [row.message_id for row in rows]
-    is_new = (yield from claim_ids(target.id, ids)) if target.requires_duplicate_detection else [True] * len(rows)
-    kept = [row for row, new in zip(rows, is_new, strict=True) if new]
-    stored = (yield from _store(source_id, target, kept)) if kept else Stored([])
-    if stored is None or all(is_new):
-        return stored
-    left = iter(stored.numbers)
-    numbers = [next(left) if new else None for new in is_new]
-    yield from note_ids(target.id, ids, numbers, ACTOR)
-    return stored._replace(numbers=numbers)
+    if not target.requires_duplicate_detection:
+        return (yield from _store(source_id, target, rows))
+
+    def steps():
+        ids = [row.message_id for row in rows]
+        is_new = yield from claim_ids(target.id, ids)
+        kept = [row for row, new in zip(rows, is_new, strict=True) if new]
+        stored = (yield from _store(source_id, target, kept)) if kept else Stored([])
+        if stored is None:
+            undo()  # what did not arrive has not been seen
+        left = iter(stored.numbers)
+        numbers = [next(left) if new else None for new in is_new]
+        yield from note_ids(target.id, ids, numbers, ACTOR)
+        return stored._replace(numbers=numbers)
+
+    return (yield from all_or_none(steps()))
 
 
 def _store(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:

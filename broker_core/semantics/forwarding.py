@@ -17,6 +17,7 @@ class Destination:
     kind: EntityKind
     status: EntityStatus
     requires_session: bool
+    largest: int  # body, in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,13 @@ class CannotForward:
     description: str
 
 
-def why_not_forward(hops: int, session_id: str | None, path: str, destination: Destination | None) -> CannotForward | None:
+def why_not_forward(
+    hops: int, session_id: str | None, path: str, destination: Destination | None, size: int
+) -> CannotForward | None:
     """Why a message cannot go to `path`, or None if it can.
 
     hops: how often it was forwarded before; at most MAX_HOPS in all (SB-173). destination: None where nothing is.
+    size: of the body.
     """
     if hops >= MAX_HOPS:
         return CannotForward("MaxTransferHopCountExceeded", f"The message was forwarded {hops} times; more are not allowed.")
@@ -41,6 +45,10 @@ def why_not_forward(hops: int, session_id: str | None, path: str, destination: D
     if destination.requires_session and session_id is None:
         return CannotForward(
             "Session ID is null.", "Session enabled entity doesn't allow a message whose session identifier is null."
+        )
+    if size > destination.largest:
+        return CannotForward(
+            "MessageSizeExceeded", f"The message has {size:,} bytes; '{destination.path}' takes at most {destination.largest:,}."
         )
     return None
 

@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from broker_core import broker, entities, sweeps
-from broker_core.semantics.errors import NotAllowed
-from broker_core.semantics.types import EntityAddress, EntityStatus, Message
+from broker_core.broker import forwarding
+from broker_core.semantics.errors import MessageTooLarge, NotAllowed
+from broker_core.semantics.types import EntityAddress, EntityStatus, Message, SubQueue
 from broker_core.store import connections
-from tests.broker.looking import bodies, events, ledger_agrees, now
+from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
 
 MINUTE = timedelta(minutes=1)
 
@@ -194,3 +195,106 @@ def test_a_destination_that_detects_duplicates_does_so_for_what_arrives(make_que
     broker.send(source, [Message(b"second", message_id="same"), Message(b"other", message_id="other")])
     assert bodies(broker.receive(target, 5)) == ["first", "other"]
     assert broker.peek(source) == [] and ledger_agrees(source) and ledger_agrees(target)
+
+
+def set_megabytes(address, megabytes):
+    connections.current().execute(
+        "UPDATE vitrine_entity SET max_size_in_megabytes = %s WHERE id = %s", [megabytes, entity_id(address)]
+    )
+
+
+def send_via(via, address, *bodies):
+    with broker.transaction(via=via) as tx:
+        tx.send(address, [Message(body, message_id=body[:9].decode()) for body in bodies])
+
+
+def test_as_many_arrive_as_have_room(make_queue):
+    """SB-174: of a batch, in order, until the destination is full."""
+    target, source = make_queue(), make_queue()
+    broker.send(source, [Message(b"%02d" % i + b"x" * 100_000) for i in range(12)])
+    set_megabytes(target, 1)
+    entities.update_queue(source, forward_to=target.path)
+    sweeps.forward_messages()
+    assert [m.body[:2] for m in broker.peek(target)] == [b"%02d" % i for i in range(10)]
+    assert [m.body[:2] for m in broker.peek(source.dead_letter)] == [b"10", b"11"]
+    assert ledger_agrees(source) and ledger_agrees(target)
+
+
+def test_what_did_not_arrive_where_duplicates_are_detected_is_no_duplicate(make_queue):
+    """SB-166, SB-133: it waits until there is room, and is not dropped as its own duplicate then."""
+    via, full = make_queue(), make_queue(requires_duplicate_detection=True)
+    set_megabytes(full, 0)
+    send_via(via, full, b"one", b"two")
+    sweeps.forward_messages()
+    assert broker.peek(full) == []
+    set_megabytes(full, 1024)
+    sweeps.forward_messages()
+    assert bodies(broker.peek(full)) == ["one", "two"] and ledger_agrees(full) and ledger_agrees(via)
+
+
+def test_a_full_destination_keeps_none_waiting_but_its_own(make_queue):
+    """SB-166: more than a batch waits for it."""
+    via, full, free = make_queue(), make_queue(), make_queue()
+    set_megabytes(full, 0)
+    for _ in range(2):
+        send_via(via, full, *(b"%d" % i for i in range(60)))
+    send_via(via, free, b"past them")
+    assert bodies(broker.peek(free)) == ["past them"]
+    set_megabytes(full, 1024)
+    sweeps.forward_messages()
+    assert bodies(broker.peek(full, max_count=200)) == [str(i) for i in range(60)] * 2
+    assert all(ledger_agrees(address) for address in (via, full, free))
+
+
+@pytest.mark.parametrize("via_too", [True, False])
+def test_what_is_too_large_for_its_destination_is_dead_lettered(make_queue, namespace, via_too):
+    """SB-007, SB-174: by its own size alone; what goes with it arrives. Where it is too large for the entity by whose way it is
+    sent, it is refused."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("s"))
+    target, via = make_queue(), make_queue()
+    small = [entity_id(address) for address in (topic, target, *([via] if via_too else []))]
+    connections.current().execute("UPDATE vitrine_entity SET max_message_size_in_kilobytes = 1 WHERE id = ANY (%s)", [small])
+    large = b"large" + b"x" * 2000
+    for address, arrives in ((target, target), (topic, topic.subscription("s"))):
+        if via_too:
+            with pytest.raises(MessageTooLarge):
+                send_via(via, address, large)
+            continue
+        send_via(via, address, b"small", large)
+        assert bodies(broker.peek(arrives)) == ["small"]
+        (dead,) = broker.receive(via.transfer_dead_letter, 1)
+        assert dead.dead_letter_reason == "MessageSizeExceeded"
+        broker.complete(via.transfer_dead_letter, [dead.lock_token])
+    assert ledger_agrees(via) and ledger_agrees(target)
+
+
+def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue):
+    """Each takes its destinations in the same order, whatever the order of its messages."""
+    one, two = make_queue(), make_queue()
+    vias = [make_queue(), make_queue()]
+    for address in (one, two):
+        set_megabytes(address, 0)
+    for via, (first, second) in zip(vias, ((one, two), (two, one)), strict=True):
+        send_via(via, first, b"m")
+        send_via(via, second, b"m")
+    for address in (one, two):
+        set_megabytes(address, 1024)
+    asked = []
+
+    def destinations(via):
+        steps = forwarding._batch(entity_id(via), SubQueue.TRANSFER)
+        statement = next(steps)
+        while True:
+            if statement.name == "deliver":
+                asked.append(statement.params["entity_id"])
+            rows = connections.current().execute(statement.sql, statement.params, binary=True)
+            try:
+                statement = steps.send(rows.fetchall() if rows.description else [])
+            except StopIteration:
+                return
+
+    for via in vias:
+        destinations(via)
+    assert asked == [entity_id(one), entity_id(two)] * 2

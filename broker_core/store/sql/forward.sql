@@ -51,7 +51,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('vitrine forward ' || %(entity_id)
 
 -- name: forwardable
 -- Messages of a list that are to go elsewhere, lowest number first: available ones of the main list, all unheld dead letters, and what a
--- transaction sent by way of this entity (SB-166).
+-- transaction sent by way of this entity (SB-166), but for destinations that are known to be full.
 WITH
 -- include: entity
 SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_id AS namespace_id, e.namespace_name AS namespace,
@@ -64,12 +64,12 @@ SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_i
             WHEN 0 THEN e.forward_to IS NOT NULL AND e.status IN ('Active', 'SendDisabled')
                  AND (coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) > (SELECT now FROM entity)) IS NOT FALSE
             WHEN 1 THEN e.forward_dead_lettered_messages_to IS NOT NULL
-            ELSE true END
+            ELSE lower(m.transfer ->> 'to') <> ALL (%(waited_for)b::text[]) END
  ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE OF m SKIP LOCKED;
 
 -- name: forward_target
 -- What stands at a path, for a message that is forwarded there.
-SELECT id, path, kind, status, requires_session, requires_duplicate_detection
+SELECT id, path, kind, status, requires_session, requires_duplicate_detection, max_message_size_in_kilobytes * 1024 AS largest
   FROM vitrine_entity_now WHERE namespace_id = %(namespace_id)s AND lower(path) = lower(%(path)s);
 
 -- name: forwarded

@@ -111,14 +111,15 @@ SELECT gate.first, gate.now,
   FROM gate;
 
 -- name: deliver
--- Messages taken from one entity to the end of another, a queue (or a topic, where they are scheduled). No row: it is gone, disabled or full.
+-- Messages taken from one entity to the end of another, a queue (or a topic, where they are scheduled). No row: it is gone, disabled or full,
+-- or takes none so large.
 WITH
 -- include: entity
 ,
 gate AS (
     SELECT NULL::bigint AS first, e.now
       FROM entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
-     WHERE e.status IN ('Active', 'ReceiveDisabled')
+     WHERE e.status IN ('Active', 'ReceiveDisabled') AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
        AND c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
            - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
            - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(entity_id)s)),
