@@ -10,12 +10,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from broker_core import entities, reads
+from broker_core import entities, preview, reads
 from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
+from broker_core.semantics.errors import BrokerError, EntityNotFound, InvalidArgument
 from broker_core.semantics.filters import Rule, compile_filter
-from broker_core.semantics.types import EntityAddress, EntityKind, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
 from explorer.pages.shell import Act, May, act, address_of, page
 
@@ -99,6 +99,8 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if not form.is_valid():
         return _show(request, "entity_settings", form, status=400, **context)
     changes = {name: value for name, value in form.settings().items() if value != getattr(stored.settings, name)}
+    if "preview" in request.POST:
+        return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
     done = act(
         request, "change settings", entity.address,
         lambda: entities.update_entity(entity.address, **changes, actor=request.actor),
@@ -128,6 +130,14 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if done.error:
         return _show(request, "entity_delete", form, done=done, **context)
     return HttpResponseRedirect(_after_deleting(address))
+
+
+def _previewed(address: EntityAddress, changes: dict, actor: Actor) -> dict:
+    """What the changes would do now, for the page; or why they are refused."""
+    try:
+        return {"previewed": preview.preview(address, actor=actor, **changes)}
+    except BrokerError as exc:
+        return {"done": Act(error=exc)}
 
 
 def _after_deleting(address: EntityAddress) -> str:
