@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker_core.renewal import renewer
 from broker_core.semantics import service_bus, sessions
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.errors import InvalidArgument, NotAllowed
 from broker_core.semantics.limits import STRICT
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
 from broker_core.store.driver import Steps, use_case
@@ -16,7 +16,7 @@ from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
 from .forwarding import forward_on
-from .shared import known, on, require_receivable
+from .shared import forget, known, on, require_receivable
 
 
 @use_case
@@ -76,8 +76,11 @@ def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None
 
     Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
     """
-    entity = yield from known(address)
-    sessions.check_renewed_alone(address, entity.requires_session)
+    try:
+        sessions.check_renewed_alone(address, (yield from known(address)).requires_session)
+    except NotAllowed:
+        forget(address)  # what is remembered may be of an entity deleted since
+        sessions.check_renewed_alone(address, (yield from known(address)).requires_session)
     return (yield from _settle("renew", address, tokens, actor))
 
 

@@ -64,12 +64,19 @@ def entity_id_of(address: EntityAddress) -> Steps:
 def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps:
     """Attempt something on an entity. Returns what is known of it, the answer, and, if there is none, a look at the entity.
 
-    An id remembered from an entity deleted since is looked up once more. Raises EntityNotFound.
+    What is remembered may be of an entity deleted since: it is looked up once more where nothing was found, or where it does not
+    allow the attempt. Raises EntityNotFound.
     """
-    for _ in range(2):
+    for is_last in (False, True):
         remembered = _key(address) in _known
         entity = yield from known(address)
-        answer = yield from attempt(entity)
+        try:
+            answer = yield from attempt(entity)
+        except NotAllowed:
+            if is_last or not remembered:
+                raise
+            forget(address)
+            continue
         if answer:
             return entity, answer, None
         look = yield call("look", entity_id=entity.id)

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from broker_core import broker, entities, policies
+from broker_core.broker import shared
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Message, QueueSettings, Right
@@ -388,3 +389,31 @@ def test_a_clock_does_not_leave_the_years_that_a_program_can_hold(space):
         for _ in range(11):
             entities.step_clock("space", timedelta(days=36_500))
     assert entities.get_clock("space").now.year < 3000
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_entity_made_anew_is_used_as_it_is_now(namespace, before):
+    """Whether it requires sessions is remembered; it may be another one by now."""
+    address = EntityAddress(namespace, "q")
+    uses = [
+        lambda: broker.send(address, [Message(b"m", session_id=None if before else "s")]),
+        lambda: broker.receive(address, 1) if before else broker.accept_session(address, "s"),
+    ]
+    for use in uses:
+        entities.create_queue(address, requires_session=before)
+        broker.send(address, [Message(b"m", session_id="s")])
+        entities.delete_queue(address)
+        entities.create_queue(address, requires_session=not before)
+        use()
+        entities.delete_queue(address)
+
+
+def test_renewing_looks_again_at_what_is_made_anew(namespace):
+    """As the receiver is in another process, this one remembers only what was there before."""
+    address = EntityAddress(namespace, "q")
+    entities.create_queue(address)
+    broker.send(address, [Message(b"m")])
+    (message,) = broker.receive(address, 1)
+    key = shared._key(address)
+    shared._known[key] = shared._known[key]._replace(requires_session=True)
+    assert broker.renew(address, [message.lock_token]).settled
