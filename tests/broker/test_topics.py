@@ -289,3 +289,19 @@ def test_what_comes_due_while_it_is_sent_does_not_stay_at_the_topic(topic, names
     sweeps.activate_scheduled()
     assert broker.peek(topic) == [] and len(broker.peek(where)) == 40
     assert ledger_agrees(topic) and ledger_agrees(where)
+
+
+def test_a_topic_has_room_again_as_soon_as_its_copies_are_received(topic):
+    """SB-012: exactly, with and without a roll-up."""
+    where = subscribe(topic, "s")
+    other = subscribe(topic, "other", "color = 'red'")
+    connections.current().execute("UPDATE vitrine_entity SET max_size_in_megabytes = 1 WHERE path = %s", [topic.path])
+    for roll_up in (False, False, True, False, False):
+        broker.send(topic, [Message(b"x" * 200_000, properties={"color": "red"})] * 2)
+        with pytest.raises(QuotaExceeded):
+            broker.send(topic, [Message(b"x" * 200_000)] * 2)
+        for address in (where, other):
+            assert len(broker.receive_and_delete(address, 9)) == 2
+        if roll_up:
+            sweeps.roll_up_counts()
+    assert ledger_agrees(where) and ledger_agrees(other)

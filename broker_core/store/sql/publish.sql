@@ -76,20 +76,25 @@ ARRAY(SELECT t.id FROM target AS t WHERE t.forward_to IS NOT NULL OR t.forward_d
 WITH
 -- include: entity
 ,
+used AS MATERIALIZED (
+    -- Copies are stored by the subscriptions and counted at the topic (SB 1.5).
+    SELECT coalesce(sum(u.bytes_sent + u.removed), 0) AS bytes
+      FROM vitrine_entity AS s
+     CROSS JOIN LATERAL (
+           SELECT u.bytes_sent, (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
+                                  WHERE b.entity_id = u.entity_id AND b.until IS NULL) AS removed
+             FROM vitrine_entity_counter AS u WHERE u.entity_id = s.id OFFSET 0) AS u
+     WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL),
 gate AS (
     UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + %(count)s
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status = 'Active' AND e.rules_version = %(rules_version)s
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
-       -- Copies are stored by the subscriptions and counted at the topic (SB 1.5).
-       AND (SELECT coalesce(sum(u.bytes_sent + u.removed), 0)
-              FROM vitrine_entity AS s
-             CROSS JOIN LATERAL (
-                   SELECT u.bytes_sent, (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
-                                          WHERE b.entity_id = u.entity_id AND b.until IS NULL) AS removed
-                     FROM vitrine_entity_counter AS u WHERE u.entity_id = s.id OFFSET 0) AS u
-             WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL)
-           + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
+       -- As in `send`: what was removed since the last roll-up is asked only where the topic is nearly full (SB-012).
+       AND CASE WHEN (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
+                ELSE (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
+                     - (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d JOIN vitrine_entity AS s ON s.id = d.entity_id
+                         WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL) END
  RETURNING c.next_number - %(count)s AS first, e.now, e.history_level),
 -- include: copies
 ,
