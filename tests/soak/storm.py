@@ -35,7 +35,7 @@ SWEEPS = (
     "expire_messages", "end_locks", "activate_scheduled", "forward_messages", "forget_sessions", "advance_heads",
     "roll_up_counts",
 )  # fmt: skip
-DRAIN_SECONDS = 20
+DRAIN_SECONDS, RECOVERY_SECONDS = 20, 60
 
 
 @dataclass
@@ -70,6 +70,7 @@ class Soak:
             for roles in PROCESSES:
                 self._start(roles)
             self._wreak_havoc()
+            self._await_database()
             self._end()
             self._over.set()
             sweeping.join(30)
@@ -124,6 +125,17 @@ class Soak:
                 time.sleep(0.02)
                 self.done["rounds of sweeps"] += 1
             close_all_of_this_thread()
+
+    def _await_database(self) -> None:
+        """A database that the last fault has killed recovers first."""
+        ends_at = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            try:
+                return psycopg.connect(self.dsn).close()
+            except psycopg.OperationalError:
+                if time.monotonic() > ends_at:
+                    raise
+                time.sleep(0.1)
 
     def _cross_out_leftovers(self) -> None:
         """A client that is gone may have left a statement that is still running: wait until none is."""
