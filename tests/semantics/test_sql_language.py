@@ -376,6 +376,13 @@ def test_like_agrees_with_its_definition(text, pattern):
     assert ask("t LIKE @p ESCAPE '!'", {"p": pattern}, view) is like(text, pattern, "!")
 
 
+def test_a_constant_pattern_that_is_too_long_is_refused_when_the_filter_is_made():
+    """SB-F01, SB-F08: by a parameter; a text of the filter itself cannot be so long."""
+    with pytest.raises(InvalidFilter, match="1,024 characters"):
+        compile_filter("a LIKE @pattern", {"pattern": "x" * 1025})
+    assert compile_filter("a LIKE @pattern", {"pattern": "x" * 1024})
+
+
 def test_a_hostile_pattern_takes_no_time():
     """SB-F08: what backtracks would take longer than the universe has been there."""
     view = MessageView.of(Message(properties={"t": "a" * 32_000}))

@@ -168,6 +168,8 @@ class _Parser:
         escape = self.text_if_constant() if self.take("ESCAPE") else None
         constants = [part.value for part in (pattern, escape) if isinstance(part, syntax.Constant) and part.value is not None]
         if len(constants) == 1 + (escape is not None):
+            if any(len(constant) > STRICT.filter_text for constant in constants):
+                raise self.refusal(f"a pattern of at most {STRICT.filter_text:,} characters", start)
             try:
                 compile_pattern(*constants)
             except FilterEvaluationError as exc:
