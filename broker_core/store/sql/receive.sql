@@ -196,10 +196,19 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
        OR e.default_message_time_to_live IS NOT NULL AS expired,
        e.requires_session AND e.expires_whole_sessions AS whole_sessions,
-       -- Entities whose messages are forwarded to here.
+       -- Entities whose messages are forwarded to here, and that have some now.
        ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
               WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
-                AND (lower(s.forward_to) = lower(t.path) OR lower(s.forward_dead_lettered_messages_to) = lower(t.path))) AS sources
+                AND (lower(s.forward_to) = lower(t.path) OR lower(s.forward_dead_lettered_messages_to) = lower(t.path))
+                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = 2 AND scheduled_enqueue_at <= e.now)
+                     OR EXISTS (
+                        SELECT FROM unnest('{0,1}'::smallint[]) AS l(subqueue)
+                         CROSS JOIN LATERAL (
+                               SELECT FROM vitrine_message AS m
+                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = 0
+                                  AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = s.id AND subqueue = l.subqueue)
+                                LIMIT 1) AS m
+                         WHERE CASE l.subqueue WHEN 0 THEN s.forward_to ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
   FROM entity AS e;
 
 -- name: ready
