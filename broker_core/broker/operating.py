@@ -8,11 +8,12 @@ from typing import Any
 
 from broker_core.entities import limits
 from broker_core.semantics import service_bus
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
+from .forwarding import forward_on
 from .shared import entity_id_of, forget, on, require_count, require_sendable, whole_numbers
 from .tidying import take_back
 
@@ -32,13 +33,17 @@ def resubmit(
     """Send dead letters to their queue again and remove them, in one transaction (SB-105). Returns old number -> new number.
 
     A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
-    their ancestor; a body replaces theirs.
+    their ancestor; a body replaces theirs. Raises MessageTooLarge for one over the entity's limit (SB-007).
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     numbers = whole_numbers(sequence_numbers)
     if not numbers:
         return {}
+    if body is not None:
+        _, look = yield from _look(address)
+        if len(body) > look.largest:
+            raise MessageTooLarge("body", len(body), look.largest)
     entity_id, rows, look = yield from on(
         address.main, "resubmit", actor=str(actor), numbers=numbers, properties=service_bus.properties_json(properties), body=body
     )
@@ -47,6 +52,8 @@ def resubmit(
         return {}
     if rows[0].waiting:
         yield call("wake", entity_id=entity_id)
+    if rows[0].forwards:
+        yield from forward_on([entity_id])
     return {row.old_number: row.new_number for row in rows}
 
 

@@ -113,8 +113,8 @@ def whole_numbers(sequence_numbers: Sequence[int]) -> list[int]:
 
 
 def require_count(name: str, count: int) -> None:
-    if not isinstance(count, int) or count < 1:
-        raise InvalidArgument(name, f"{count!r} is no whole number from 1 on")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**63:
+        raise InvalidArgument(name, f"{count!r} is no whole number from 1 to 2^63 - 1")
 
 
 def require_receivable(address: EntityAddress, look: Any) -> None:

@@ -27,7 +27,7 @@ def translated() -> Iterator[None]:
     """Raise BrokerError for what psycopg raises in the block; programming errors pass unchanged."""
     try:
         yield
-    except psycopg.Error as exc:
+    except (psycopg.Error, UnicodeEncodeError) as exc:
         refusal = as_broker_error(exc)
         if refusal is None:
             raise
@@ -36,21 +36,23 @@ def translated() -> Iterator[None]:
 
 def refusal(exc: Exception) -> Exception:
     """What steps see of an exception: a database error as the refusal it means, anything else as it is."""
-    found = as_broker_error(exc) if isinstance(exc, psycopg.Error) else None
+    found = as_broker_error(exc) if isinstance(exc, (psycopg.Error, UnicodeEncodeError)) else None
     if found is None:
         return exc
     found.__cause__ = exc
     return found
 
 
-def as_broker_error(exc: psycopg.Error) -> BrokerError | None:
+def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | None:
     """The refusal a database error means to a caller, or None where it is a mistake of ours."""
     for kind, text in _BUSY.items():
         if isinstance(exc, kind):
             return ServerBusy(text)
     if isinstance(exc, errors.DiskFull):
         return StorageFull("The database's disk is full. Nothing was stored; free some space and try again.")
-    if isinstance(exc, (psycopg.DataError, errors.CharacterNotInRepertoire)):
+    if isinstance(
+        exc, (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
+    ):  # half a surrogate pair is no text
         return InvalidArgument("value", f"cannot be stored: {_first_line(exc)}")
     if "too many clients" in str(exc) or "remaining connection slots" in str(exc):
         return ServerBusy(_BUSY[errors.TooManyConnections])

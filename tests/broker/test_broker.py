@@ -1,5 +1,6 @@
 """The use cases on real Postgres, one story a rule. Time passes only when a test steps the namespace's clock."""
 
+import asyncio
 import threading
 from datetime import timedelta
 
@@ -18,8 +19,8 @@ from broker_core.semantics.errors import (
     QuotaExceeded,
 )
 from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, Message, MessageState, Right, sequence_number_of
-from broker_core.store import connections
-from tests.broker.looking import bodies, events, ledger_agrees, now
+from broker_core.store import aio, connections
+from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -464,6 +465,48 @@ def test_resubmit_moves_each_dead_letter_once_and_names_its_ancestor(make_queue)
     assert broker.peek(queue.dead_letter) == []
     ancestor = events(queue, 4)[0].details["resubmitted_from"]
     assert (ancestor["sequence_number"], ancestor["reason"], ancestor["times"]) == (1, "bad", 1)
+
+
+def test_a_resubmitted_body_has_its_own_size_and_the_entitys_limit(queue):
+    """SB-105, SB-007."""
+    sent(queue, "a")
+    broker.dead_letter(queue, tokens(broker.receive(queue, 1)))
+    with pytest.raises(MessageTooLarge):
+        broker.resubmit(queue.dead_letter, [1], body=b"x" * (256 * 1024 + 1))
+    assert broker.resubmit(queue.dead_letter, [1], body=b"x" * 1000) == {1: 2}
+    (size,) = (
+        connections.current().execute("SELECT size FROM vitrine_message WHERE entity_id = %s", [entity_id(queue)]).fetchone()
+    )
+    assert size >= 1000 and ledger_agrees(queue)
+
+
+def test_half_a_surrogate_pair_is_refused_as_a_value(queue):
+    """No text of ours can hold it; so it is the caller's mistake, not a failure."""
+    half = chr(0xD800)
+
+    async def send_async():
+        try:
+            await broker.send.aio(queue, [Message(b"m", message_id=half)])
+        finally:
+            await aio.close()
+
+    for use in (
+        lambda: broker.send(queue, [Message(b"m", message_id=half)]),
+        lambda: broker.send(queue, [Message(b"m", properties={half: 1})]),
+        lambda: broker.peek(queue, session_id=half),
+        lambda: broker.receive(EntityAddress(queue.namespace, half), 1),
+        lambda: asyncio.run(send_async()),
+    ):
+        with pytest.raises(InvalidArgument):
+            use()
+    assert broker.peek(queue) == []
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.0, 2**63])
+def test_a_count_is_a_whole_number(queue, count):
+    for use in (broker.receive, broker.receive_and_delete, lambda address, n: broker.peek(address, 1, n)):
+        with pytest.raises(InvalidArgument, match="max_count"):
+            use(queue, count)
 
 
 # Status and rights

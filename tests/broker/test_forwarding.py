@@ -298,3 +298,36 @@ def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue)
     for via in vias:
         destinations(via)
     assert asked == [entity_id(one), entity_id(two)] * 2
+
+
+def test_a_receiver_fetches_from_whoever_has_something(make_queue, monkeypatch):
+    """However many forward to here, and however few are forwarded from at once."""
+    target = make_queue()
+    sources = [make_queue() for _ in range(7)]
+    broker.send(sources[-1], [Message(b"m")])
+    for source in sources:
+        entities.update_queue(source, forward_to=target.path)
+    monkeypatch.setattr(forwarding, "ROUNDS", 3)
+    assert bodies(broker.receive(target, 5)) == ["m"]
+
+
+def test_what_expired_on_its_way_leaves_where_nobody_can_listen(make_queue, step):
+    """SB-902, SB-171: what forwards has no receivers, whose activity expiry could wait for."""
+    target = make_queue()
+    source = make_queue(expiry_mode="on_activity", dead_lettering_on_message_expiration=True)
+    broker.send(source, [Message(b"m", time_to_live=MINUTE)])
+    step(2 * MINUTE)
+    assert sweeps.expire_messages()["expired"] == 0
+    entities.update_queue(source, forward_to=target.path)
+    sweeps.expire_messages()
+    assert bodies(broker.peek(source.dead_letter)) == ["m"] and broker.peek(source) == [] and ledger_agrees(source)
+
+
+def test_what_is_resubmitted_goes_on(make_queue):
+    """SB-105, SB-170."""
+    target, source = make_queue(), make_queue()
+    broker.send(source, [Message(b"m")])
+    broker.dead_letter(source, [broker.receive(source, 1)[0].lock_token])
+    entities.update_queue(source, forward_to=target.path)
+    assert broker.resubmit(source.dead_letter, [1]) == {1: 2}
+    assert bodies(broker.peek(target)) == ["m"] and ledger_agrees(source)

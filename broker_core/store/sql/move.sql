@@ -80,7 +80,9 @@ chosen AS MATERIALIZED (
     SELECT found.*, row_number() OVER (ORDER BY found.sequence_number) - 1 AS place
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
-           SELECT m.ctid AS tid, m.sequence_number, m.size FROM vitrine_message AS m
+           SELECT m.ctid AS tid, m.sequence_number,
+                  CASE WHEN %(body)b::bytea IS NULL THEN m.size ELSE m.size - octet_length(m.body) + octet_length(%(body)b::bytea) END AS size
+             FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 1 AND m.state = ANY ('{0,1}') AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
@@ -92,11 +94,11 @@ numbers AS (
            bytes_sent = c.bytes_sent + coalesce((SELECT sum(size) FROM chosen), 0)
      WHERE c.entity_id = %(entity_id)s AND EXISTS (SELECT FROM chosen)
  RETURNING c.next_number - (SELECT count(*) FROM chosen) AS first),
-taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid RETURNING c.place, m.*),
+taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid RETURNING c.place, c.size AS new_size, m.*),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at, time_to_live, message_id, session_id,
                                  properties, application_properties, enqueued_sequence_number, resubmitted_from, body)
-    SELECT %(entity_id)s, n.first + t.place, t.size, t.body_kind, e.now,
+    SELECT %(entity_id)s, n.first + t.place, t.new_size, t.body_kind, e.now,
            CASE WHEN t.time_to_live IS NOT NULL THEN e.now + least(t.time_to_live, e.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END, t.message_id, t.session_id,
            t.properties, coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
@@ -125,7 +127,7 @@ counted AS (
     UNION ALL
     SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0),
 -- include: sessions_of_stored
-SELECT t.sequence_number AS old_number, n.first + t.place AS new_number,
+SELECT t.sequence_number AS old_number, n.first + t.place AS new_number, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM taken AS t, numbers AS n
  WHERE (SELECT CASE WHEN (SELECT count(*) FROM taken) = (SELECT count(*) FROM chosen) THEN true ELSE vitrine_try_again() END)
