@@ -18,7 +18,7 @@ from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.forwarding import CannotForward, Destination, list_of_failures, quota_exceeded, why_not_forward
 from broker_core.semantics.service_bus import Prepared
 from broker_core.semantics.types import EntityKind, EntityStatus, SubQueue
-from broker_core.store.driver import Atomically, Steps
+from broker_core.store.driver import AfterCommit, Atomically, Steps
 from broker_core.store.rows import sent_message
 from broker_core.store.statements import call
 
@@ -35,11 +35,12 @@ ACTOR = "process:broker"
 
 
 def afterwards(stored: Stored) -> Steps:
-    """What follows the commit of a send: receivers are woken, and what is to be forwarded goes on."""
+    """What follows a send: receivers are woken, and what is to be forwarded goes on. The latter never inside its transaction: who
+    holds a counter waits for no forwarder."""
     for entity_id in stored.waiting:
         yield call("wake", entity_id=entity_id)
     if stored.forwards:
-        yield from forward_on(stored.forwards)
+        yield AfterCommit(forward_on(stored.forwards))
 
 
 def forward_on(entity_ids: Iterable[int]) -> Steps:

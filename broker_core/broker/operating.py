@@ -10,7 +10,7 @@ from broker_core.entities import limits
 from broker_core.semantics import service_bus
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, Tier
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from .forwarding import forward_on
@@ -53,7 +53,7 @@ def resubmit(
     if rows[0].waiting:
         yield call("wake", entity_id=entity_id)
     if rows[0].forwards:
-        yield from forward_on([entity_id])
+        yield AfterCommit(forward_on([entity_id]))
     return {row.old_number: row.new_number for row in rows}
 
 

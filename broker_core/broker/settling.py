@@ -11,7 +11,7 @@ from broker_core.semantics import service_bus, sessions
 from broker_core.semantics.errors import InvalidArgument, NotAllowed
 from broker_core.semantics.limits import STRICT
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
@@ -99,5 +99,5 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
     elif getattr(rows[0], "waiting", False):
         yield call("wake", entity_id=entity_id)
     if rows and getattr(rows[0], "forwards", False):
-        yield from forward_on([entity_id])
+        yield AfterCommit(forward_on([entity_id]))
     return settle_report(tokens, rows)

@@ -15,7 +15,7 @@ from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from . import connections
-from .driver import _TRIES, WAKE_CHANNEL, Atomically, Listening, Steps, WaitForMessages
+from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
 from .failures import TRANSIENT, refusal, translated
 from .statements import Statement
 
@@ -135,8 +135,14 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
             return await _execute(step, await at.pool())
         case Atomically():
             pool = await at.pool()
+            later: list[Steps] = []
             async with pool.connection() as connection, connection.transaction():
-                return await _drive_on(step.steps, connection)
+                value = await _drive_on(step.steps, connection, later)
+            for steps in later:
+                await _drive(steps, at, wake)
+            return value
+        case AfterCommit():
+            return await _drive(step.steps, at, wake)
         case Listening():
             return await at.listen(step)
         case WaitForMessages():
@@ -152,13 +158,13 @@ async def _at_most(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection) -> Any:
-    """The statements of one transaction, all on its connection."""
+async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+    """The statements of one transaction, all on its connection. later: gets what is to run after it."""
     try:
         step = next(steps)
         while True:
             try:
-                value = await _perform_on(step, connection)
+                value = await _perform_on(step, connection, later)
             except Exception as exc:
                 step = steps.throw(refusal(exc))
             else:
@@ -167,13 +173,18 @@ async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection) -> Any:
         return end.value
 
 
-async def _perform_on(step: Any, connection: psycopg.AsyncConnection) -> Any:
+async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
     match step:
         case Statement():
             return await _execute_on(step, connection)
         case Atomically():
+            own: list[Steps] = []
             async with connection.transaction():
-                return await _drive_on(step.steps, connection)
+                value = await _drive_on(step.steps, connection, own)
+            later += own
+            return value
+        case AfterCommit():
+            return later.append(step.steps)
     raise TypeError(f"a transaction yielded {step!r}")
 
 

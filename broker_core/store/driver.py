@@ -4,6 +4,7 @@ written once and run by a synchronous and an asynchronous driver, both below.
 It yields
 - a Statement: run by itself, committed at once; the value is its list of rows,
 - Atomically(steps): the statements of another generator in one transaction; the value is what that generator returns,
+- AfterCommit(steps): steps that belong to no transaction; inside one they run once it is committed, else at once,
 - Listening(steps): steps that may wait, run while wake-ups for these entities are received; the value is what they return,
 - WaitForMessages, inside Listening: sleep until somebody sends to one of the entities or the time is up.
 """
@@ -31,6 +32,13 @@ _TRIES = 4
 @dataclass(frozen=True, slots=True)
 class Atomically:
     """Steps to run in one transaction. No waiting inside."""
+
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True)
+class AfterCommit:
+    """Steps to run once the transaction around them is committed, not at all if it is not; without one, at once."""
 
     steps: Steps
 
@@ -79,12 +87,13 @@ def run(steps: Steps) -> Any:
         return _drive(steps, connections.current())
 
 
-def _drive(steps: Steps, connection: psycopg.Connection) -> Any:
+def _drive(steps: Steps, connection: psycopg.Connection, later: list[Steps] | None = None) -> Any:
+    """later: inside a transaction, where to put what is to run after it."""
     try:
         step = next(steps)
         while True:
             try:
-                value = _perform(step, connection)
+                value = _perform(step, connection, later)
             except Exception as exc:
                 step = steps.throw(refusal(exc))  # steps may catch what they were refused, or what ended a transaction of theirs
             else:
@@ -93,13 +102,19 @@ def _drive(steps: Steps, connection: psycopg.Connection) -> Any:
         return end.value
 
 
-def _perform(step: Any, connection: psycopg.Connection) -> Any:
+def _perform(step: Any, connection: psycopg.Connection, later: list[Steps] | None) -> Any:
     match step:
         case Statement():
             return _execute(step, connection)
         case Atomically():
+            own: list[Steps] = []
             with connection.transaction():
-                return _drive(step.steps, connection)
+                value = _drive(step.steps, connection, own)
+            for steps in own:
+                _perform(AfterCommit(steps), connection, later)
+            return value
+        case AfterCommit():
+            return _drive(step.steps, connection) if later is None else later.append(step.steps)
         case Listening():
             return _listen(step, connection)
         case WaitForMessages():

@@ -1,6 +1,8 @@
 """Transactions: together or not at all (SB-160 to SB-167), and the many ways to lose a lock (SB-070 to SB-076)."""
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -9,7 +11,8 @@ from broker_core import broker, entities
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, LockLost, MessageTooLarge, NotAllowed, TransactionEnded
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message
 from broker_core.store import aio, connections
-from tests.broker.looking import bodies, events, ledger_agrees, now
+from broker_core.store.statements import SQL
+from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
 
 MINUTE = timedelta(minutes=1)
 
@@ -254,3 +257,37 @@ def test_by_way_of_an_entity_a_topic_gets_what_is_scheduled_and_what_is_not(make
     step(2 * MINUTE)
     assert bodies(broker.receive(where, 9)) == ["now", "now, too", "timed"] and broker.peek(topic) == []
     assert all(ledger_agrees(address) for address in (via, topic, where))
+
+
+@pytest.mark.parametrize("way", ["sync", "aio"])
+def test_what_a_transaction_leads_to_is_forwarded_after_its_commit(make_queue, way):
+    """SB-170: while it holds counters it waits for nobody who forwards, and he may wait for them."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path, forward_dead_lettered_messages_to=target.path)
+    queue = make_queue(forward_dead_lettered_messages_to=target.path)
+    (message,) = received(queue, b"dead")
+    dead = broker.transaction()
+    dead.dead_letter(queue, [message.lock_token])
+    dead.send(queue, [Message(b"kept")])
+    sent = broker.transaction()
+    sent.send(source, [Message(b"sent")])
+
+    async def commit(tx):
+        try:
+            return await tx.commit_aio()
+        finally:
+            await aio.close()
+
+    def stored():
+        return bodies(broker.peek(queue)) == ["kept"] and bodies(broker.peek(source)) == ["sent"]
+
+    with ThreadPoolExecutor(2) as others, connections.current().transaction():
+        for entity, subqueue in ((queue, 1), (source, 0)):  # as if somebody forwarded from them now
+            connections.current().execute(SQL["one_forwarder"], {"entity_id": entity_id(entity), "subqueue": subqueue})
+        commits = [others.submit(tx.commit) if way == "sync" else others.submit(asyncio.run, commit(tx)) for tx in (dead, sent)]
+        ends_at = time.monotonic() + 5
+        while not (done := stored()) and time.monotonic() < ends_at:
+            time.sleep(0.01)
+        assert done and bodies(broker.peek(target)) == []
+    assert [each.result() is not None for each in commits] == [True, True]
+    assert sorted(bodies(broker.peek(target))) == ["dead", "sent"] and ledger_agrees(queue) and ledger_agrees(source)
