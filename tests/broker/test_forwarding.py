@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import broker, entities, sweeps
 from broker_core.broker import forwarding
-from broker_core.semantics.errors import MessageTooLarge, NotAllowed
+from broker_core.semantics.errors import EntityNotFound, MessageTooLarge, NotAllowed
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message, SubQueue
 from broker_core.store import connections
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
@@ -270,6 +270,31 @@ def test_what_is_too_large_for_its_destination_is_dead_lettered(make_queue, name
     assert ledger_agrees(via) and ledger_agrees(target)
 
 
+def forward_by_hand(address, subqueue, **before):
+    """Forward a batch; before: what to call with the parameters of statements, by their names, before they are run."""
+    steps, rows = forwarding._batch(entity_id(address), subqueue), None
+    while True:
+        try:
+            statement = steps.send(rows)
+        except StopIteration:
+            return
+        before.get(statement.name, lambda params: None)(statement.params)
+        cursor = connections.current().execute(statement.sql, statement.params, binary=True)
+        rows = cursor.fetchall() if cursor.description else []
+
+
+def test_what_is_deleted_while_it_forwards_is_gone(make_queue):
+    """SB-240: nothing can be dead-lettered there any more, which is no failure of who receives or sends."""
+    target, source = make_queue(), make_queue()
+    broker.send(source, [Message(b"m")])
+    entities.update_queue(source, forward_to=target.path)
+    entities.delete_queue(target)
+    forward_by_hand(source, SubQueue.MAIN, forward_failed=lambda params: entities.delete_queue(source))
+    with pytest.raises(EntityNotFound):
+        broker.peek(source)
+    assert sweeps.remove_deleted_entities()["messages"] >= 1
+
+
 def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue):
     """Each takes its destinations in the same order, whatever the order of its messages."""
     one, two = make_queue(), make_queue()
@@ -282,21 +307,8 @@ def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue)
     for address in (one, two):
         set_megabytes(address, 1024)
     asked = []
-
-    def destinations(via):
-        steps = forwarding._batch(entity_id(via), SubQueue.TRANSFER)
-        statement = next(steps)
-        while True:
-            if statement.name == "deliver":
-                asked.append(statement.params["entity_id"])
-            rows = connections.current().execute(statement.sql, statement.params, binary=True)
-            try:
-                statement = steps.send(rows.fetchall() if rows.description else [])
-            except StopIteration:
-                return
-
     for via in vias:
-        destinations(via)
+        forward_by_hand(via, SubQueue.TRANSFER, deliver=lambda params: asked.append(params["entity_id"]))
     assert asked == [entity_id(one), entity_id(two)] * 2
 
 

@@ -104,9 +104,8 @@ WITH
 moved AS (
     UPDATE vitrine_message AS m
        SET subqueue = %(to_subqueue)s, delivery_count = 0, lock_token = NULL, locked_until = NULL, locked_by = NULL,
-           dead_lettered_at = (SELECT now FROM entity), dead_letter_source = (SELECT path FROM entity),
-           dead_letter_reason = t.reason, dead_letter_description = t.description
-      FROM unnest(%(numbers)b::int8[], %(reasons)b::text[], %(descriptions)b::text[]) AS t(number, reason, description)
+           dead_lettered_at = e.now, dead_letter_source = e.path, dead_letter_reason = t.reason, dead_letter_description = t.description
+      FROM entity AS e, unnest(%(numbers)b::int8[], %(reasons)b::text[], %(descriptions)b::text[]) AS t(number, reason, description)
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0 AND m.sequence_number = t.number
  RETURNING m.*),
 lowered AS (
