@@ -156,7 +156,7 @@ def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
 
 
 def _unless_empty(values: list) -> list | None:
-    return values if any(values) else None
+    return values if any(values) or "" in values else None  # an empty text is a text
 
 
 def refuse_send(address: EntityAddress, look: Any, prepared: Sequence[Prepared]) -> None:

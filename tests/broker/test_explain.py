@@ -37,11 +37,11 @@ def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
 
 
 def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
-    monkeypatch.setattr(reads, "PLACE_CAP", 4)
+    monkeypatch.setattr("broker_core.reads.messages.PLACE_CAP", 4)
     broker.send(queue, [Message(b"x") for _ in range(9)])
     assert reason(queue, 9, Code.BEHIND).text == "4 or more messages come before it."
     assert reason(queue, 2, Code.BEHIND).text == "1 message comes before it."
-    monkeypatch.setattr(reads, "PLACE_ROWS", 2)
+    monkeypatch.setattr("broker_core.reads.messages.PLACE_ROWS", 2)
     broker.receive(queue, 3)
     assert reason(queue, 9, Code.BEHIND).text.startswith("Many messages that cannot be received now lie before it;")
     assert codes(queue, 4) == [Code.BEHIND]

@@ -211,7 +211,7 @@ def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
 
 
 def test_a_search_stops_at_its_cap_says_so_and_goes_on_from_there(queue, monkeypatch):
-    monkeypatch.setattr(reads, "SCAN_CHUNK", 4)
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 4)
     broker.send(queue, [Message(message_id="needle" if i == 2 else "hay") for i in range(20)])
     page = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), max_scanned=10)
     assert (page.rows, page.scanned, page.capped) == ((), 10, True)
@@ -220,7 +220,7 @@ def test_a_search_stops_at_its_cap_says_so_and_goes_on_from_there(queue, monkeyp
 
 
 def test_a_search_stops_after_its_time(queue, monkeypatch):
-    monkeypatch.setattr(reads, "SCAN_CHUNK", 2)
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 2)
     send(queue, 10)
     page = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
     assert (page.scanned, page.capped) == (2, True)

@@ -93,6 +93,12 @@ def test_a_queue_made_anew_with_sessions_takes_no_message_without_one(make_queue
     assert sent(queue, "a1") == [1]
 
 
+def test_an_empty_session_id_is_an_id(queue):
+    broker.send(queue, [Message(b"m", session_id="")])
+    session = broker.accept_session(queue, max_count=1)
+    assert session.session_id == "" and session.messages[0].session_id == ""
+
+
 def test_the_dead_letter_queue_is_received_from_without_a_session(queue):
     """SB-102: the message keeps its session id."""
     sent(queue, "a1")

@@ -1,0 +1,116 @@
+"""What a person or a program asks without changing anything: lists, counts, search, timelines, health.
+
+Nothing here counts as activity (SB-190): looking at a queue does not keep it from being deleted when idle. Every function takes
+an `actor` and needs Right.BROWSE; what shows bodies needs Right.SEE_BODIES as well. State follows from the clock of the namespace
+(D5, D6): each answer carries the instant it is true for. What is capped says so.
+"""
+
+from .broker_health import (
+    Health,
+    SweepRun,
+    health,
+    last_sweep_runs,
+    sweep_runs,
+)
+from .entities import (
+    Counts,
+    EntityRow,
+    NamespaceRow,
+    RuleRow,
+    TrafficPoint,
+    counts,
+    entity,
+    namespaces,
+    now,
+    overview,
+    overview_of,
+    rules_of,
+    subscriptions,
+    traffic,
+)
+from .messages import (
+    BODY_BYTES,
+    Body,
+    Explanation,
+    MessageDetail,
+    MessageFilter,
+    MessageRow,
+    Tab,
+    body,
+    explain,
+    list_messages,
+    message,
+    messages_by_number,
+)
+from .session_lists import (
+    SessionRow,
+    sessions,
+)
+from .shared import (
+    EXPIRED_CAP_OF_MANY,
+    PAGE_ROWS,
+    Capped,
+    Clock,
+    Page,
+    Place,
+)
+from .timelines import (
+    Event,
+    EventFilter,
+    Found,
+    SearchResult,
+    events,
+    find,
+    gone,
+    timeline,
+)
+
+__all__ = [
+    "BODY_BYTES",
+    "Body",
+    "Capped",
+    "Clock",
+    "Counts",
+    "EXPIRED_CAP_OF_MANY",
+    "EntityRow",
+    "Event",
+    "EventFilter",
+    "Explanation",
+    "Found",
+    "Health",
+    "MessageDetail",
+    "MessageFilter",
+    "MessageRow",
+    "NamespaceRow",
+    "PAGE_ROWS",
+    "Page",
+    "Place",
+    "RuleRow",
+    "SearchResult",
+    "SessionRow",
+    "SweepRun",
+    "Tab",
+    "TrafficPoint",
+    "body",
+    "counts",
+    "entity",
+    "events",
+    "explain",
+    "find",
+    "gone",
+    "health",
+    "last_sweep_runs",
+    "list_messages",
+    "message",
+    "messages_by_number",
+    "namespaces",
+    "now",
+    "overview",
+    "overview_of",
+    "rules_of",
+    "sessions",
+    "subscriptions",
+    "sweep_runs",
+    "timeline",
+    "traffic",
+]

@@ -1,0 +1,80 @@
+"""How the broker itself is: the sweeps' runs, the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.semantics.types import Actor, Right
+from broker_core.store.driver import use_case
+from broker_core.store.statements import call
+
+from .shared import PAGE_ROWS, require
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """A run of a sweep. finished_at None: still running, or its worker died. outcome: what it did, by the sweep's own names."""
+
+    id: int
+    name: str
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: Mapping
+    error: str | None
+
+    @property
+    def duration(self) -> timedelta | None:
+        return None if self.finished_at is None else self.finished_at - self.started_at
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What slows everything down when it grows (D4: old snapshots are the one enemy).
+
+    oldest_snapshot_age: how long the oldest transaction that still holds a snapshot is open; None: none is.
+    oldest_snapshot_by:  who: application name, user, state and process id.
+    horizon_age:         transactions since the oldest one that may still be running; vacuum and archive wait for it.
+    database_bytes, message_bytes, event_bytes: on disk, indexes included.
+    ledger_waiting:      count differences not yet rolled up (estimate). connections: open ones to this database.
+    """
+
+    read_at: datetime
+    oldest_snapshot_age: timedelta | None
+    oldest_snapshot_by: str | None
+    horizon_age: int
+    database_bytes: int
+    message_bytes: int
+    event_bytes: int
+    ledger_waiting: int
+    connections: int
+
+
+@use_case
+def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> list[SweepRun]:
+    """The newest runs of one sweep or of all, newest first."""
+    require(actor, Right.BROWSE, "sweeps")
+    rows = yield call("read_sweep_runs", name=name, max_count=limit)
+    return [_sweep_run(row) for row in rows]
+
+
+@use_case
+def last_sweep_runs(*, actor: Actor | None = None) -> dict[str, SweepRun]:
+    """The newest run of each sweep that ever ran, by name."""
+    require(actor, Right.BROWSE, "sweeps")
+    rows = yield call("read_last_sweep_runs")
+    return {row.name: _sweep_run(row) for row in rows}
+
+
+@use_case
+def health(*, actor: Actor | None = None) -> Health:
+    """How the database fares."""
+    require(actor, Right.BROWSE, "health")
+    [row] = yield call("read_health")
+    return Health(**row._asdict())
+
+
+def _sweep_run(row: Any) -> SweepRun:
+    return SweepRun(row.id, row.name, row.started_at, row.finished_at, row.outcome or {}, row.error or None)

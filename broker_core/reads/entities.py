@@ -1,0 +1,274 @@
+"""Namespaces, and what entities have: counts, rates, rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.filters import Rule, rule_from_json
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, HistoryLevel, Right
+from broker_core.store.driver import use_case
+from broker_core.store.statements import call
+
+from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, Clock, clock_of, entity_id_of, require
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    """A namespace. entities: how many it has now, hidden ones included. is_system: Vitrine's own."""
+
+    id: int
+    name: str
+    description: str
+    is_system: bool
+    created_at: datetime
+    entities: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Messages of one entity by list and state, exact at `read_at`, from the ledger (D9).
+
+    active:   in the main queue, locked ones and those expired but not yet taken away included (SB-031, SB-923).
+    locked:   of these, how many are locked at `read_at`. deferred and scheduled are not in `active`.
+    deferred_locked, dead_letter_locked: of the deferred and of the dead-lettered ones, how many are locked.
+    """
+
+    active: int = 0
+    locked: int = 0
+    deferred: int = 0
+    scheduled: int = 0
+    dead_letter: int = 0
+    transfer_dead_letter: int = 0
+    deferred_locked: int = 0
+    dead_letter_locked: int = 0
+    read_at: datetime | None = None
+
+    @property
+    def total(self) -> int:
+        return self.active + self.deferred + self.scheduled + self.dead_letter + self.transfer_dead_letter
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRow:
+    """One line of the overview.
+
+    expired_pending:   expired messages that no sweep or receive has taken away yet (state "expired, pending").
+    size_bytes:        stored bytes of all its messages, dead letters included.
+    sent_rate, completed_rate: messages per second over the last minute (database's clock).
+    oldest_active_at:  when the oldest message of the main queue was enqueued; None: it has none.
+    consumers_waiting: whether a receive is waiting on it now.
+    last_receive_at:   the last receive that a client made, to some seconds; None: never.
+    subscriptions:     how many a topic has. rules: how many a subscription has. topic_id: a subscription's topic.
+    forward_to:        the path of the entity that all its messages go on to; None: they stay.
+    """
+
+    id: int
+    address: EntityAddress
+    kind: EntityKind
+    family: str
+    status: EntityStatus
+    hidden: bool
+    history_level: HistoryLevel
+    counts: Counts
+    expired_pending: Capped
+    size_bytes: int
+    sent_rate: float
+    completed_rate: float
+    oldest_active_at: datetime | None
+    consumers_waiting: bool
+    last_receive_at: datetime | None
+    clock: Clock
+    topic_id: int | None = None
+    subscriptions: int = 0
+    rules: int = 0
+    requires_session: bool = False
+    forward_to: str | None = None
+
+    @property
+    def holds_messages(self) -> bool:
+        """Whether there is something to receive here; a topic keeps scheduled messages alone."""
+        return self.kind != EntityKind.TOPIC
+
+    @property
+    def oldest_active_age(self) -> timedelta | None:
+        """By the namespace's clock; None where there is no active message."""
+        return None if self.oldest_active_at is None else self.clock.now - self.oldest_active_at
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """A rule of a subscription; created_at is the database's time."""
+
+    rule: Rule
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficPoint:
+    """Messages in one stretch of time that begins at `at` (database's clock) and lasts `seconds`."""
+
+    at: datetime
+    seconds: int
+    sent: int
+    completed: int
+    dead_lettered: int
+
+
+@use_case
+def namespaces(*, actor: Actor | None = None) -> list[NamespaceRow]:
+    """Every namespace by name, with its clock as of now."""
+    require(actor, Right.BROWSE, "namespaces")
+    rows = yield call("read_namespaces", name=None)
+    return [_namespace(row) for row in rows]
+
+
+@use_case
+def now(namespace: str, *, actor: Actor | None = None) -> Clock:
+    """The clock of one namespace. Raises EntityNotFound."""
+    require(actor, Right.BROWSE, namespace)
+    rows = yield call("read_namespaces", name=namespace)
+    if not rows:
+        raise EntityNotFound(namespace)
+    return clock_of(rows[0])
+
+
+@use_case
+def overview(
+    namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
+) -> list[EntityRow]:
+    """All entities, or those of a namespace, or those whose path begins with `prefix` (without case), by namespace and path.
+
+    A topic is followed by its subscriptions.
+    """
+    require(actor, Right.BROWSE, namespace or "all namespaces")
+    return (yield from _overview(namespace=namespace, prefix=prefix, hidden=include_hidden))
+
+
+@use_case
+def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> list[EntityRow]:
+    """The overview's lines of these entities alone; those deleted meanwhile are missing."""
+    require(actor, Right.BROWSE, "entities")
+    return (yield from _overview(ids=list(entity_ids), hidden=True))
+
+
+@use_case
+def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> list[EntityRow]:
+    """The overview's lines of a topic's subscriptions, by name; hidden ones too. Raises EntityNotFound."""
+    require(actor, Right.BROWSE, topic)
+    topic_id = yield from entity_id_of(topic)
+    return (yield from _overview(topic_id=topic_id, hidden=True))
+
+
+@use_case
+def entity(address: EntityAddress, *, actor: Actor | None = None) -> EntityRow:
+    """The overview's line of one entity. Raises EntityNotFound."""
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    rows = yield from _overview(ids=[entity_id], hidden=True)
+    if not rows:
+        raise EntityNotFound(str(address))
+    return rows[0]
+
+
+@use_case
+def counts(address: EntityAddress, *, actor: Actor | None = None) -> Counts:
+    """The exact counts of one entity, at one instant. Raises EntityNotFound."""
+    require(actor, Right.BROWSE, address)
+    rows = yield call("read_counts", entity_id=(yield from entity_id_of(address)))
+    if not rows:
+        raise EntityNotFound(str(address))
+    return _counts(rows[0])
+
+
+@use_case
+def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> dict[int, list[RuleRow]]:
+    """The rules of subscriptions by the subscriptions' ids, each list by name; those without a rule are missing."""
+    require(actor, Right.BROWSE, "rules")
+    rows = yield call("read_rules", ids=list(subscription_ids))
+    found: dict[int, list[RuleRow]] = {}
+    for row in rows:
+        stored = {"name": row.name, "filter": row.filter, "action": row.action}
+        found.setdefault(row.subscription_id, []).append(RuleRow(rule_from_json(stored), row.created_at))
+    return found
+
+
+@use_case
+def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = None) -> list[TrafficPoint]:
+    """What passed through the entity in the last minutes, at most 180 equal stretches of whole 10 s, oldest first, none missing.
+
+    Raises EntityNotFound.
+    """
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    step = -(-minutes * 60 // 180 // 10) * 10 or 10
+    end = int(time.time()) // step * step
+    begin = end - minutes * 60 // step * step + step
+    rows = yield call("read_traffic", entity_id=entity_id, step=step, since=datetime.fromtimestamp(begin, UTC))
+    known = {row.at: row for row in rows}
+    starts = (datetime.fromtimestamp(at, UTC) for at in range(begin, end + step, step))
+    return [_traffic_point(at, step, known.get(at)) for at in starts]
+
+
+def _overview(
+    *,
+    ids: list[int] | None = None,
+    namespace: str | None = None,
+    prefix: str | None = None,
+    topic_id: int | None = None,
+    hidden: bool,
+):
+    cap = EXPIRED_CAP if ids is not None and len(ids) == 1 else EXPIRED_CAP_OF_MANY
+    rows = yield call(
+        "read_overview", ids=ids, namespace=namespace, prefix=prefix, topic_id=topic_id, hidden=hidden, expired_cap=cap
+    )
+    return [_entity_row(row, cap) for row in rows]
+
+
+def _namespace(row: Any) -> NamespaceRow:
+    return NamespaceRow(row.id, row.name, row.description, row.is_system, row.created_at, row.entities, clock_of(row))
+
+
+def _counts(row: Any) -> Counts:
+    return Counts(
+        *map(int, (row.active, row.locked, row.deferred, row.scheduled, row.dead_letter, row.transfer_dead_letter)),
+        int(row.deferred_locked),
+        int(row.dead_letter_locked),
+        row.now,
+    )
+
+
+def _entity_row(row: Any, expired_cap: int) -> EntityRow:
+    return EntityRow(
+        id=row.id,
+        address=EntityAddress(row.namespace_name, row.path),
+        kind=EntityKind(row.kind),
+        family=row.family,
+        status=EntityStatus(row.status),
+        hidden=row.hidden,
+        history_level=HistoryLevel(row.history_level),
+        counts=_counts(row),
+        expired_pending=Capped(min(row.expired_pending, expired_cap), row.expired_pending > expired_cap),
+        size_bytes=int(row.size_bytes),
+        sent_rate=float(row.sent_rate),
+        completed_rate=float(row.completed_rate),
+        oldest_active_at=row.oldest_active_at,
+        consumers_waiting=row.consumers_waiting,
+        last_receive_at=row.last_receive_at,
+        clock=clock_of(row),
+        topic_id=row.topic_id,
+        subscriptions=row.subscriptions,
+        rules=row.rules,
+        requires_session=row.requires_session,
+        forward_to=row.forward_to,
+    )
+
+
+def _traffic_point(at: datetime, step: int, row: Any) -> TrafficPoint:
+    counted = (row.sent, row.completed, row.dead_lettered) if row else (0, 0, 0)
+    return TrafficPoint(at, step, *(int(n or 0) for n in counted))

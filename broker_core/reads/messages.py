@@ -1,0 +1,442 @@
+"""Messages: lists of them, one as it is, its body, and why it is not delivered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from broker_core.semantics import explaining
+from broker_core.semantics import standing as standings
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument
+from broker_core.semantics.standing import Standing
+from broker_core.semantics.types import (
+    Actor,
+    BodyKind,
+    EntityAddress,
+    EntityKind,
+    EntityStatus,
+    ExpiryMode,
+    MessageState,
+    Right,
+    SubQueue,
+)
+from broker_core.store.driver import use_case
+from broker_core.store.statements import call
+
+from .shared import PAGE_ROWS, Clock, Page, Position, clock_of, entity_id_of, pairs, require
+
+SCAN_ROWS = 200_000  # a search looks at no more rows than this, nor longer than that; it says so where it stopped
+SCAN_SECONDS = 1.0
+SCAN_CHUNK = 5_000
+BODY_BYTES = 256 * 1024
+PLACE_CAP = 1_000  # messages counted before one that is explained, among at most so many rows
+PLACE_ROWS = 5_000
+
+
+class Tab(StrEnum):
+    """The lists of the queue page. ACTIVE holds the locked ones too; LOCKED shows them alone."""
+
+    ACTIVE = "active"
+    LOCKED = "locked"
+    DEFERRED = "deferred"
+    SCHEDULED = "scheduled"
+    DEAD_LETTER = "dead-letter"
+    TRANSFER_DEAD_LETTER = "transfer-dead-letter"
+
+    @property
+    def subqueue(self) -> SubQueue:
+        return _TAB_LISTS[self][0]
+
+    @property
+    def state(self) -> MessageState:
+        return _TAB_LISTS[self][1]
+
+
+_TAB_LISTS = {
+    Tab.ACTIVE: (SubQueue.MAIN, MessageState.ACTIVE),
+    Tab.LOCKED: (SubQueue.MAIN, MessageState.ACTIVE),
+    Tab.DEFERRED: (SubQueue.MAIN, MessageState.DEFERRED),
+    Tab.SCHEDULED: (SubQueue.MAIN, MessageState.SCHEDULED),
+    Tab.DEAD_LETTER: (SubQueue.DEAD_LETTER, MessageState.ACTIVE),
+    Tab.TRANSFER_DEAD_LETTER: (SubQueue.TRANSFER_DEAD_LETTER, MessageState.ACTIVE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """What a list is narrowed to; what is None does not count, what is given must all hold.
+
+    message_id, subject, correlation_id, reason: the text occurs in it, upper and lower case alike.
+    body_text:      these characters, as UTF-8, occur in the body, case as given (needs Right.SEE_BODIES).
+    property_name:  has an application property of exactly this name; property_value: and its text is exactly this.
+    session_id:     is exactly this.
+    """
+
+    message_id: str | None = None
+    body_text: str | None = None
+    property_name: str | None = None
+    property_value: str | None = None
+    reason: str | None = None
+    subject: str | None = None
+    correlation_id: str | None = None
+    session_id: str | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) is not None for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message as lists show it, without its body.
+
+    address:      the entity and the list it is in.
+    read_at:      the namespace's instant at which all this is true.
+    expires_at:   effective: from its own time-to-live, or from the entity's default (expires_by_default); None in a
+                  dead-letter queue, where nothing expires (SB-035), and while scheduled.
+    delivery_count: failed deliveries, a lock that ended unnoticed included (SB-090).
+    locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `standing`. It began
+                  at last_received_at, or at its last renewal.
+    size:         bytes of body and properties.
+    """
+
+    entity_id: int
+    address: EntityAddress
+    sequence_number: int
+    state: MessageState
+    message_id: str | None
+    session_id: str | None
+    subject: str | None
+    correlation_id: str | None
+    content_type: str | None
+    size: int
+    delivery_count: int
+    max_delivery_count: int
+    enqueued_at: datetime
+    expires_at: datetime | None
+    expires_by_default: bool
+    scheduled_enqueue_at: datetime | None
+    locked_until: datetime | None
+    locked_by: str | None
+    lock_token: UUID | None
+    first_received_at: datetime | None
+    last_received_at: datetime | None
+    dead_letter_reason: str | None
+    dead_letter_description: str | None
+    dead_lettered_at: datetime | None
+    read_at: datetime
+
+    @property
+    def subqueue(self) -> SubQueue:
+        return self.address.subqueue
+
+    @property
+    def standing(self) -> Standing:
+        """What a person calls its state at `read_at`."""
+        return standings.standing(self, self.read_at)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the clock alone changes its standing: end of lock, schedule or life (namespace's clock); None: never."""
+        return standings.next_change_at(self, self.read_at)
+
+    @property
+    def why_not_deliverable(self) -> str | None:
+        """One sentence on why a receive would pass it over; None where it would not."""
+        return explaining.why_not(self, self.read_at)
+
+    @property
+    def dom_id(self) -> str:
+        """The id of its row in every page and live patch."""
+        return f"m-{self.entity_id}-{int(self.subqueue)}-{self.sequence_number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a message is or is not delivered at `at`, the namespace's instant. reasons: the obstacles first; see explaining."""
+
+    message: MessageRow
+    reasons: tuple[explaining.Reason, ...]
+    deliverable: bool
+    at: datetime
+
+    @property
+    def obstacles(self) -> tuple[explaining.Reason, ...]:
+        return tuple(reason for reason in self.reasons if reason.is_obstacle)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDetail:
+    """All that is stored of a message but its body.
+
+    broker_properties: reply_to, to, partition_key ... as sent, present ones only (subject, correlation_id, content_type too).
+    application_properties: name -> (AMQP type, canonical text); a null has no text.
+    time_to_live:     its own, as capped at enqueueing; None: the entity's default applies.
+    enqueued_sequence_number: at the first entity of a forwarding chain, or of a dead letter's origin; None: as here.
+    resubmitted_from: {"entity_id", "sequence_number", ...} of the dead letter it was made from; None: of none.
+    body_size:        bytes of the body alone; fetch it with `body`.
+    transfer:         {"hops": how often it was forwarded, "to": path it is under way to}; empty: it was sent here.
+    """
+
+    row: MessageRow
+    broker_properties: Mapping[str, str]
+    application_properties: Mapping[str, tuple[str, str | None]]
+    time_to_live: timedelta | None
+    dead_letter_source: str | None
+    enqueued_sequence_number: int | None
+    resubmitted_from: Mapping | None
+    body_kind: BodyKind
+    body_size: int
+    clock: Clock
+    transfer: Mapping = field(default_factory=dict)
+
+    @property
+    def came_from_elsewhere(self) -> bool:
+        """Whether `enqueued_sequence_number` is a number that the message had before it came here."""
+        first, here = self.enqueued_sequence_number, self.row.address
+        return first is not None and (first != self.row.sequence_number or here.topic is not None or bool(self.transfer))
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A stretch of a message's body: `content` begins at byte `offset`; `total` bytes in all."""
+
+    content: bytes
+    offset: int
+    total: int
+    kind: BodyKind
+    content_type: str | None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.offset == 0 and len(self.content) == self.total
+
+
+@use_case
+def list_messages(
+    address: EntityAddress,
+    tab: Tab = Tab.ACTIVE,
+    *,
+    filter: MessageFilter = MessageFilter(),
+    cursor: str | None = None,
+    limit: int = PAGE_ROWS,
+    newest_first: bool = True,
+    max_scanned: int = SCAN_ROWS,
+    max_seconds: float = SCAN_SECONDS,
+    actor: Actor | None = None,
+) -> Page[MessageRow]:
+    """A page of one of an entity's lists, by sequence number.
+
+    The list is the tab's; the sub-queue of `address` does not matter. `cursor` is a page's next_cursor or previous_cursor.
+    A search that finds too little looks at no more than `max_scanned` rows and starts no further chunk after `max_seconds`.
+    Raises EntityNotFound, InvalidArgument for a cursor that is none, NotAuthorized for a body_text without Right.SEE_BODIES.
+    """
+    require(actor, Right.BROWSE, address)
+    if filter.body_text is not None:
+        require(actor, Right.SEE_BODIES, address)
+    entity_id = yield from entity_id_of(address)
+    for position in (Position.parse(cursor, newest_first), Position.parse(None, newest_first)):
+        search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds)
+        yield from search.run()
+        if not search.met_the_start:
+            break
+    if search.last is None:
+        raise EntityNotFound(str(address))
+    return search.page()
+
+
+@use_case
+def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> list[MessageRow]:
+    """Those of these messages that are still in the entity, in whatever list, by number."""
+    require(actor, Right.BROWSE, f"entity {entity_id}")
+    rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=list(sequence_numbers))
+    return [_message_row(row) for row in rows]
+
+
+@use_case
+def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> MessageDetail | None:
+    """One message, in whatever list of the entity it is now; None: it is gone, or never was (see `timeline`).
+
+    Raises EntityNotFound.
+    """
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("read_message", entity_id=entity_id, sequence_number=sequence_number)
+    return _detail(rows[0]) if rows else None
+
+
+@use_case
+def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Explanation | None:
+    """Why a message is or is not delivered now, in whatever list of the entity it is; None: it is gone, or never was.
+
+    All facts are read in one snapshot. `deliverable` says whether a receive from its list may return it: of a session that
+    nobody holds, once the session is accepted. Raises EntityNotFound.
+    """
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    while lists := (yield call("read_list_of", entity_id=entity_id, sequence_number=sequence_number)):
+        rows = yield call(
+            "explain_message", entity_id=entity_id, subqueue=lists[0].subqueue, sequence_number=sequence_number,
+            place_cap=PLACE_CAP, scan_cap=PLACE_ROWS,
+        )  # fmt: skip
+        if rows:  # else it went to another list meanwhile
+            return _explanation(rows[0])
+    return None
+
+
+@use_case
+def body(
+    address: EntityAddress, sequence_number: int, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
+) -> Body | None:
+    """At most `length` bytes of a message's body from byte `offset` on; None: the message is gone.
+
+    Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES.
+    """
+    require(actor, Right.BROWSE | Right.SEE_BODIES, address)
+    if offset < 0 or length < 0:
+        raise InvalidArgument("range", "offset and length are numbers of bytes, not negative")
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("read_body", entity_id=entity_id, sequence_number=sequence_number, offset=offset, length=length)
+    if not rows:
+        return None
+    [row] = rows
+    return Body(bytes(row.content), offset, row.total, BodyKind(row.body_kind), row.content_type)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks through a list in chunks until a page and one row more is found, or a cap is reached."""
+
+    entity_id: int
+    tab: Tab
+    filter: MessageFilter
+    position: Position
+    limit: int
+    max_scanned: int
+    deadline: float
+    found: list = field(default_factory=list)
+    scanned: int = 0
+    capped: bool = False
+    last: Any = None  # the last answer's row; it has the clock also where nothing was found
+
+    def run(self):
+        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
+        chunk = SCAN_CHUNK if narrow else self.limit + 1
+        while True:
+            asked = min(chunk, self.max_scanned - self.scanned)
+            rows = yield call("read_messages", **self._parameters(beyond, asked))
+            if not rows:
+                return  # no such entity any more
+            self.last = rows[0]
+            self.scanned += self.last.scanned
+            self.found += [row for row in rows if row.sequence_number is not None]
+            if len(self.found) > self.limit or self.last.scanned < asked:
+                return
+            beyond = self.last.last_scanned
+            if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
+                self.capped = True
+                return
+
+    def _parameters(self, beyond: int, asked: int) -> dict[str, Any]:
+        f = self.filter
+        return {
+            "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
+            "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
+            "max_scanned": asked, "max_count": self.limit + 1 - len(self.found),
+            "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
+            "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
+            "body_text": None if f.body_text is None else f.body_text.encode(),
+        }  # fmt: skip
+
+    @property
+    def met_the_start(self) -> bool:
+        """Whether paging back found less than a page: then the first page is what is wanted."""
+        return self.position.backwards and len(self.found) <= self.limit and not self.capped
+
+    def page(self) -> Page[MessageRow]:
+        rows, more = self.found[: self.limit], len(self.found) > self.limit
+        onward = rows[-1].sequence_number if more else self.last.last_scanned if self.capped else None
+        first = rows[0].sequence_number if rows else None
+        came_from = None if self.position.number in (2**63 - 1, -1) else first
+        back, forth = ("above", "below") if self.position.downwards else ("below", "above")
+        cursors = [None if onward is None else f"{forth}-{onward}", None if came_from is None else f"{back}-{came_from}"]
+        if self.position.backwards:
+            rows, cursors = rows[::-1], cursors[::-1]
+        return Page(tuple(map(_message_row, rows)), *cursors, self.scanned, self.capped, clock_of(self.last))
+
+
+def _message_row(row: Any) -> MessageRow:
+    address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
+    default = row.default_message_time_to_live
+    may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # a scheduled one's life has not begun
+    by_default = row.expires_at is None and default is not None and may_expire
+    expires_at = row.enqueued_at + default if by_default else row.expires_at
+    return MessageRow(
+        entity_id=row.entity_id,
+        address=address,
+        sequence_number=row.sequence_number,
+        state=MessageState(row.state),
+        message_id=row.message_id,
+        session_id=row.session_id,
+        subject=row.subject,
+        correlation_id=row.correlation_id,
+        content_type=row.content_type,
+        size=row.size,
+        delivery_count=row.delivery_count,
+        max_delivery_count=row.max_delivery_count,
+        enqueued_at=row.enqueued_at,
+        expires_at=expires_at if may_expire else None,
+        expires_by_default=by_default,
+        scheduled_enqueue_at=row.scheduled_enqueue_at,
+        locked_until=row.locked_until,
+        locked_by=row.locked_by,
+        lock_token=row.lock_token,
+        first_received_at=row.first_received_at,
+        last_received_at=row.last_received_at,
+        dead_letter_reason=row.dead_letter_reason,
+        dead_letter_description=row.dead_letter_description,
+        dead_lettered_at=row.dead_lettered_at,
+        read_at=row.now,
+    )
+
+
+def _detail(row: Any) -> MessageDetail:
+    return MessageDetail(
+        row=_message_row(row),
+        broker_properties=row.properties or {},
+        application_properties=pairs(row.application_properties),
+        time_to_live=row.time_to_live,
+        dead_letter_source=row.dead_letter_source,
+        enqueued_sequence_number=row.enqueued_sequence_number,
+        resubmitted_from=row.resubmitted_from,
+        body_kind=BodyKind(row.body_kind),
+        body_size=row.body_size,
+        clock=clock_of(row),
+        transfer=row.transfer or {},
+    )
+
+
+def _explanation(row: Any) -> Explanation:
+    message = _message_row(row)
+    entity = explaining.EntityFacts(
+        EntityKind(row.kind),
+        EntityStatus(row.status),
+        row.requires_session,
+        row.forward_to,
+        row.forward_dead_lettered_messages_to,
+        row.dead_lettering_on_message_expiration,
+        ExpiryMode(row.expiry_mode),
+        (row.transfer or {}).get("to"),
+    )
+    session = None
+    if row.in_session and row.session_id is not None:
+        session = explaining.SessionFacts(
+            row.session_id, row.session_locked_until, row.session_locked_by, row.expired_number, row.expired_at
+        )
+    place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
+    reasons = explaining.explain(message, entity, row.now, session=session, place=place)
+    return Explanation(message, tuple(reasons), explaining.is_deliverable(reasons), row.now)

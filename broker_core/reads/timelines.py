@@ -1,0 +1,240 @@
+"""What happened: timelines, what is gone, and messages found by id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
+from broker_core.store.driver import use_case
+from broker_core.store.statements import call
+
+from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
+from .shared import PAGE_ROWS, Page, Place, entity_id_of, names_of, pairs, require
+
+FOUND_CAP = 100
+TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, then the newest are shown
+TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmissions
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to a message (D7).
+
+    at: the namespace's clock; recorded_at: the database's. address: the entity now; None where it was deleted long ago.
+    actor: "user:alice", "key:Root", "process:worker". delivery_count: failed deliveries so far.
+    The message's properties stand on its first event (sent, scheduled) alone; enqueued_at, first_received_at and
+    last_received_at on its last.
+    details: what only some kinds have: {"to": number}, {"from": number}, {"resubmitted_from": {...}}, {"copies": 3} ...
+    other:   the message that this one became, or was made from, where `details` name one.
+    """
+
+    event_id: int
+    recorded_at: datetime
+    at: datetime
+    entity_id: int
+    address: EntityAddress | None
+    sequence_number: int
+    kind: EventKind
+    message_id: str | None
+    delivery_count: int | None
+    locked_until: datetime | None
+    actor: str | None
+    reason: str | None
+    enqueued_at: datetime | None = None
+    first_received_at: datetime | None = None
+    last_received_at: datetime | None = None
+    session_id: str | None = None
+    size: int | None = None
+    time_to_live: timedelta | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    application_properties: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    details: Mapping = field(default_factory=dict)
+    other: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events: those of one entity, of some kinds, by an actor (exactly), recorded in a stretch of time, of a message."""
+
+    entity_id: int | None = None
+    kinds: Sequence[EventKind] = ()
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    message_id: str | None = None
+    sequence_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message that a search over all entities found.
+
+    is_present: it is still there, in the list that `address` names; else it is gone, and `last_kind` says how.
+    last_at:    when that happened, by the namespace's clock. address None: its entity is gone, too.
+    """
+
+    entity_id: int
+    address: EntityAddress | None
+    sequence_number: int
+    message_id: str | None
+    is_present: bool
+    last_kind: EventKind | None
+    last_at: datetime | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What `find` found, newest first. capped: there may be more than these, or than the rows it looked at."""
+
+    found: tuple[Found, ...]
+    capped: bool
+
+
+@use_case
+def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> list[Event]:
+    """All that happened to a message, oldest first, also when it is gone; empty: nothing is known (or no longer).
+
+    Numbers that it had before or got later, by a schedule's activation or a resubmission, are followed, so an event may carry
+    another entity and number than asked for.
+    """
+    require(actor, Right.BROWSE, f"entity {entity_id}")
+    wanted, seen, found = [(entity_id, sequence_number)], set(), []
+    while wanted and len(seen) < TIMELINE_MESSAGES:
+        place = wanted.pop()
+        seen.add(place)
+        rows = yield call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
+        found += rows
+        links = {link for row in rows if (link := _link(row)) and link[1] is not None}
+        wanted += links - seen - set(wanted)
+    names = yield from names_in(found)
+    return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
+
+
+@use_case
+def events(
+    filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
+) -> Page[Event]:
+    """The newest events that match, among the newest SCAN_ROWS (or what SCAN_SECONDS allow). Pages go back in time only."""
+    require(actor, Right.BROWSE, "events")
+    return (yield from _events(filter, cursor, limit))
+
+
+@use_case
+def gone(address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None) -> Page[Event]:
+    """The last events of messages that left the entity, newest first: completed, expired, purged ... Raises EntityNotFound."""
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    return (yield from _events(EventFilter(entity_id=entity_id, kinds=tuple(TERMINAL_KINDS)), cursor, limit))
+
+
+@use_case
+def find(text: str, *, actor: Actor | None = None) -> SearchResult:
+    """Messages with exactly this message id, in all entities, also those that are gone but within the events' retention."""
+    require(actor, Right.BROWSE, "all namespaces")
+    text = text.strip()
+    if not text:
+        return SearchResult((), False)
+    in_events = yield call("read_find_in_events", message_id=text, max_count=FOUND_CAP)
+    rows = yield call("read_find_in_messages", message_id=text, max_scanned=SCAN_ROWS, max_count=FOUND_CAP)
+    in_table, capped = [row for row in rows if row.sequence_number is not None], rows[0].scanned >= SCAN_ROWS
+    places = [(row.entity_id, row.sequence_number) for row in in_events]
+    rows = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
+    present = {(row.entity_id, row.sequence_number): SubQueue(row.subqueue) for row in [*rows, *in_table]}
+    names = yield from names_of({entity for entity, _ in [*places, *present]})
+    told = [_found(row, row, present, names) for row in in_events]
+    untold = [row for row in in_table if (row.entity_id, row.sequence_number) not in set(places)]
+    told += [_found(row, None, present, names) for row in untold]
+    return SearchResult(tuple(told), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
+
+
+def _events(filter: EventFilter, cursor: str | None, limit: int):
+    below, found, scanned, capped = _event_cursor(cursor), [], 0, False
+    deadline = time.monotonic() + SCAN_SECONDS
+    while len(found) <= limit:
+        rows = yield call(
+            "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(found),
+            since=filter.since, until=filter.until, entity_id=filter.entity_id, kinds=[int(k) for k in filter.kinds] or None,
+            actor=filter.actor, message_id=filter.message_id, sequence_number=filter.sequence_number,
+        )  # fmt: skip
+        scanned += rows[0].scanned
+        found += [row for row in rows if row.event_id is not None]
+        if rows[0].scanned < SCAN_CHUNK:
+            break
+        below = (rows[0].last_xid, rows[0].last_event)
+        if len(found) <= limit and (scanned >= SCAN_ROWS or time.monotonic() >= deadline):
+            capped = True
+            break
+    names = yield from names_in(found[:limit])
+    last = found[limit - 1] if len(found) > limit else None
+    onward = f"{last.xid}-{last.event_id}" if last else "-".join(map(str, below)) if capped else None
+    return Page(tuple(_event(row, names) for row in found[:limit]), onward, None, scanned, capped, None)
+
+
+def _event_cursor(cursor: str | None) -> tuple[str, int]:
+    if cursor is None:
+        return str(2**64 - 1), 2**63 - 1
+    xid, _, event = cursor.partition("-")
+    if not (xid.isdecimal() and event.isdecimal() and len(xid) < 20 and len(event) < 19):
+        raise InvalidArgument("cursor", f"{cursor!r} is none that a page named")
+    return xid, int(event)
+
+
+def _link(row: Any) -> tuple[int, int | None] | None:
+    """The message that an event says this one became, or was made from: (entity, number)."""
+    details = row.details or {}
+    named = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
+    if isinstance(named, int):
+        return row.entity_id, named
+    if not isinstance(named, dict):
+        return None
+    entity_id = named.get("entity", named.get("entity_id", row.entity_id))
+    return entity_id, named.get("sequence_number")
+
+
+def names_in(events: Sequence[Any]):
+    """The addresses that events need: their own entities' and those of the messages they name."""
+    named = {link[0] for row in events if (link := _link(row))}
+    return (yield from names_of({row.entity_id for row in events} | named))
+
+
+def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
+    address, link = names.get(row.entity_id), _link(row)
+    return Event(
+        event_id=row.event_id,
+        recorded_at=row.recorded_at,
+        at=row.at,
+        entity_id=row.entity_id,
+        address=address and EntityAddress(address.namespace, address.path, SubQueue(row.subqueue)),
+        sequence_number=row.sequence_number,
+        kind=EventKind(row.kind),
+        message_id=row.message_id,
+        delivery_count=row.delivery_count,
+        locked_until=row.locked_until,
+        actor=row.actor,
+        reason=row.reason,
+        enqueued_at=row.enqueued_at,
+        first_received_at=row.first_received_at,
+        last_received_at=row.last_received_at,
+        session_id=row.session_id,
+        size=row.size,
+        time_to_live=row.time_to_live,
+        properties=row.properties or {},
+        application_properties=pairs(row.application_properties),
+        details=row.details or {},
+        other=link and Place(link[0], names.get(link[0]), link[1]),
+    )
+
+
+def _found(row: Any, event: Any, present: Mapping, names: Mapping) -> Found:
+    entity_id, number = row.entity_id, row.sequence_number
+    subqueue, address = present.get((entity_id, number)), names.get(entity_id)
+    if address is not None and subqueue is not None:
+        address = EntityAddress(address.namespace, address.path, subqueue)
+    told = (EventKind(event.last_kind), event.last_at, event.reason) if event else (None, None, None)
+    return Found(entity_id, address, number, row.message_id, subqueue is not None, *told)
