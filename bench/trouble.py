@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import psycopg
 
-from broker_core import broker, entities, reads
+from broker_core import broker, entities, reads, sweeps
 from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import connections
 
@@ -19,6 +19,7 @@ from . import measuring
 from .measuring import BODY, a_queue, empty, fill, rate, receive_and_complete, send_and_receive, timed
 
 NAMESPACE = "bench-trouble"
+RECEIVING = 10.0  # seconds of receives among expired messages
 SPAN = 10  # seconds between two figures while a snapshot is open
 
 
@@ -77,20 +78,25 @@ def _expired_at_the_head(report) -> None:
     first, _ = timed(lambda: receive_and_complete(queue))
     while_ = rate(lambda: receive_and_complete(queue), connections_=1)
     report.line("the first receive of a fresh one", f"{first * 1e3:,.0f} ms")
-    left = reads.entity(queue).expired_pending
-    began, received = time.monotonic(), 0
-    while reads.entity(queue).expired_pending and time.monotonic() - began < 60:
-        broker.send(queue, [Message(BODY)] * 32)
-        received += receive_and_complete(queue)
+    left = _left_after(queue, RECEIVING)
     report.line(
-        "receives go on meanwhile",
-        f"{while_:,.0f}/s",
-        f"then {left} are left; {time.monotonic() - began:.1f} s more until none is",
+        "receives go on meanwhile", f"{while_:,.0f}/s", f"they took away {expired - left:,} within {RECEIVING:.0f} s more"
     )
+    swept, _ = timed(lambda: sweeps.expire_messages(seconds_at_most=60, pause=lambda _: None))
+    report.line("a sweep takes away the rest", f"{swept:.1f} s")
     after = _rate_of_fresh(queue)
     report.row("rate beside the expired ones, in times of the rate once they are gone", while_ / after, "times")
     entities.delete_queue(queue)
     empty()
+
+
+def _left_after(queue: EntityAddress, seconds: float) -> int:
+    """Expired messages that are still there when receives have gone on for so long; fresh ones are sent besides."""
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        send_and_receive(queue)
+    query = "SELECT count(*) FROM vitrine_message WHERE entity_id = %s AND subqueue = 0 AND expires_at IS NOT NULL"
+    return connections.current().execute(query, [reads.entity(queue).id]).fetchone()[0]
 
 
 def _rate_of_fresh(queue: EntityAddress) -> float:
