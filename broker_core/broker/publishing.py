@@ -17,7 +17,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from .shared import new_ids
+from .shared import Memory, new_ids
 
 RULE_TRIES = 5  # rules that change at every try are a runaway configuration, not bad luck
 
@@ -64,7 +64,7 @@ class _Rules(NamedTuple):
     index: RuleIndex
 
 
-_compiled: dict[tuple[connections.Database, int], _Rules] = {}
+_compiled = Memory(1_000)  # database and topic -> _Rules
 
 
 def publish(topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[Origin] | None = None) -> Steps:
@@ -126,12 +126,13 @@ def _picks_as_text(picks: Iterable[list[int]]) -> list[str]:
 def _rules(topic_id: int) -> Steps:
     """The topic's rules, compiled; None if it is gone."""
     key = (connections.current_database(), topic_id)
-    if key not in _compiled:
+    found = _compiled.get(key)
+    if found is None:
         rows = yield call("topic_rules", entity_id=topic_id)
         if not rows:
             return None
-        _compiled[key] = _Rules(rows[0].rules_version, RuleIndex(_subscriptions(rows)))
-    return _compiled[key]
+        found = _compiled.keep(key, _Rules(rows[0].rules_version, RuleIndex(_subscriptions(rows))))
+    return found
 
 
 def _subscriptions(rows: Sequence[Any]) -> list[SubscriptionRules]:

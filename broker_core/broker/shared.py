@@ -23,7 +23,21 @@ class Known(NamedTuple):
     requires_duplicate_detection: bool
 
 
-_known: dict[tuple[connections.Database, str, str], Known] = {}
+class Memory(dict):
+    """What a process remembers, in all its threads: any of them may forget it at any time. With `most` it begins anew, so what
+    is gone for good takes no space for ever."""
+
+    def __init__(self, most: int):
+        self.most = most
+
+    def keep(self, key: Any, value: Any) -> Any:
+        if len(self) >= self.most:
+            self.clear()
+        self[key] = value
+        return value
+
+
+_known = Memory(100_000)  # database, namespace and path -> Known
 
 
 def _key(address: EntityAddress):
@@ -48,12 +62,14 @@ _forgotten: dict[str, float] = {}
 def known(address: EntityAddress) -> Steps:
     """What is known of the entity behind an address, remembered: ids are never used again. Raises EntityNotFound."""
     key = _key(address)
-    if key not in _known:
+    found = _known.get(key)
+    if found is None:
         rows = yield call("find_entity", namespace=address.namespace, path=address.path)
         if not rows:
             raise EntityNotFound(str(address))
-        _known[key] = Known(rows[0].id, EntityKind(rows[0].kind), rows[0].requires_session, rows[0].requires_duplicate_detection)
-    return _known[key]
+        row = rows[0]
+        found = _known.keep(key, Known(row.id, EntityKind(row.kind), row.requires_session, row.requires_duplicate_detection))
+    return found
 
 
 def entity_id_of(address: EntityAddress) -> Steps:
