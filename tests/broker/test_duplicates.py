@@ -1,5 +1,6 @@
 """Duplicate detection (SB-130 to SB-137)."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -99,3 +100,13 @@ def test_ids_outside_the_window_are_forgotten_by_the_sweep(queue, step):
     assert sweeps.forget_seen_ids()["forgotten"] >= 20
     left = connections.current().execute("SELECT message_id FROM vitrine_seen_id WHERE entity_id = %s", [entity_id(queue)])
     assert [row[0] for row in left] == ["new"]
+
+
+def test_the_sweep_neither_waits_for_an_id_that_is_seen_anew_nor_forgets_it(queue, step):
+    """SB-132, SB-137: a send of it is under way, inside a transaction of its caller's."""
+    broker.send(queue, [named(b"old"), named(b"old", "other")])
+    step(11 * MINUTE)
+    with ThreadPoolExecutor(1) as other, connections.current().transaction():
+        assert broker.send(queue, [named(b"anew")]) == [3]
+        assert other.submit(sweeps.forget_seen_ids).result(5)["forgotten"] >= 1  # the other one
+    assert broker.send(queue, [named(b"duplicate")]) == [None]

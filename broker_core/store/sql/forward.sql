@@ -34,14 +34,14 @@ SELECT e.now, e.id, 0, %(actor)s, 19, coalesce(k.sequence_number, 0), d.message_
   FROM entity AS e, unnest(%(duplicates)b::text[]) AS d(message_id) JOIN kept AS k USING (message_id) WHERE e.history_level > 0;
 
 -- name: forget_seen_ids
--- Ids that left the window of their entity.
+-- Ids that left the window of their entity. One that is being seen anew is left alone.
 WITH forgotten AS (
 DELETE FROM vitrine_seen_id
  WHERE ctid = ANY (ARRAY(
        SELECT s.ctid FROM vitrine_entity_now AS e
         CROSS JOIN LATERAL (SELECT ctid FROM vitrine_seen_id AS s
                              WHERE s.entity_id = e.id AND s.seen_at <= e.now - e.duplicate_detection_history_time_window
-                             ORDER BY s.seen_at LIMIT %(max_count)s) AS s
+                             ORDER BY s.seen_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS s
         WHERE e.requires_duplicate_detection LIMIT %(max_count)s)) RETURNING 1)
 SELECT count(*) AS done FROM forgotten;
 
