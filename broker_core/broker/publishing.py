@@ -68,15 +68,18 @@ _compiled = Memory(1_000)  # database and topic -> _Rules
 
 
 def publish(topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[Origin] | None = None) -> Steps:
-    """Store a topic's messages in the subscriptions that take them, all or none (SB-210). Returns Stored with the topic's
-    own numbers,
-    or None if the topic refuses: `look` says why."""
+    """Store a topic's messages in the subscriptions that take them, all or none (SB-210).
+
+    Returns Stored with the topic's own numbers, or None if the topic refuses: `look` says why.
+    """
     for _ in range(RULE_TRIES):
         rules = yield from _rules(topic_id)
         if rules is None:
             return None
         entries, picks = _fan_out(rules.index, prepared, origins)
         params = columns(prepared, entries, picks) | {"entity_id": topic_id, "from_id": topic_id, "actor": actor}
+        if origins is not None:  # accepted once, so not refused for its size now
+            params["largest"] = 0
         rows = yield call("publish", count=len(prepared), rules_version=rules.version, **params)
         if rows:
             first = rows[0].first

@@ -90,10 +90,10 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
     tokens = unique_tokens(tokens)
     if not tokens:
         return SettleReport((), ())
-    if name != "renew":
-        renewer.drop(tokens)
     numbers = [sequence_number_of(token) for token in tokens]
     entity_id, rows, look = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
+    if name != "renew":
+        yield AfterCommit(_stop_renewing(tokens))
     if look:
         require_receivable(address, look)
     elif getattr(rows[0], "waiting", False):
@@ -101,3 +101,9 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
     if rows and getattr(rows[0], "forwards", False):
         yield AfterCommit(forward_on([entity_id]))
     return settle_report(tokens, rows)
+
+
+def _stop_renewing(tokens: Sequence[UUID]) -> Steps:
+    """A transaction that is rolled back leaves the locks, and their renewal, as they were (SB-163)."""
+    renewer.drop(tokens)
+    yield from ()

@@ -26,6 +26,7 @@ DROP TABLE vitrine_session, vitrine_seen_id;
 DROP INDEX vitrine_message_session, vitrine_message_session_expiry;
 ALTER TABLE vitrine_message ALTER COLUMN session_id TYPE text;
 ALTER TABLE vitrine_message DROP COLUMN transfer;
+ALTER TABLE vitrine_entity_counter DROP COLUMN copies_bound;
 DELETE FROM vitrine_queue_head WHERE subqueue = 3;
 """
 

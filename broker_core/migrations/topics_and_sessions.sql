@@ -4,6 +4,8 @@
 CREATE FUNCTION vitrine_try_again() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 'serialization_failure'; END $$;
 
+-- Of a topic: its copies take at most so many bytes. An imported one begins too high, and the next send corrects it.
+ALTER TABLE vitrine_entity_counter ADD COLUMN copies_bound bigint NOT NULL DEFAULT 0;
 ALTER TABLE vitrine_message ADD COLUMN transfer jsonb;      -- {"hops": so many, "to": path}: how it came here, and where it goes
 ALTER TABLE vitrine_message ALTER COLUMN session_id TYPE text COLLATE "C";     -- told apart by case (SB-932); no row is rewritten
 CREATE INDEX vitrine_message_session ON vitrine_message (entity_id, session_id, state, sequence_number)

@@ -1,5 +1,6 @@
 """Topics: what a subscription gets, by which rule, under which number, how long it lives (SB-210 to SB-221, SB-022, SB-051)."""
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -323,3 +324,38 @@ def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monk
     few = shared.Memory(2)
     for number in range(9):
         assert few.keep(number, "kept") == "kept" and len(few) <= 2
+
+
+def test_publishers_at_once_do_not_pass_the_quota(make_topic):
+    """SB-012: each waits for the other's copies and counts them."""
+    topic = make_topic()
+    where = subscribe(topic, "s")
+    connections.current().execute(
+        "UPDATE vitrine_entity SET max_size_in_megabytes = 1 WHERE path = 'orders' AND topic_id IS NULL"
+    )
+    taken = []
+
+    def publisher():
+        try:
+            taken.append(broker.send(topic, [Message(b"x" * 240_000), Message(b"x" * 240_000)]))
+        except QuotaExceeded:
+            pass
+        finally:
+            connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=publisher) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 2 and len(broker.peek(where)) == 4
+
+
+def test_what_was_scheduled_is_published_whatever_the_limit_is_now(topic, step):
+    where = subscribe(topic, "s")
+    broker.send(topic, [Message(b"x" * 3000, scheduled_enqueue_at=now(topic) + MINUTE)])
+    connections.current().execute(
+        "UPDATE vitrine_entity SET max_message_size_in_kilobytes = 1 WHERE path = 'orders' AND topic_id IS NULL"
+    )
+    step(2 * MINUTE)
+    assert len(broker.receive(where, 1)) == 1

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core import broker, entities
+from broker_core.renewal import renewer
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, LockLost, MessageTooLarge, NotAllowed, TransactionEnded
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message
 from broker_core.store import aio, connections
@@ -70,6 +71,19 @@ def test_a_rollback_leaves_the_locks_as_they_were(queue):
     assert broker.complete(queue, [message.lock_token]).settled
     with pytest.raises(TransactionEnded, match="rolled back"):
         tx.commit()
+
+
+def test_a_failed_commit_leaves_the_renewal_of_its_locks_going(queue):
+    """SB-163."""
+    kept, lost = received(queue, b"a", b"b")
+    renewer.hold(kept, for_=timedelta(hours=1))
+    broker.release(queue, [lost.lock_token])
+    with pytest.raises(LockLost), broker.transaction() as tx:
+        tx.complete(queue, [kept.lock_token])
+        tx.complete(queue, [lost.lock_token])
+    assert kept.lock_token in renewer.held()
+    broker.complete(queue, [kept.lock_token])
+    assert kept.lock_token not in renewer.held()
 
 
 def test_an_error_in_the_block_rolls_back(queue):

@@ -75,7 +75,7 @@ RETURNING id;
 -- What create_entity made, given its dates and numbers back.
 WITH entity AS (
     UPDATE vitrine_entity SET created_at = %(created_at)s, updated_at = %(updated_at)s WHERE id = %(entity_id)s RETURNING id),
-counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s WHERE entity_id = %(entity_id)s),
+counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s, copies_bound = 2::bigint ^ 60 WHERE entity_id = %(entity_id)s),
 activity AS (
     UPDATE vitrine_entity_activity
        SET last_activity_at = coalesce(%(last_activity_at)s::timestamptz, last_activity_at), last_receive_at = %(last_receive_at)s::timestamptz

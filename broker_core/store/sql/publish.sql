@@ -48,16 +48,18 @@ stored AS (
                   (m.list = 0 AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END) IS TRUE AS is_scheduled) AS x
  RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, message_id, session_id, enqueued_sequence_number,
            scheduled_enqueue_at, dead_letter_reason, dead_letter_description),
+told AS MATERIALIZED (
+    SELECT x.number, jsonb_build_object('published_from', jsonb_build_object('entity', %(from_id)s::bigint, 'sequence_number', x.number)) AS details
+      FROM (SELECT DISTINCT coalesce(m.enqueued_number, g.first + m.place) AS number FROM gate AS g, entries AS m) AS x),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, session_id, reason, details)
     SELECT g.now, s.entity_id, s.subqueue, %(actor)s, CASE WHEN s.subqueue = 1 THEN 10 WHEN s.state = 2 THEN 2 ELSE 1 END, s.sequence_number, s.size,
            s.enqueued_at, s.time_to_live, s.message_id, s.session_id, CASE s.subqueue WHEN 1 THEN s.dead_letter_reason END,
-           jsonb_strip_nulls(jsonb_build_object(
-               'published_from', jsonb_build_object('entity', %(from_id)s::bigint, 'sequence_number', s.enqueued_sequence_number),
-               'description', CASE s.subqueue WHEN 1 THEN s.dead_letter_description END,
-               'scheduled_enqueue_at', CASE s.state WHEN 2 THEN s.scheduled_enqueue_at END))
-      FROM stored AS s JOIN target AS t ON t.id = s.entity_id, gate AS g WHERE t.history_level > 0 AND s.subqueue <> 3),
+           CASE WHEN s.subqueue = 1 THEN o.details || jsonb_build_object('description', s.dead_letter_description)
+                WHEN s.state = 2 THEN o.details || jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at) ELSE o.details END
+      FROM stored AS s JOIN target AS t ON t.id = s.entity_id JOIN told AS o ON o.number = s.enqueued_sequence_number, gate AS g
+     WHERE t.history_level > 0 AND s.subqueue <> 3),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
     SELECT entity_id, subqueue, state, count(*), CASE WHEN subqueue = 1 THEN 10 WHEN subqueue = 3 THEN NULL WHEN state = 2 THEN 2 ELSE 1 END
@@ -77,8 +79,10 @@ WITH
 -- include: entity
 ,
 used AS MATERIALIZED (
-    -- Copies are stored by the subscriptions and counted at the topic (SB 1.5).
-    SELECT coalesce(sum(u.bytes_sent + u.removed), 0) AS bytes
+    -- Copies are stored by the subscriptions and counted at the topic (SB 1.5). Asked only where the bound of the topic's row says too much; which
+    -- is then made exact.
+    SELECT coalesce(sum(u.bytes_sent + u.removed), 0) AS bytes,
+           (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s) AS next_number
       FROM vitrine_entity AS s
      CROSS JOIN LATERAL (
            SELECT u.bytes_sent, (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
@@ -86,12 +90,17 @@ used AS MATERIALIZED (
              FROM vitrine_entity_counter AS u WHERE u.entity_id = s.id OFFSET 0) AS u
      WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL),
 gate AS (
-    UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + %(count)s
+    UPDATE vitrine_entity_counter AS c
+       SET next_number = c.next_number + %(count)s,
+           copies_bound = %(bytes)s + CASE WHEN c.copies_bound + c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
+                                           THEN c.copies_bound ELSE (SELECT bytes FROM used) - c.bytes_sent END
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status = 'Active' AND e.rules_version = %(rules_version)s
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
        -- As in `send`: what was removed since the last roll-up is asked only where the topic is nearly full (SB-012).
-       AND CASE WHEN (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
+       AND CASE WHEN c.copies_bound + c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
+                WHEN (SELECT next_number FROM used) <> c.next_number THEN vitrine_try_again()   -- another publisher was waited for
+                WHEN (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
                 ELSE (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
                      - (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d JOIN vitrine_entity AS s ON s.id = d.entity_id
                          WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL) END
