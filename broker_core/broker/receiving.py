@@ -16,7 +16,7 @@ from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
 from .shared import Known, entity_id_of, forget_some, on, on_entity, require_count, require_receivable, whole_numbers
-from .tidying import advance_head, tidy
+from .tidying import TIDY_BATCH, advance_head, tidy
 
 HEAD_LAG = 1000  # numbers between the bound and what is received that make it worth advancing
 POLL_SECONDS = 1.0  # between looks while waiting; wake-ups come sooner
@@ -165,7 +165,7 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
             if not look:
                 look = next(iter((yield call("look", entity_id=entity_id))), None)
             touched = look and (yield from tidy(entity_id, look))
-            if far:
+            if far or touched and touched >= TIDY_BATCH:
                 yield from advance_head(entity_id, address.subqueue)
             if touched and len(rows) < max_count:
                 more = call(name, entity_id=entity_id, subqueue=address.subqueue, max_count=max_count - len(rows), **params)

@@ -13,14 +13,26 @@ from .forwarding import afterwards, as_sent, forward_on
 from .publishing import Origin, Stored, publish
 from .shared import all_or_none, undo
 
-TIDY_BATCH = 500  # messages a receive moves out of its way at most
+TIDY_BATCH = 500  # messages that are moved out of a receive's way in one transaction
+TIDY_ROUNDS = 20  # such batches at most for one receive
 
 
 def tidy(entity_id: int, look: Any, max_count: int = TIDY_BATCH) -> Steps:
-    """Apply a bounded batch of what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
+    """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
 
-    Returns how many messages were touched.
+    In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
+    else be walked past again and again. Returns how many messages were touched.
     """
+    total = 0
+    for _ in range(TIDY_ROUNDS):
+        done = yield from _tidy_once(entity_id, look, max_count)
+        total += done
+        if done < max_count:
+            break
+    return total
+
+
+def _tidy_once(entity_id: int, look: Any, max_count: int) -> Steps:
     done = 0
     if look.scheduled:
         done += yield from _activate_seen(entity_id, look, max_count)

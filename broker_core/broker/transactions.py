@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from broker_core.entities import limits
 from broker_core.semantics import sessions
-from broker_core.semantics.errors import NotAllowed, ServerBusy, TransactionEnded
+from broker_core.semantics.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.semantics.service_bus import Prepared
 from broker_core.semantics.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right, SubQueue, unique_tokens
@@ -125,7 +126,8 @@ class Transaction:
                 if not tries_left:
                     raise
         if self._via is not None:
-            yield from forward_on([(yield from known(self._via)).id])
+            with suppress(EntityNotFound):  # deleted since the commit, with all that it was to forward
+                yield from forward_on([(yield from known(self._via)).id])
         return answers
 
     def _all(self) -> Steps:
