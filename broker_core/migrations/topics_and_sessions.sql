@@ -8,10 +8,11 @@ BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 's
 ALTER TABLE vitrine_entity_counter ADD COLUMN copies_bound bigint NOT NULL DEFAULT 0;
 ALTER TABLE vitrine_message ADD COLUMN transfer jsonb;      -- {"hops": so many, "to": path}: how it came here, and where it goes
 ALTER TABLE vitrine_message ALTER COLUMN session_id TYPE text COLLATE "C";     -- told apart by case (SB-932); no row is rewritten
-CREATE INDEX vitrine_message_session ON vitrine_message (entity_id, session_id, state, sequence_number)
+-- An expression for the entity: so that no other index can serve for a session's messages (session.sql).
+CREATE INDEX vitrine_message_session ON vitrine_message ((entity_id + 0), session_id, state, sequence_number)
     WHERE session_id IS NOT NULL AND subqueue = 0;
 -- Whether a session has a message whose own life is over (SB-037).
-CREATE INDEX vitrine_message_session_expiry ON vitrine_message (entity_id, session_id, expires_at)
+CREATE INDEX vitrine_message_session_expiry ON vitrine_message ((entity_id + 0), session_id, expires_at)
     WHERE expires_at IS NOT NULL AND session_id IS NOT NULL AND subqueue = 0 AND state = 0;
 
 -- A session there is: it has messages, or state, or somebody holds it (SB-111).
@@ -27,7 +28,7 @@ CREATE TABLE vitrine_session (
     PRIMARY KEY (entity_id, session_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 -- No lock column here: accepting a session stays a HOT update.
-CREATE INDEX vitrine_session_first ON vitrine_session (entity_id, first_number) WHERE first_number IS NOT NULL;
+CREATE INDEX vitrine_session_first ON vitrine_session ((entity_id + 0), first_number) WHERE first_number IS NOT NULL;
 
 -- The message ids an entity has seen inside its window (SB-130). sequence_number: of the message that was kept.
 CREATE TABLE vitrine_seen_id (

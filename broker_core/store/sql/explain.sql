@@ -41,7 +41,7 @@ SELECT
         WHERE s.session_id IS NOT NULL
           AND
               -- include: session_is_over
-          AND m.entity_id = c.id AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.subqueue = 0 AND m.state = 0
+          AND m.entity_id + 0 = c.id AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.subqueue = 0 AND m.state = 0
           AND m.sequence_number <> f.sequence_number
           AND coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now
           AND (m.locked_until IS NULL OR m.locked_until <= c.now)

@@ -207,7 +207,7 @@ SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.
  CROSS JOIN LATERAL (
        SELECT count(*) AS messages FROM (
            SELECT FROM vitrine_message AS m
-            WHERE m.entity_id = c.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id = s.session_id
+            WHERE m.entity_id + 0 = c.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id = s.session_id
             LIMIT %(message_cap)s + 1) AS x) AS n
  WHERE c.id = %(entity_id)s AND (%(after)s::text IS NULL OR s.session_id > %(after)s)
    AND (%(part)s::text IS NULL OR strpos(s.session_id, %(part)s) > 0)

@@ -1,24 +1,26 @@
 -- Sessions. The row of a session is its lock; what is received through it is locked besides, message by message, to the same instant, so that
 -- settling, counts and the end of locks are what they are everywhere. Order of locks: the session's row, then messages; a sender locks the
 -- counter first and then the rows of sessions.
+-- `entity_id + 0` is what the indexes of a session's messages begin with: nothing but these can then serve, whatever the statistics say. By the
+-- primary key, which looks as good to a planner that knows no session, each receive would walk over the messages of all the others.
 
 -- fragment: session_is_over
 -- Whether a message of session `s` that nobody holds has expired: by its own time-to-live, or the first of those that live by the default.
 -- Then the life of all its messages is over, where the entity wants it so (SB-037, SB-901).
 (SELECT e.expires_whole_sessions AND (
         EXISTS (SELECT FROM vitrine_message AS x
-                 WHERE x.entity_id = s.entity_id AND x.session_id = s.session_id AND x.subqueue = 0 AND x.state = 0 AND x.expires_at <= e.now
+                 WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = 0 AND x.state = 0 AND x.expires_at <= e.now
                    AND (x.locked_until IS NULL OR x.locked_until <= e.now))
         OR e.default_message_time_to_live IS NOT NULL AND coalesce((
            SELECT x.enqueued_at + e.default_message_time_to_live <= e.now FROM vitrine_message AS x
-            WHERE x.entity_id = s.entity_id AND x.session_id = s.session_id AND x.subqueue = 0 AND x.state = 0
+            WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = 0 AND x.state = 0
               AND x.sequence_number >= s.first_number AND x.expires_at IS NULL AND (x.locked_until IS NULL OR x.locked_until <= e.now)
             ORDER BY x.sequence_number LIMIT 1), false))
    FROM entity AS e)
 
 -- fragment: deliverable_in_session
 -- A message of session `s` that its holder may receive now, if the session's life is not over.
-m.entity_id = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= s.first_number
+m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= s.first_number
 AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
 AND
 -- include: neither_expired_nor_spent
@@ -65,7 +67,7 @@ WITH
 session AS MATERIALIZED (
     SELECT s.ctid AS tid, s.entity_id, s.session_id, s.first_number, s.state
       FROM vitrine_session AS s
-     WHERE s.entity_id = %(entity_id)s AND s.first_number IS NOT NULL
+     WHERE s.entity_id + 0 = %(entity_id)s AND s.first_number IS NOT NULL
        AND (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity))
        AND
            -- include: takes_receivers
@@ -211,7 +213,7 @@ owned AS MATERIALIZED (
              CROSS JOIN unnest('{0,1}'::smallint[]) AS t(state)
              CROSS JOIN LATERAL (
                    SELECT m.state, m.sequence_number FROM vitrine_message AS m
-                    WHERE m.entity_id = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = t.state
+                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = t.state
                       AND m.sequence_number BETWEEN d.first AND d.last AND m.locked_until > (SELECT now FROM entity)) AS m
              ORDER BY m.sequence_number) AS h
      CROSS JOIN LATERAL (
@@ -242,7 +244,7 @@ SELECT s.session_id, e.now + e.lock_duration AS locked_until, e.lock_duration FR
 -- The lowest number present in each `session`; NULL: it has no active message.
 present AS MATERIALIZED (
     SELECT s.tid, (SELECT m.sequence_number FROM vitrine_message AS m
-                    WHERE m.entity_id = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
+                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
                       AND m.sequence_number >= s.first_number
                     ORDER BY m.sequence_number LIMIT 1) AS first_number
       FROM session AS s)
@@ -309,7 +311,7 @@ SELECT s.session_id, m.first_number, s.locked_until, s.locked_by, octet_length(s
   JOIN vitrine_session AS s ON s.entity_id = e.id
   LEFT JOIN LATERAL (
        SELECT m.sequence_number AS first_number FROM vitrine_message AS m
-        WHERE m.entity_id = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= s.first_number
+        WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= s.first_number
         ORDER BY m.sequence_number LIMIT 1) AS m ON true
  WHERE e.id = %(entity_id)s
    AND CASE WHEN %(updated_since)s::timestamptz IS NULL THEN s.state IS NOT NULL OR m.first_number IS NOT NULL
@@ -326,7 +328,7 @@ SELECT found.*, e.default_message_time_to_live
   FROM entity AS e, (
        SELECT m.* FROM unnest('{0,1,2}'::smallint[]) AS t(state) CROSS JOIN LATERAL (
               SELECT * FROM vitrine_message AS m
-               WHERE m.entity_id = %(entity_id)s AND m.session_id = %(session_id)s AND m.subqueue = 0 AND m.state = t.state
+               WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = %(session_id)s AND m.subqueue = 0 AND m.state = t.state
                  AND m.sequence_number >= %(from_number)s ORDER BY m.sequence_number LIMIT %(max_count)s) AS m
         WHERE %(subqueue)s = 0
        UNION ALL
@@ -371,7 +373,7 @@ walked AS MATERIALIZED (
             ORDER BY s.first_number LIMIT %(max_count)s) AS s
       LEFT JOIN LATERAL (
            SELECT m.sequence_number, m.enqueued_at FROM vitrine_message AS m
-            WHERE m.entity_id = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
+            WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
               AND m.sequence_number >= s.first_number AND m.expires_at IS NULL AND (m.locked_until IS NULL OR m.locked_until <= e.now)
             ORDER BY m.sequence_number LIMIT 1) AS h ON true),
 over AS MATERIALIZED (
@@ -381,7 +383,7 @@ over AS MATERIALIZED (
       LEFT JOIN walked AS w ON w.session_id = o.session_id AND w.expired
       LEFT JOIN LATERAL (
            SELECT m.sequence_number FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = 0 AND m.state = 0
+            WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = 0 AND m.state = 0
               AND m.expires_at <= (SELECT now FROM entity) AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
             ORDER BY m.expires_at LIMIT 1) AS own_ ON true),
 found AS MATERIALIZED (
@@ -389,7 +391,7 @@ found AS MATERIALIZED (
       FROM over AS o
      CROSS JOIN LATERAL (
            (SELECT false AS is_last, m.sequence_number FROM vitrine_message AS m
-             WHERE m.entity_id = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = 0 AND m.state = 0
+             WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = 0 AND m.state = 0
                AND m.sequence_number >= o.first_number AND m.sequence_number <> o.decider
                AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
              ORDER BY m.sequence_number LIMIT %(max_count)s)
@@ -433,7 +435,7 @@ stale AS MATERIALIZED (
       FROM walked AS s
       LEFT JOIN LATERAL (
            SELECT m.sequence_number FROM vitrine_message AS m
-            WHERE m.entity_id = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
+            WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
               AND m.sequence_number >= s.first_number
             ORDER BY m.sequence_number LIMIT 1) AS m ON true
      WHERE (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity))
