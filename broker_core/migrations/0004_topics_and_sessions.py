@@ -22,6 +22,7 @@ DROP_TABLES = """
 DROP VIEW vitrine_entity_now, vitrine_namespace_now;
 DROP INDEX vitrine_entity_forward_to, vitrine_entity_forward_dead_to;
 DROP FUNCTION vitrine_try_again();
+DROP FUNCTION vitrine_clock;
 DROP TABLE vitrine_session, vitrine_seen_id;
 DROP INDEX vitrine_message_session, vitrine_message_session_expiry;
 ALTER TABLE vitrine_message ALTER COLUMN session_id TYPE text;

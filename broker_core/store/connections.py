@@ -20,8 +20,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
-# Generic plans and no sequential scans: a statement first planned on an empty queue must not keep that plan (core D4). A page costs the same
-# wherever it is: else, before a first ANALYZE, a list that an index has in order is fetched whole and sorted for its first row.
+# Generic plans and no sequential scans: a statement first planned on an empty queue must not keep that plan (core D4). A page
+# costs the same wherever it is: else, before a first ANALYZE, a list that an index has in order is fetched whole and sorted
+# for its first row.
 # A lock wait ends with a clear error instead of piling up clients.
 SESSION_OPTIONS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c random_page_cost=1.1 -c jit=off -c timezone=UTC "
