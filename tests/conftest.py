@@ -33,6 +33,27 @@ def django_db_setup(django_db_setup) -> Iterator[None]:
     connections.close_all()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_emptied_patiently() -> Iterator[None]:
+    """The last requests of a closed browser may still run, and meet the emptying of the tables crosswise: then it is done again."""
+    from django.core.management.base import CommandError
+    from django.test import TransactionTestCase
+
+    empty = TransactionTestCase._fixture_teardown
+
+    def patiently(*case) -> None:
+        for tries_left in reversed(range(5)):
+            try:
+                return empty(*case)
+            except CommandError:
+                if not tries_left:
+                    raise
+
+    TransactionTestCase._fixture_teardown = patiently
+    yield
+    TransactionTestCase._fixture_teardown = empty
+
+
 @pytest.fixture(scope="session")
 def _server(django_db_setup) -> Iterator[str]:
     """The whole site by uvicorn in a thread of this process, so that it uses the same test database. Its address."""
@@ -73,8 +94,9 @@ def chromium():
 
 
 @pytest.fixture
-def new_context(chromium):
-    """A function that opens a browser context (`new_context(color_scheme="dark")`), closed after the test.
+def new_context(chromium, transactional_db):
+    """A function that opens a browser context (`new_context(color_scheme="dark")`), closed after the test, and before the tables
+    are emptied: a page that is open then asks for what is going.
 
     Any console error, uncaught exception or violation of the content security policy in it fails the test; one that a test
     expects is taken out of `context.complaints` (a list of texts).

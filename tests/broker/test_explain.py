@@ -212,7 +212,7 @@ def tell(queue, story):
 
 
 @settings(
-    max_examples=60,
+    max_examples=35,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -257,7 +257,7 @@ def places_of(told):
 
 
 @settings(
-    max_examples=60,
+    max_examples=35,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

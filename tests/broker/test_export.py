@@ -353,7 +353,7 @@ MESSAGES = st.builds(
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -300,7 +300,7 @@ def test_the_broker_agrees_with_the_rules():
     run_state_machine_as_test(
         BrokerAgainstModel,
         settings=settings(
-            max_examples=40,
+            max_examples=25,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -342,7 +342,7 @@ def test_the_broker_agrees_with_the_network(broker_database):
     run_state_machine_as_test(
         BrokerAgainstNetwork,
         settings=settings(
-            max_examples=10,
+            max_examples=8,
             stateful_step_count=25,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],

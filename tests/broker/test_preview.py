@@ -204,7 +204,7 @@ def test_a_preview_refuses_what_the_change_would_refuse(queue):
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

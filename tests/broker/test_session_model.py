@@ -371,7 +371,7 @@ def test_the_broker_agrees_with_the_rules_of_sessions():
     run_state_machine_as_test(
         SessionsAgainstModel,
         settings=settings(
-            max_examples=40,
+            max_examples=20,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
