@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -35,19 +36,18 @@ def django_db_setup(django_db_setup) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _tables_are_emptied_patiently() -> Iterator[None]:
-    """The last requests of a closed browser may still run, and meet the emptying of the tables crosswise: then it is done again."""
+    """The last requests of a closed browser may meet the emptying of the tables crosswise: then it is done again."""
     from django.core.management.base import CommandError
     from django.test import TransactionTestCase
 
     empty = TransactionTestCase._fixture_teardown
 
-    def patiently(*case) -> None:
-        for tries_left in reversed(range(5)):
-            try:
-                return empty(*case)
-            except CommandError:
-                if not tries_left:
-                    raise
+    def patiently(case) -> None:
+        for _ in range(4):
+            with suppress(CommandError):
+                empty(case)
+                return
+        empty(case)
 
     TransactionTestCase._fixture_teardown = patiently
     yield
