@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -184,7 +185,8 @@ def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, 
     worker = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], env=dict(os.environ))
     try:
         pids = [int(pid) for pid in wait_until(lambda: row().step_text.split() if row().step else None, 20)]
-        time.sleep(2.5)
+        first = row().lease_until
+        wait_until(lambda: row().lease_until > first + timedelta(seconds=2), 10)  # the first lease is over
         assert launch.end_dead_runs() == 0, "a living worker keeps its lease"
         worker.send_signal(signal.SIGKILL)
         worker.wait()

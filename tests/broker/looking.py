@@ -55,3 +55,9 @@ def ledger_agrees(address) -> bool:
     )
     assert wrong == []
     return True
+
+
+def somebody_waits(address) -> bool:
+    """Whether a receiver is known to wait for messages of this entity, in whatever process."""
+    query = "SELECT waiting_until > clock_timestamp() FROM vitrine_entity_activity WHERE entity_id = %s"
+    return bool(connections.current().execute(query, [entity_id(address)]).fetchone()[0])

@@ -18,6 +18,7 @@ import pytest
 from broker_core import broker, entities, policies
 from broker_core.protocols.service_bus_http.request import MAX_BODY_BYTES
 from broker_core.semantics.types import Message, MessageState
+from tests.broker.looking import somebody_waits
 from tests.protocols.conftest import CLIENT
 from tests.protocols.test_sas import javascript_recipe, python_recipe
 
@@ -329,7 +330,7 @@ def test_empty_queue_answers_204_at_once_or_after_the_timeout(queue):
 def test_waiting_receive_wakes_when_a_message_comes(queue, method):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(getattr(queue, method), 30)
-        time.sleep(0.3)
+        eventually(lambda: somebody_waits(queue.address))
         began = time.monotonic()
         broker.send(queue.address, [Message(b"now")])
         response = waiting.result(10)
@@ -340,7 +341,7 @@ def test_waiting_receive_wakes_when_a_message_comes(queue, method):
 def test_many_waiting_receivers_share_what_comes(queue):
     with ThreadPoolExecutor(10) as pool:
         waiting = [pool.submit(queue.take, 2) for _ in range(10)]
-        time.sleep(0.2)
+        eventually(lambda: somebody_waits(queue.address))
         broker.send(queue.address, [Message(bytes([n])) for n in range(6)])
         responses = [future.result(15) for future in waiting]
     assert sorted(response.status_code for response in responses) == [200] * 6 + [204] * 4
@@ -363,9 +364,8 @@ def raw_receive(queue, timeout: int) -> socket.socket:
 
 def test_message_does_not_go_to_a_receiver_that_hung_up(queue):
     connection = raw_receive(queue, 60)
-    time.sleep(0.3)
+    eventually(lambda: somebody_waits(queue.address))
     connection.close()
-    time.sleep(0.2)
     broker.send(queue.address, [Message(b"x")])
     response = queue.lock(5)
     assert (response.status_code, broker_properties(response)["DeliveryCount"]) == (201, 1)
