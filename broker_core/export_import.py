@@ -26,7 +26,7 @@ from .semantics.entity_settings import (
 from .semantics.errors import BrokerError, EntityExists, InvalidArgument
 from .semantics.filters import rule_from_json
 from .semantics.limits import Limits
-from .semantics.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue, Tier
+from .semantics.types import Actor, EntityAddress, EntityKind, Family, MessageState, Right, SubQueue, Tier
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call
 
@@ -171,7 +171,7 @@ class _Import:
             fields.done()
         content.done()
         rows = yield call(
-            "import_namespace", name=name, description=description, tier=str(tier), created_at=created_at, now=now,
+            "import_namespace", name=name, family=str(Family.SERVICE_BUS), description=description, tier=str(tier), created_at=created_at, now=now,
             rate=1.0 if rate is None else rate,
         )  # fmt: skip
         if not rows:

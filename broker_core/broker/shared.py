@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, SubQueue
+from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -19,6 +19,7 @@ class Known(NamedTuple):
 
     id: int
     kind: EntityKind
+    family: Family
     requires_session: bool
     requires_duplicate_detection: bool
 
@@ -41,7 +42,7 @@ _known = Memory(100_000)  # database, namespace and path -> Known
 
 
 def _key(address: EntityAddress):
-    return connections.current_database(), address.namespace.lower(), address.path.lower()
+    return connections.current_database(), address.namespace.lower(), address.path
 
 
 def forget(address: EntityAddress) -> None:
@@ -59,8 +60,11 @@ def forget_some(addresses: Sequence[EntityAddress]) -> None:
 _forgotten: dict[str, float] = {}
 
 
-def known(address: EntityAddress) -> Steps:
-    """What is known of the entity behind an address, remembered: ids are never used again. Raises EntityNotFound."""
+def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
+    """What is known of the entity behind an address, remembered: ids are never used again.
+
+    Raises EntityNotFound; NotAllowed for one of another family, which has operations of its own.
+    """
     key = _key(address)
     found = _known.get(key)
     if found is None:
@@ -68,16 +72,19 @@ def known(address: EntityAddress) -> Steps:
         if not rows:
             raise EntityNotFound(str(address))
         row = rows[0]
-        found = _known.keep(key, Known(row.id, EntityKind(row.kind), row.requires_session, row.requires_duplicate_detection))
+        flags = row.requires_session, row.requires_duplicate_detection
+        found = _known.keep(key, Known(row.id, EntityKind(row.kind), Family(row.family), *flags))
+    if found.family is not family:
+        raise NotAllowed(f"'{address}' is of the family {found.family}, which has other operations than {family}.")
     return found
 
 
-def entity_id_of(address: EntityAddress) -> Steps:
+def entity_id_of(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
     """The id behind an address. Raises EntityNotFound."""
-    return (yield from known(address)).id
+    return (yield from known(address, family)).id
 
 
-def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps:
+def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps], family: Family = Family.SERVICE_BUS) -> Steps:
     """Attempt something on an entity. Returns what is known of it, the answer, and, if there is none, a look at the entity.
 
     What is remembered may be of an entity deleted since: it is looked up once more where nothing was found, or where it does not
@@ -85,7 +92,7 @@ def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Step
     """
     for is_last in (False, True):
         remembered = _key(address) in _known
-        entity = yield from known(address)
+        entity = yield from known(address, family)
         try:
             answer = yield from attempt(entity)
         except NotAllowed:

@@ -16,6 +16,7 @@ from broker_core.semantics.types import (
     EntityKind,
     EntityStatus,
     ExpiryMode,
+    Family,
     HistoryLevel,
     QueueSettings,
     SubscriptionSettings,
@@ -86,7 +87,8 @@ def as_parameters(settings: Settings) -> Mapping[str, Any]:
     """All columns of an entity with these settings, as statements take them."""
     values = _DEFAULTS | values_of(settings)
     stored = {"status": str, "expiry_mode": str, "history_level": int}
-    return {name: stored[name](values[name]) if name in stored else values[name] for name in ALL_SETTINGS}
+    found = {name: stored[name](values[name]) if name in stored else values[name] for name in ALL_SETTINGS}
+    return found | {"family": str(Family.SERVICE_BUS), "options": "{}", "effective": "{}", "owner_id": None}
 
 
 def defaults_of(kind: EntityKind, tier: Tier | None, is_system: bool) -> dict[str, Any]:

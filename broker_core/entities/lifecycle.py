@@ -22,6 +22,7 @@ from broker_core.semantics.types import (
     Actor,
     EntityAddress,
     EntityKind,
+    Family,
     QueueSettings,
     Right,
     SubscriptionSettings,
@@ -36,6 +37,7 @@ from .namespaces import HeldNamespace, namespace_to_configure
 from .rows import entity_row, fanout_changed, lock_entity, require_kind
 
 QUEUE, TOPIC, SUBSCRIPTION = EntityKind.QUEUE, EntityKind.TOPIC, EntityKind.SUBSCRIPTION
+FAMILY = str(Family.SERVICE_BUS)
 
 
 # Create
@@ -211,7 +213,7 @@ def list_topics(namespace: str | None = None, *, actor: Actor | None = None) -> 
 def list_subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps:
     """The subscriptions of a topic, by name. Raises EntityNotFound for a topic that is not there."""
     found = yield from _get(TOPIC, topic, actor)
-    rows = yield call("list_entities", namespace=topic.namespace, kind=str(SUBSCRIPTION), topic_id=found.id)
+    rows = yield call("list_entities", namespace=topic.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=found.id)
     return [from_row(row) for row in rows]
 
 
@@ -276,7 +278,7 @@ def _place(kind: EntityKind, address: EntityAddress, namespace: HeldNamespace) -
     if address.topic is None:
         raise InvalidArgument("address", f"'{address}' is no subscription's; that is <topic>/{SUBSCRIPTIONS}/<name>")
     topic = yield from lock_entity(address.topic, TOPIC)
-    present = yield call("list_entities", namespace=namespace.name, kind=str(SUBSCRIPTION), topic_id=topic.id)
+    present = yield call("list_entities", namespace=namespace.name, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id)
     if len(present) >= allowed.subscriptions_per_topic:
         raise NotAllowed(f"The topic '{topic.address}' has {len(present):,} subscriptions, the most it can have.")
     return topic, topic.address.subscription(address.name).path
@@ -351,7 +353,9 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
 
 
 def _delete_subscriptions(topic: Topic) -> Steps:
-    rows = yield call("list_entities", namespace=topic.address.namespace, kind=str(SUBSCRIPTION), topic_id=topic.id)
+    rows = yield call(
+        "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
+    )
     yield call("delete_entities", entity_ids=[row.id for row in rows])
 
 
@@ -362,7 +366,7 @@ def _get(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -
 
 def _list(kind: EntityKind | None, namespace: str | None, actor: Actor | None) -> Steps:
     (actor or Actor.local()).require(Right.BROWSE, namespace or "namespaces")
-    rows = yield call("list_entities", namespace=namespace, kind=kind and str(kind), topic_id=None)
+    rows = yield call("list_entities", namespace=namespace, family=FAMILY, kind=kind and str(kind), topic_id=None)
     return [from_row(row) for row in rows]
 
 

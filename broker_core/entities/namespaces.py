@@ -11,10 +11,11 @@ from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 
 from broker_core import policies
-from broker_core.semantics.entity_settings import check_namespace_name, check_tier
+from broker_core.semantics import families
+from broker_core.semantics.entity_settings import check_tier
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.semantics.limits import RELAXED, STRICT, Limits, of_tier
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right, Tier
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
@@ -27,6 +28,7 @@ class Namespace:
 
     id: int
     name: str
+    family: Family
     description: str
     is_system: bool
     tier: Tier
@@ -58,20 +60,29 @@ def limits(tier: Tier | None = None) -> Limits:
 
 @use_case
 def create_namespace(
-    name: str, description: str = "", *, tier: Tier | str = Tier.STANDARD, is_system: bool = False, actor: Actor | None = None
+    name: str,
+    description: str = "",
+    *,
+    family: Family = Family.SERVICE_BUS,
+    tier: Tier | str = Tier.STANDARD,
+    is_system: bool = False,
+    actor: Actor | None = None,
 ) -> Steps:
     """Create a namespace with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
 
-    tier: what its entities may have (SB 1.3, 2.4); the system namespace is bound by none.
+    family: whose semantics hold in it (design D10); a storage account's and a virtual host's names have rules of their own.
+    tier:   what its entities may have (SB 1.3, 2.4); the system namespace is bound by none, other families have none.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name)
-    check_namespace_name(name)
+    families.check_namespace_name(family, name)
     _check_description(description)
     tier = _tier(tier)
 
     def steps():
-        rows = yield call("create_namespace", name=name, description=description, is_system=is_system, tier=str(tier))
+        rows = yield call(
+            "create_namespace", name=name, family=str(family), description=description, is_system=is_system, tier=str(tier)
+        )
         if not rows:
             raise EntityExists(name)
         yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
@@ -82,7 +93,13 @@ def create_namespace(
 
 @use_case
 def ensure_namespace(
-    name: str, description: str = "", *, tier: Tier | str = Tier.STANDARD, is_system: bool = False, actor: Actor | None = None
+    name: str,
+    description: str = "",
+    *,
+    family: Family = Family.SERVICE_BUS,
+    tier: Tier | str = Tier.STANDARD,
+    is_system: bool = False,
+    actor: Actor | None = None,
 ) -> Steps:
     """The namespace of this name, created if it is not there; one that is there is left as it is."""
     try:
@@ -168,9 +185,12 @@ def changeable_namespace(name: str, actor: Actor | None) -> Steps:
     return namespace
 
 
-def namespace_to_configure(address: EntityAddress, actor: Actor) -> Steps:
-    """Hold the namespace of an entity that this actor is about to create, change or delete."""
+def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family = Family.SERVICE_BUS) -> Steps:
+    """Hold the namespace of an entity that this actor is about to create, change or delete. Raises NotAllowed in one of another
+    family."""
     namespace = yield from hold_namespace(address.namespace)
+    if namespace.family is not family:
+        raise NotAllowed(f"'{namespace.name}' is of the family {namespace.family}, where nothing of {family} can be.")
     if namespace.is_system and actor.kind != "process":
         raise NotAllowed(f"The queues of '{namespace.name}' carry Vitrine's own work; only its processes change them.")
     return namespace
@@ -182,12 +202,12 @@ def hold_namespace(name: str) -> Steps:
     if not rows:
         raise EntityNotFound(name)
     row = rows[0]
-    return HeldNamespace(row.id, row.name, row.description, row.is_system, Tier(row.tier), row.created_at, row.entities)
+    return HeldNamespace(*_fields(row), row.entities)
 
 
 def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps:
     allowed = limits(tier)
-    for row in (yield call("list_entities", namespace=namespace.name, kind=None, topic_id=None)):
+    for row in (yield call("list_entities", namespace=namespace.name, family=str(Family.SERVICE_BUS), kind=None, topic_id=None)):
         entity = from_row(row)
         try:
             if entity.kind is not EntityKind.QUEUE and not allowed.topics:
@@ -200,7 +220,11 @@ def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps:
 
 
 def _namespace(row: Any) -> Namespace:
-    return Namespace(row.id, row.name, row.description, row.is_system, Tier(row.tier), row.created_at)
+    return Namespace(*_fields(row))
+
+
+def _fields(row: Any) -> tuple:
+    return row.id, row.name, Family(row.family), row.description, row.is_system, Tier(row.tier), row.created_at
 
 
 def _tier(value: Tier | str) -> Tier:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.types import EntityAddress, EntityKind
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.types import EntityAddress, EntityKind, Family
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
@@ -44,4 +44,6 @@ def fanout_changed(topic_id: int) -> Steps:
 def _first(rows: list, address: EntityAddress) -> Any:
     if not rows:
         raise EntityNotFound(str(address))
+    if rows[0].family != Family.SERVICE_BUS:
+        raise NotAllowed(f"'{address}' is of the family {rows[0].family}, which has other settings than a Service Bus entity.")
     return rows[0]

@@ -1,20 +1,24 @@
 """Namespaces, entities and shared-access policies: the configuration."""
 
 from django.db import models
+from django.db.models import Case, F, When
 from django.db.models.functions import Lower
 
-from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Tier
+from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, QueueSettings, Tier
 
 DEFAULTS = QueueSettings()
 
 
 class Namespace(models.Model):
-    """A set of entities with one clock (design D6).
+    """A set of entities of one family with one clock (design D6, D10): a namespace, a storage account, a virtual host.
 
     While `clock_base_at` is set the clock is manual: it shows clock_base_at + (real time since clock_base_real) * clock_rate.
     """
 
-    name = models.CharField(max_length=50)
+    name = models.CharField(max_length=255)
+    family = models.CharField(
+        max_length=20, choices=[(f, f) for f in Family], default=Family.SERVICE_BUS, db_default="service_bus", editable=False
+    )
     description = models.CharField(max_length=250, blank=True, default="")
     is_system = models.BooleanField(default=False, editable=False)
     tier = models.CharField(max_length=10, choices=[(t, t) for t in Tier], default=Tier.STANDARD)
@@ -22,6 +26,9 @@ class Namespace(models.Model):
     clock_base_at = models.DateTimeField(null=True, blank=True, editable=False)
     clock_base_real = models.DateTimeField(null=True, blank=True, editable=False)
     clock_rate = models.FloatField(default=1.0, editable=False)
+    topology_version = models.BigIntegerField(
+        default=1, db_default=1, editable=False
+    )  # raised when what a message is routed by changes
 
     class Meta:
         db_table = "vitrine_namespace"
@@ -38,7 +45,12 @@ class Entity(models.Model):
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="entities")
     path = models.CharField(max_length=330)  # a subscription's: topic/Subscriptions/name
-    family = models.CharField(max_length=20, default="service_bus", editable=False)
+    family = models.CharField(max_length=20, choices=[(f, f) for f in Family], default=Family.SERVICE_BUS, editable=False)
+    key = models.GeneratedField(  # names are compared by it: of RabbitMQ exactly, else without case
+        expression=Case(When(family=Family.RABBITMQ, then=F("path")), default=Lower("path")),
+        output_field=models.CharField(max_length=330),
+        db_persist=True,
+    )
     kind = models.CharField(max_length=20, choices=[(k, k) for k in EntityKind], default=EntityKind.QUEUE, editable=False)
     topic = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="subscriptions", editable=False
@@ -66,6 +78,11 @@ class Entity(models.Model):
         choices=[(level, level.name.lower()) for level in HistoryLevel], default=HistoryLevel.FULL
     )
     hidden = models.BooleanField(default=False)
+    options = models.JSONField(default=dict, db_default={}, blank=True, editable=False)  # what its family alone knows
+    effective = models.JSONField(
+        default=dict, db_default={}, blank=True, editable=False
+    )  # what its family made of it, with policies
+    owner_id = models.BigIntegerField(null=True, blank=True, editable=False)  # the connection an exclusive queue belongs to
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -76,7 +93,7 @@ class Entity(models.Model):
         verbose_name_plural = "entities"
         constraints = [
             models.UniqueConstraint(
-                models.F("namespace"), Lower("path"), condition=models.Q(deleted_at__isnull=True), name="vitrine_entity_path"
+                fields=["namespace", "key"], condition=models.Q(deleted_at__isnull=True), name="vitrine_entity_key"
             ),
             models.CheckConstraint(condition=models.Q(max_delivery_count__gte=1), name="vitrine_entity_max_delivery_count"),
         ]

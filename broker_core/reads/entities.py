@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.filters import Rule, rule_from_json
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, HistoryLevel, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import use_case
 from broker_core.store.statements import call
 
@@ -23,6 +23,7 @@ class NamespaceRow:
 
     id: int
     name: str
+    family: Family
     description: str
     is_system: bool
     created_at: datetime
@@ -37,6 +38,8 @@ class Counts:
     active:   in the main queue, locked ones and those expired but not yet taken away included (SB-031, SB-923).
     locked:   of these, how many are locked at `read_at`. deferred and scheduled are not in `active`.
     deferred_locked, dead_letter_locked: of the deferred and of the dead-lettered ones, how many are locked.
+    delayed, rescheduled, extended: of the active ones, how many are invisible for another reason than a receive (QS section 5.1);
+              those a receive made invisible, or a connection holds, are `locked`.
     """
 
     active: int = 0
@@ -48,6 +51,9 @@ class Counts:
     deferred_locked: int = 0
     dead_letter_locked: int = 0
     read_at: datetime | None = None
+    delayed: int = 0
+    rescheduled: int = 0
+    extended: int = 0
 
     @property
     def total(self) -> int:
@@ -66,12 +72,13 @@ class EntityRow:
     last_receive_at:   the last receive that a client made, to some seconds; None: never.
     subscriptions:     how many a topic has. rules: how many a subscription has. topic_id: a subscription's topic.
     forward_to:        the path of the entity that all its messages go on to; None: they stay.
+    options, effective: what its family alone knows of it: as it was given, and what follows from that and from policies.
     """
 
     id: int
     address: EntityAddress
     kind: EntityKind
-    family: str
+    family: Family
     status: EntityStatus
     hidden: bool
     history_level: HistoryLevel
@@ -89,6 +96,8 @@ class EntityRow:
     rules: int = 0
     requires_session: bool = False
     forward_to: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    effective: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def holds_messages(self) -> bool:
@@ -231,7 +240,9 @@ def _overview(
 
 
 def _namespace(row: Any) -> NamespaceRow:
-    return NamespaceRow(row.id, row.name, row.description, row.is_system, row.created_at, row.entities, clock_of(row))
+    return NamespaceRow(
+        row.id, row.name, Family(row.family), row.description, row.is_system, row.created_at, row.entities, clock_of(row)
+    )
 
 
 def _counts(row: Any) -> Counts:
@@ -240,6 +251,7 @@ def _counts(row: Any) -> Counts:
         int(row.deferred_locked),
         int(row.dead_letter_locked),
         row.now,
+        *map(int, (row.delayed, row.rescheduled, row.extended)),
     )
 
 
@@ -248,7 +260,7 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         id=row.id,
         address=EntityAddress(row.namespace_name, row.path),
         kind=EntityKind(row.kind),
-        family=row.family,
+        family=Family(row.family),
         status=EntityStatus(row.status),
         hidden=row.hidden,
         history_level=HistoryLevel(row.history_level),
@@ -266,6 +278,8 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         rules=row.rules,
         requires_session=row.requires_session,
         forward_to=row.forward_to,
+        options=row.options,
+        effective=row.effective,
     )
 
 

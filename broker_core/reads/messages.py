@@ -10,10 +10,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from broker_core.semantics import explaining
-from broker_core.semantics import standing as standings
+from broker_core.semantics import explaining, families
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import (
     Actor,
     BodyKind,
@@ -21,6 +19,7 @@ from broker_core.semantics.types import (
     EntityKind,
     EntityStatus,
     ExpiryMode,
+    Family,
     MessageState,
     Right,
     SubQueue,
@@ -101,7 +100,10 @@ class MessageRow:
     delivery_count: failed deliveries, a lock that ended unnoticed included (SB-090).
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `standing`. It began
                   at last_received_at, or at its last renewal.
-    size:         bytes of body and properties.
+    size:         bytes of body and properties; of a RabbitMQ queue, of the body.
+    visible_at, hold_kind, held_since, renewals: of a storage queue: when it becomes or became visible, what it was made invisible by
+                  and when, and how often it was updated since the last get (queue_storage.standing).
+    owner_id:     of a RabbitMQ queue: the connection that holds it unacknowledged. priority: in a priority queue.
     """
 
     entity_id: int
@@ -129,25 +131,32 @@ class MessageRow:
     dead_letter_description: str | None
     dead_lettered_at: datetime | None
     read_at: datetime
+    family: Family = Family.SERVICE_BUS
+    visible_at: datetime | None = None
+    hold_kind: int | None = None
+    held_since: datetime | None = None
+    renewals: int = 0
+    owner_id: int | None = None
+    priority: int | None = None
 
     @property
     def subqueue(self) -> SubQueue:
         return self.address.subqueue
 
     @property
-    def standing(self) -> Standing:
-        """What a person calls its state at `read_at`."""
-        return standings.standing(self, self.read_at)
+    def standing(self) -> Any:
+        """What a person calls its state at `read_at`: a member of its family's Standing."""
+        return families.standing_of(self, self.read_at)
 
     @property
     def deadline(self) -> datetime | None:
         """When the clock alone changes its standing: end of lock, schedule or life (namespace's clock); None: never."""
-        return standings.next_change_at(self, self.read_at)
+        return families.next_change_at(self, self.read_at)
 
     @property
     def why_not_deliverable(self) -> str | None:
         """One sentence on why a receive would pass it over; None where it would not."""
-        return explaining.why_not(self, self.read_at)
+        return families.why_not(self, self.read_at)
 
     @property
     def dom_id(self) -> str:
@@ -371,10 +380,9 @@ class _Search:
 
 def _message_row(row: Any) -> MessageRow:
     address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
-    default = row.default_message_time_to_live
+    family = Family(row.family)
     may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # a scheduled one's life has not begun
-    by_default = row.expires_at is None and default is not None and may_expire
-    expires_at = row.enqueued_at + default if by_default else row.expires_at
+    expires_at = families.life_ends_at(family, row.expires_at, row.enqueued_at, row.default_message_time_to_live)
     return MessageRow(
         entity_id=row.entity_id,
         address=address,
@@ -390,7 +398,7 @@ def _message_row(row: Any) -> MessageRow:
         max_delivery_count=row.max_delivery_count,
         enqueued_at=row.enqueued_at,
         expires_at=expires_at if may_expire else None,
-        expires_by_default=by_default,
+        expires_by_default=may_expire and expires_at != row.expires_at,
         scheduled_enqueue_at=row.scheduled_enqueue_at,
         locked_until=row.locked_until,
         locked_by=row.locked_by,
@@ -401,6 +409,13 @@ def _message_row(row: Any) -> MessageRow:
         dead_letter_description=row.dead_letter_description,
         dead_lettered_at=row.dead_lettered_at,
         read_at=row.now,
+        family=family,
+        visible_at=row.visible_at,
+        hold_kind=row.hold_kind,
+        held_since=row.held_since,
+        renewals=row.renewals or 0,
+        owner_id=row.owner_id,
+        priority=row.priority,
     )
 
 

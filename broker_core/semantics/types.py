@@ -39,6 +39,14 @@ class MessageState(IntEnum):
     SCHEDULED = 2
 
 
+class Family(StrEnum):
+    """Whose documented semantics a namespace follows (design D10)."""
+
+    SERVICE_BUS = "service_bus"
+    QUEUE_STORAGE = "queue_storage"
+    RABBITMQ = "rabbitmq"
+
+
 class EntityKind(StrEnum):
     """What an entity is (SB 1.1). A topic holds scheduled messages alone; a subscription has its own copies."""
 

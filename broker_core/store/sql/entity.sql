@@ -2,11 +2,11 @@
 -- Rows are locked in this order: namespace, topic, subscription.
 
 -- fragment: entity_columns
-e.id, e.path, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
+e.id, e.path, e.family, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
        e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status, e.user_metadata,
-       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.created_at, e.updated_at
+       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.options, e.effective, e.owner_id, e.created_at, e.updated_at
 
 -- fragment: touched_by_change
 INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
@@ -14,16 +14,16 @@ ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activit
 
 -- name: create_namespace
 -- No row: the name is taken; names are compared without case.
-INSERT INTO vitrine_namespace (name, description, is_system, tier, created_at, clock_rate)
-VALUES (%(name)s, %(description)s, %(is_system)s, %(tier)s, clock_timestamp(), 1)
+INSERT INTO vitrine_namespace (name, family, description, is_system, tier, created_at, clock_rate)
+VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, description, is_system, tier, created_at;
+RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: get_namespace
-SELECT id, name, description, is_system, tier, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
+SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
 
 -- name: list_namespaces
-SELECT id, name, description, is_system, tier, created_at FROM vitrine_namespace ORDER BY lower(name);
+SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace ORDER BY lower(name);
 
 -- name: lock_namespace
 -- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
@@ -34,7 +34,7 @@ SELECT id, name, is_system,
 
 -- name: hold_namespace
 -- Its entities change one after the other, and its tier stays, to the end of the transaction. entities: its queues and topics.
-SELECT n.id, n.name, n.description, n.is_system, n.tier, n.created_at,
+SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
        (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL AND e.topic_id IS NULL) AS entities
   FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR NO KEY UPDATE;
 
@@ -42,7 +42,7 @@ SELECT n.id, n.name, n.description, n.is_system, n.tier, n.created_at,
 -- What is NULL stays.
 UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier)
  WHERE id = %(namespace_id)s
-RETURNING id, name, description, is_system, tier, created_at;
+RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: delete_namespace
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
@@ -67,12 +67,12 @@ RETURNING id, name, is_system, clock_base_at AS now, clock_rate AS rate, true AS
 -- The entity with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity (SB 1.1, 1.2).
 WITH clock AS MATERIALIZED (SELECT id, now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 entity AS (
-    INSERT INTO vitrine_entity AS e (namespace_id, path, family, kind, topic_id, rules_version, lock_duration, max_delivery_count,
+    INSERT INTO vitrine_entity AS e (namespace_id, path, family, options, effective, owner_id, kind, topic_id, rules_version, lock_duration, max_delivery_count,
            default_message_time_to_live, dead_lettering_on_message_expiration, dead_lettering_on_filter_evaluation_exceptions,
            auto_delete_on_idle, requires_session, requires_duplicate_detection, duplicate_detection_history_time_window, forward_to,
            forward_dead_lettered_messages_to, max_size_in_megabytes, max_message_size_in_kilobytes, status, user_metadata, expiry_mode,
            expires_whole_sessions, drops_locks_on_change, history_level, hidden, created_at, updated_at)
-    SELECT clock.id, %(path)s::text, 'service_bus', %(kind)s::text, %(topic_id)s::bigint, 1, %(lock_duration)s::interval,
+    SELECT clock.id, %(path)s::text, %(family)s::text, %(options)s::text::jsonb, %(effective)s::text::jsonb, %(owner_id)s::bigint, %(kind)s::text, %(topic_id)s::bigint, 1, %(lock_duration)s::interval,
            %(max_delivery_count)s::int, %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
            %(dead_lettering_on_filter_evaluation_exceptions)s::bool, %(auto_delete_on_idle)s::interval, %(requires_session)s::bool,
            %(requires_duplicate_detection)s::bool, %(duplicate_detection_history_time_window)s::interval, %(forward_to)s::text,
@@ -80,7 +80,7 @@ entity AS (
            %(status)s::text, %(user_metadata)s::text, %(expiry_mode)s::text, %(expires_whole_sessions)s::bool,
            %(drops_locks_on_change)s::bool, %(history_level)s::smallint, %(hidden)s::bool, clock_timestamp(), clock_timestamp()
       FROM clock
-    ON CONFLICT (namespace_id, lower(path)) WHERE deleted_at IS NULL DO NOTHING
+    ON CONFLICT (namespace_id, key) WHERE deleted_at IS NULL DO NOTHING
     RETURNING *),
 counter AS (INSERT INTO vitrine_entity_counter (entity_id) SELECT id FROM entity),
 heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(0, 3) AS s),
@@ -93,14 +93,14 @@ SELECT
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL;
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
 
 -- name: lock_entity
 -- As get_entity, and nobody else changes or deletes it before the transaction ends.
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL
    FOR UPDATE OF e;
 
 -- name: list_entities
@@ -108,7 +108,7 @@ SELECT
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s))
+ WHERE (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s)) AND e.family = %(family)s
    AND (%(kind)s::text IS NULL OR e.kind = %(kind)s::text) AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s::bigint)
    AND e.deleted_at IS NULL
  ORDER BY lower(n.name), lower(e.path);

@@ -6,7 +6,7 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 
 -- name: export_namespaces
 -- The namespaces named, or all but Vitrine's own. now, rate: of a clock that left real time.
-SELECT n.id, n.name, n.description, n.is_system, n.tier, n.created_at, CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
+SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at, CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
  WHERE CASE WHEN %(names)s::text[] IS NULL THEN NOT n.is_system
             ELSE lower(n.name) = ANY (ARRAY(SELECT lower(t.name) FROM unnest(%(names)s::text[]) AS t(name))) END
@@ -65,8 +65,8 @@ SELECT message_id, seen_at, sequence_number FROM vitrine_seen_id
 
 -- name: import_namespace
 -- A namespace as it was; its clock goes on from where it was exported, if it had left real time. No row: the name is taken.
-INSERT INTO vitrine_namespace (name, description, is_system, tier, created_at, clock_base_at, clock_base_real, clock_rate)
-VALUES (%(name)s, %(description)s, false, %(tier)s, %(created_at)s, %(now)s::timestamptz,
+INSERT INTO vitrine_namespace (name, family, description, is_system, tier, created_at, clock_base_at, clock_base_real, clock_rate)
+VALUES (%(name)s, %(family)s, %(description)s, false, %(tier)s, %(created_at)s, %(now)s::timestamptz,
         CASE WHEN %(now)s::timestamptz IS NOT NULL THEN clock_timestamp() END, %(rate)s)
 ON CONFLICT (lower(name)) DO NOTHING
 RETURNING id;

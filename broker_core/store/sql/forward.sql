@@ -70,7 +70,7 @@ SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_i
 -- name: forward_target
 -- What stands at a path, for a message that is forwarded there.
 SELECT id, path, kind, status, requires_session, requires_duplicate_detection, max_message_size_in_kilobytes * 1024 AS largest
-  FROM vitrine_entity_now WHERE namespace_id = %(namespace_id)s AND lower(path) = lower(%(path)s);
+  FROM vitrine_entity_now WHERE namespace_id = %(namespace_id)s AND key = lower(%(path)s);
 
 -- name: forwarded
 -- These messages are stored at their destination: they leave here, in the same transaction (SB-170).

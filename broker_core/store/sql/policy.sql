@@ -15,7 +15,7 @@ SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system,
 SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system,
        (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.entity_id = e.id) AS policies
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s::text) AND e.deleted_at IS NULL
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL
    FOR UPDATE OF e;
 
 -- name: create_policy
@@ -40,7 +40,7 @@ SELECT
   FROM vitrine_shared_access_policy AS p
   JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
  WHERE lower(n.name) = lower(%(namespace)s)
-   AND CASE WHEN %(path)s::text IS NULL THEN p.entity_id IS NULL ELSE lower(e.path) = lower(%(path)s::text) AND e.deleted_at IS NULL END
+   AND CASE WHEN %(path)s::text IS NULL THEN p.entity_id IS NULL ELSE e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL END
  ORDER BY p.id;
 
 -- name: find_policies
@@ -50,7 +50,7 @@ SELECT
   FROM vitrine_shared_access_policy AS p
   JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
  WHERE lower(n.name) = lower(%(namespace)s) AND lower(p.name) = lower(%(name)s)
-   AND (p.entity_id IS NULL OR (lower(e.path) = lower(%(path)s::text) AND e.deleted_at IS NULL))
+   AND (p.entity_id IS NULL OR (e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL))
  ORDER BY p.entity_id NULLS LAST;
 
 -- name: update_policy

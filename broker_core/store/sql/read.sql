@@ -7,19 +7,20 @@ clock AS MATERIALIZED (
       FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE e.id = %(entity_id)s)
 
 -- fragment: clock_columns
-c.id AS entity_id, c.namespace_name, c.path, c.now, c.real_now, c.rate, c.is_manual, c.max_delivery_count,
-c.default_message_time_to_live,
+c.id AS entity_id, c.namespace_name, c.path, c.family, c.now, c.real_now, c.rate, c.is_manual, c.max_delivery_count,
+c.default_message_time_to_live, c.options, c.effective,
 
 -- fragment: message_columns
 -- All that lists show; no body.
 m.subqueue, m.state, m.sequence_number, m.delivery_count, m.size, m.enqueued_at, m.expires_at, m.scheduled_enqueue_at,
 m.locked_until, m.lock_token, m.locked_by, m.first_received_at, m.last_received_at, m.message_id, m.session_id,
 m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
-m.properties ->> 'content_type' AS content_type, m.dead_letter_reason, m.dead_letter_description, m.dead_lettered_at
+m.properties ->> 'content_type' AS content_type, m.dead_letter_reason, m.dead_letter_description, m.dead_lettered_at,
+m.visible_at, m.hold_kind, m.held_since, m.renewals, m.owner_id, m.priority
 
 -- name: read_namespaces
 -- Every namespace with its clock at this instant. A clock without a base is the database's, whatever its rate column says.
-SELECT n.id, n.name, n.description, n.is_system, n.created_at, c.now, clock_timestamp() AS real_now,
+SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, clock_timestamp() AS real_now,
        CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, n.clock_base_at IS NOT NULL AS is_manual,
        (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS c ON c.id = n.id
@@ -29,7 +30,7 @@ SELECT n.id, n.name, n.description, n.is_system, n.created_at, c.now, clock_time
 -- name: read_entity_id
 -- The entity an address names, names compared without case. No row: there is none.
 SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND lower(e.path) = lower(%(path)s) AND e.deleted_at IS NULL;
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
 
 -- name: read_entity_names
 -- What entities are called, those deleted but not yet forgotten included.
@@ -62,7 +63,9 @@ WITH entities AS MATERIALIZED (
            sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2) AS scheduled,
            sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)) AS dead_letter,
            sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)) AS dead_letter_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)) AS transfer_dead_letter
+           sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)) AS transfer_dead_letter,
+           sum(l.n) FILTER (WHERE l.state = 12) AS delayed, sum(l.n) FILTER (WHERE l.state = 13) AS rescheduled,
+           sum(l.n) FILTER (WHERE l.state = 14) AS extended
       FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
             UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM waiting) AS l
       JOIN entities AS e ON e.id = l.entity_id
@@ -78,7 +81,7 @@ WITH entities AS MATERIALIZED (
             SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
      GROUP BY t.entity_id
 )
-SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family, e.status,
+SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family, e.effective, e.options, e.status,
        CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x WHERE x.topic_id = e.id AND x.deleted_at IS NULL)
             ELSE 0 END AS subscriptions,
        CASE e.kind WHEN 'subscription' THEN (SELECT count(*)::int FROM vitrine_rule AS r WHERE r.subscription_id = e.id)
@@ -89,6 +92,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        coalesce(l.deferred_locked, 0) AS deferred_locked, coalesce(l.scheduled, 0) AS scheduled,
        coalesce(l.dead_letter, 0) AS dead_letter, coalesce(l.dead_letter_locked, 0) AS dead_letter_locked,
        coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
+       coalesce(l.delayed, 0) AS delayed, coalesce(l.rescheduled, 0) AS rescheduled, coalesce(l.extended, 0) AS extended,
        coalesce(k.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
        coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate, coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
@@ -109,7 +113,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        SELECT count(*) AS n FROM (
            SELECT FROM vitrine_message AS m
             WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now
-              AND (m.locked_until IS NULL OR m.locked_until <= e.now) LIMIT %(expired_cap)s + 1) AS x) AS own
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL LIMIT %(expired_cap)s + 1) AS x) AS own
  CROSS JOIN LATERAL (                                                     -- the entity's default: the oldest expire first, so look there only
        SELECT count(*) AS n FROM (
            SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
@@ -131,7 +135,9 @@ SELECT clock.now,
        coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2), 0) AS scheduled,
        coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)), 0) AS dead_letter,
        coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)), 0) AS dead_letter_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)), 0) AS transfer_dead_letter
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)), 0) AS transfer_dead_letter,
+       coalesce(sum(l.n) FILTER (WHERE l.state = 12), 0) AS delayed, coalesce(sum(l.n) FILTER (WHERE l.state = 13), 0) AS rescheduled,
+       coalesce(sum(l.n) FILTER (WHERE l.state = 14), 0) AS extended
   FROM clock LEFT JOIN (
        SELECT subqueue, state, until, n FROM vitrine_count_base WHERE entity_id = %(entity_id)s
        UNION ALL SELECT subqueue, state, until, n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) AS l

@@ -199,7 +199,7 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        -- Entities whose messages are forwarded to here, and that have some now.
        ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
               WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
-                AND (lower(s.forward_to) = lower(t.path) OR lower(s.forward_dead_lettered_messages_to) = lower(t.path))
+                AND (lower(s.forward_to) = t.key OR lower(s.forward_dead_lettered_messages_to) = t.key)
                 AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = 2 AND scheduled_enqueue_at <= e.now)
                      OR EXISTS (
                         SELECT FROM unnest('{0,1}'::smallint[]) AS l(subqueue)

@@ -1,0 +1,130 @@
+"""RabbitMQ's own objects: what a virtual host routes by, and who is connected to it."""
+
+from django.db import models
+
+from .entities import Entity, Namespace
+
+
+class Exchange(models.Model):
+    """An exchange of a virtual host (RMQ 1.2). The default exchange has no row: its bindings are the queues' names."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="exchanges")
+    name = models.CharField(max_length=255)
+    type = models.CharField(max_length=20)
+    durable = models.BooleanField(default=True)
+    auto_delete = models.BooleanField(default=False)
+    internal = models.BooleanField(default=False)
+    arguments = models.JSONField(default=dict, blank=True)  # name -> [type, text], see semantics.rabbitmq.table
+    effective = models.JSONField(default=dict, blank=True, editable=False)  # with the policy that applies
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "vitrine_exchange"
+        ordering = ["namespace__name", "name"]
+        constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="vitrine_exchange_name")]
+
+    def __str__(self):
+        return f"{self.namespace}: {self.name}"
+
+
+class Binding(models.Model):
+    """A binding from an exchange to a queue, or to another exchange: one of the two is set (RMQ 1.6)."""
+
+    source = models.ForeignKey(Exchange, on_delete=models.CASCADE, related_name="bindings")
+    queue = models.ForeignKey(Entity, null=True, blank=True, on_delete=models.CASCADE, related_name="bindings")
+    exchange = models.ForeignKey(Exchange, null=True, blank=True, on_delete=models.CASCADE, related_name="bindings_to")
+    routing_key = models.CharField(max_length=255, blank=True, default="")
+    arguments = models.JSONField(default=dict, blank=True)
+    arguments_hash = models.CharField(max_length=32, default="", editable=False)  # "" without arguments
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "vitrine_binding"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["source", "queue", "exchange", "routing_key", "arguments_hash"],
+                nulls_distinct=False,
+                name="vitrine_binding_identity",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(queue__isnull=True) ^ models.Q(exchange__isnull=True), name="vitrine_binding_one_destination"
+            ),
+        ]
+
+    def __str__(self):
+        return f"{self.source} -> {self.queue or self.exchange} ({self.routing_key})"
+
+
+class Policy(models.Model):
+    """A policy or operator policy of a virtual host (RMQ 1.8, section 4)."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="queue_policies")
+    name = models.CharField(max_length=255)
+    is_operator = models.BooleanField(default=False)
+    pattern = models.CharField(max_length=1024, blank=True, default="")
+    apply_to = models.CharField(max_length=20, default="all")
+    priority = models.FloatField(default=0)
+    definition = models.JSONField(default=dict)  # plain JSON, by RabbitMQ's key names
+
+    class Meta:
+        db_table = "vitrine_policy"
+        ordering = ["namespace__name", "is_operator", "-priority", "name"]
+        verbose_name_plural = "policies"
+        constraints = [models.UniqueConstraint(fields=["namespace", "is_operator", "name"], name="vitrine_policy_identity")]
+
+    def __str__(self):
+        return f"{self.namespace}: {self.name}"
+
+
+class BrokerProcess(models.Model):
+    """A process that connections live in. It holds an advisory lock on its epoch, and renews its lease, as long as it lives."""
+
+    epoch = models.BigAutoField(primary_key=True)
+    label = models.CharField(max_length=255)
+    started_at = models.DateTimeField()
+    lease_until = models.DateTimeField()  # real time
+
+    class Meta:
+        db_table = "vitrine_broker_process"
+
+    def __str__(self):
+        return self.label
+
+
+class Connection(models.Model):
+    """A connection to a virtual host: what it holds and owns ends with it. Messages name it in owner_id."""
+
+    process = models.ForeignKey(BrokerProcess, db_column="epoch", on_delete=models.CASCADE, related_name="connections")
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="connections")
+    name = models.CharField(max_length=255)
+    opened_at = models.DateTimeField()  # the namespace's clock
+
+    class Meta:
+        db_table = "vitrine_connection"
+        indexes = [models.Index(fields=["process"], name="vitrine_connection_process")]
+
+    def __str__(self):
+        return self.name
+
+
+class Consumer(models.Model):
+    """A consumer of a queue, of a channel of a connection (RMQ 1.7). The lowest id is the first in line."""
+
+    connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="consumers")
+    channel = models.IntegerField(default=1)
+    queue = models.ForeignKey(Entity, on_delete=models.CASCADE, related_name="consumers")
+    tag = models.CharField(max_length=255)
+    no_ack = models.BooleanField(default=False)
+    exclusive = models.BooleanField(default=False)
+    priority = models.IntegerField(default=0)
+    prefetch = models.IntegerField(default=0)
+    arguments = models.JSONField(default=dict, blank=True)
+    began_at = models.DateTimeField()  # the namespace's clock
+
+    class Meta:
+        db_table = "vitrine_consumer"
+        ordering = ["id"]
+        constraints = [models.UniqueConstraint(fields=["connection", "channel", "tag"], name="vitrine_consumer_tag")]
+
+    def __str__(self):
+        return self.tag

@@ -1,0 +1,68 @@
+"""What a storage queue's message is at an instant, and why it is invisible (reference, section 5.1)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+
+class HoldKind(IntEnum):
+    """Why a message is invisible until visible_at. The numbers are stored, and are the ledger's states of invisible messages."""
+
+    GET = 10
+    PUT = 12
+    UPDATE_BEFORE_GET = 13
+    UPDATE = 14
+
+
+class Standing(StrEnum):
+    """What a person calls the message's state."""
+
+    VISIBLE = "visible"
+    DELAYED = "delayed"
+    RESCHEDULED = "rescheduled"
+    LEASED = "leased"
+    EXTENDED = "lease extended"
+    EXPIRED = "expired, pending"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the broker will act on it by itself as soon as it looks."""
+        return self is Standing.EXPIRED
+
+
+_OF_HOLD = {
+    HoldKind.PUT: Standing.DELAYED,
+    HoldKind.UPDATE_BEFORE_GET: Standing.RESCHEDULED,
+    HoldKind.GET: Standing.LEASED,
+    HoldKind.UPDATE: Standing.EXTENDED,
+}
+
+
+class Facts(Protocol):
+    """The columns a standing follows from. expires_at None: never."""
+
+    visible_at: datetime
+    hold_kind: int | None
+    expires_at: datetime | None
+
+
+def standing(message: Facts, now: datetime) -> Standing:
+    """The message's standing at `now` of its account's clock: expiry first, at its very instant (QS-073, QS-078)."""
+    if message.expires_at is not None and message.expires_at <= now:
+        return Standing.EXPIRED
+    if message.visible_at > now:
+        return _OF_HOLD[HoldKind(message.hold_kind or HoldKind.GET)]
+    return Standing.VISIBLE
+
+
+def next_change_at(message: Facts, now: datetime) -> datetime | None:
+    """The instant at which the clock alone changes the standing: it becomes visible, or it expires, whichever comes first."""
+    instants = (message.visible_at, message.expires_at)
+    return min((at for at in instants if at is not None and at > now), default=None)
+
+
+def is_visible(message: Facts, now: datetime) -> bool:
+    """Whether a get at `now` may return it (QS-020)."""
+    return standing(message, now) is Standing.VISIBLE

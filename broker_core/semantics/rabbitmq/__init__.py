@@ -1,0 +1,1 @@
+"""What RabbitMQ decides (RMQ- rules): routing, arguments, policies, expiry, dead-lettering. Pure."""
