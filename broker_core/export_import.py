@@ -171,9 +171,15 @@ class _Import:
             fields.done()
         content.done()
         rows = yield call(
-            "import_namespace", name=name, family=str(Family.SERVICE_BUS), description=description, tier=str(tier), created_at=created_at, now=now,
+            "import_namespace",
+            name=name,
+            family=str(Family.SERVICE_BUS),
+            description=description,
+            tier=str(tier),
+            created_at=created_at,
+            now=now,
             rate=1.0 if rate is None else rate,
-        )  # fmt: skip
+        )
         if not rows:
             raise EntityExists(name)
         self.names.append(name)

@@ -101,8 +101,8 @@ class MessageRow:
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `standing`. It began
                   at last_received_at, or at its last renewal.
     size:         bytes of body and properties; of a RabbitMQ queue, of the body.
-    visible_at, hold_kind, held_since, renewals: of a storage queue: when it becomes or became visible, what it was made invisible by
-                  and when, and how often it was updated since the last get (queue_storage.standing).
+    visible_at, hold_kind, held_since, renewals: of a storage queue: when it becomes or became visible, what made it
+                  invisible and when, and how often it was updated since the last get (queue_storage.standing).
     owner_id:     of a RabbitMQ queue: the connection that holds it unacknowledged. priority: in a priority queue.
     """
 

@@ -1,6 +1,6 @@
 """The families beside each other: one question, answered by the module of the family it is asked of (design D10).
 
-Nothing is decided here. Whoever works on entities of any family (lists, pages, sweeps) asks here; who knows the family, its module.
+Nothing is decided here. Whoever works on entities of any family (lists, pages, sweeps) asks here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def why_not(message: Any, now: datetime) -> str | None:
 
 
 def life_ends_at(family: Family, own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
-    """When a message of a main queue expires: by the instant stored with it, by its entity's default, or by the earlier of the two.
+    """When a message of a main queue expires: by the instant stored with it, by its entity's default, or by the earlier one.
 
     Service Bus: the default counts where there is no own one (SB-021); Queue Storage has no default; RabbitMQ: whatever comes
     first (RMQ-008, RMQ-902).

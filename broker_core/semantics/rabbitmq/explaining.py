@@ -8,7 +8,7 @@ from .standing import Facts, Standing, standing
 
 _WHY = {
     Standing.UNACKED: "It was delivered and not acknowledged yet; it comes back when its connection or channel ends (RMQ-123).",
-    Standing.EXPIRED: "Its life has ended. It is never delivered, and goes when it is at the head of the queue (RMQ-002, RMQ-012).",
+    Standing.EXPIRED: "Its life has ended. It is never delivered, and goes once it is at the head (RMQ-002, RMQ-012).",
 }
 
 

@@ -207,7 +207,7 @@ RETURNING h.head;
 -- name: entities_with_due
 -- Entities for which a tidying step has something to do now, by kind of work. At most one probe of an index each. What forwards its messages
 -- has the broker to receive from it, so it is never without activity.
-SELECT e.id AS entity_id, e.kind, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
+SELECT e.id AS entity_id, e.family, e.kind, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
        may_expire.now_ AND (
@@ -254,7 +254,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS
 -- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s: those are added, so that none
 -- goes early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits (SB-195). What arrives in a subscription is no activity
 -- of it (SB-919). What happens in a topic's subscriptions is activity of the topic (SB-191); one that forwards is never idle (SB-193).
-SELECT e.id AS entity_id, e.namespace_name, e.path
+SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL
    AND a.last_activity_at + e.auto_delete_on_idle + interval '20 s' <= e.now
