@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import Flag, IntEnum, StrEnum, auto
 from functools import cached_property, lru_cache
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 from .errors import InvalidArgument, LockLost, NotAuthorized
@@ -119,6 +120,8 @@ class EventKind(IntEnum):
     RECEIVED_AND_DELETED = 18
     DUPLICATE_DROPPED = 19  # of a later message with the id of this one (SB-131, SB-931)
     PUBLISHED = 20  # by a topic, to the subscriptions that took it
+    DROPPED = 21  # by its queue, for the reason told: rejected, too many, delivered too often, with nowhere to go
+    MOVED = 22  # to other entities, for the reason told: dead-lettered by an exchange, or to a poison queue
 
     @property
     def is_terminal(self) -> bool:
@@ -138,6 +141,8 @@ TERMINAL_KINDS = frozenset(
         EventKind.FORWARDED,
         EventKind.RECEIVED_AND_DELETED,
         EventKind.PUBLISHED,
+        EventKind.DROPPED,
+        EventKind.MOVED,
     }
 )
 
@@ -208,8 +213,12 @@ class EntityAddress:
 
     @classmethod
     def parse(cls, text: str) -> EntityAddress:
-        """Read "namespace/path", "namespace/path/$DeadLetterQueue" or ".../$Transfer/$DeadLetterQueue"."""
+        """Read "namespace/path", "namespace/path/$DeadLetterQueue" or ".../$Transfer/$DeadLetterQueue".
+
+        A slash in a virtual host's name is %2F, as str() writes it.
+        """
         namespace, _, path = text.strip("/").partition("/")
+        namespace = unquote(namespace)
         segments = path.split("/")
         subqueue = SubQueue.MAIN
         if segments[-1].lower() == DEAD_LETTER_QUEUE.lower():
@@ -254,7 +263,8 @@ class EntityAddress:
 
     def __str__(self) -> str:
         suffix = ("", f"/{DEAD_LETTER_QUEUE}", f"/{TRANSFER}/{DEAD_LETTER_QUEUE}", f"/{TRANSFER}")[self.subqueue]
-        return f"{self.namespace}/{self.path}{suffix}"
+        namespace = self.namespace.replace("%", "%25").replace("/", "%2F")
+        return f"{namespace}/{self.path}{suffix}"
 
 
 class BodyKind(IntEnum):

@@ -6,10 +6,14 @@ import uuid
 import pytest
 
 from broker_core import entities
-from broker_core.semantics.types import EntityAddress
+from broker_core.semantics.types import EntityAddress, Family
 from broker_core.store import connections
 
 _numbers = itertools.count()
+CONFIGURATION = (
+    *("vitrine_consumer", "vitrine_connection", "vitrine_binding", "vitrine_exchange", "vitrine_policy"),
+    *("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"),
+)
 
 
 @pytest.fixture
@@ -17,7 +21,7 @@ def broker_database(db):
     """The real database. The broker commits on connections of its own, so its configuration is removed here; messages and
     events of entities that are gone stay, seen by nobody. What Django itself writes is rolled back."""
     yield
-    for table in ("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"):
+    for table in CONFIGURATION:
         connections.current().execute(f"DELETE FROM {table}")
 
 
@@ -26,6 +30,29 @@ def namespace(broker_database):
     """A new namespace whose clock stands still until it is stepped."""
     name = f"t{next(_numbers)}-{uuid.uuid4().hex[:8]}"
     entities.create_namespace(name)
+    entities.pause_clock(name)
+    return name
+
+
+@pytest.fixture
+def account(broker_database):
+    """A new storage account whose clock stands still until it is stepped (entities.step_clock)."""
+    return _paused(f"acct{next(_numbers)}{uuid.uuid4().hex[:8]}", Family.QUEUE_STORAGE)
+
+
+@pytest.fixture
+def vhost(broker_database):
+    """A new virtual host, with nothing but its seven exchanges, whose clock stands still until it is stepped."""
+    from broker_core import rabbitmq
+
+    name = f"vhost {next(_numbers)}/{uuid.uuid4().hex[:8]}"
+    rabbitmq.create_vhost(name)
+    entities.pause_clock(name)
+    return name
+
+
+def _paused(name: str, family: Family) -> str:
+    entities.create_namespace(name, family=family)
     entities.pause_clock(name)
     return name
 
