@@ -14,7 +14,8 @@ from pathlib import Path
 
 # The overview first: it wants a fresh database.
 PARTS = (
-    "overview", "core", "fanout", "sessions", "waiting", "growth", "trouble", "memory", "live", "http", "celery", "history",
+    "overview", "core", "families", "fanout", "sessions", "waiting", "growth", "trouble", "memory", "live", "http", "celery",
+    "history",
 )  # fmt: skip
 SCALES = ("--small", "--large")
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import psycopg
 
 from broker_core import broker, entities, sweeps
-from broker_core.broker.shared import entity_id_of
+from broker_core.reads.shared import entity_id_of
 from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import connections
 from broker_core.store.driver import run

@@ -68,7 +68,7 @@ def create_namespace(
     is_system: bool = False,
     actor: Actor | None = None,
 ) -> Steps:
-    """Create a namespace with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
+    """Create a namespace, of Service Bus with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
 
     family: whose semantics hold in it (design D10); a storage account's and a virtual host's names have rules of their own.
     tier:   what its entities may have (SB 1.3, 2.4); the system namespace is bound by none, other families have none.
@@ -85,7 +85,8 @@ def create_namespace(
         )
         if not rows:
             raise EntityExists(name)
-        yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
+        if family is Family.SERVICE_BUS:
+            yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))

@@ -1,0 +1,186 @@
+"""The other two families beside Service Bus on the same server, in the same shapes; and what must not slow them."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from uuid import uuid4
+
+from broker_core.semantics.rabbitmq.policies import Policy
+
+from broker_core import broker, entities, queue_storage, rabbitmq
+from broker_core.semantics.types import EntityAddress, Message
+
+from . import measuring
+from .measuring import BATCH, BODY, RECEIVE, a_queue, against, empty, fill, timed
+
+ACCOUNT, VHOST = "benchaccount", "bench"
+TEXT = BODY.hex()[: len(BODY)]
+
+
+def run(report) -> None:
+    _prepare()
+    _queue_storage(report)
+    _rabbitmq(report)
+    _invisible(report)
+    _expired_behind_the_head(report)
+    _policy(report)
+
+
+def _prepare() -> None:
+    if not any(n.name == ACCOUNT for n in entities.list_namespaces()):
+        queue_storage.create_account(ACCOUNT)
+        rabbitmq.create_vhost(VHOST)
+
+
+def _storage_queue() -> EntityAddress:
+    address = EntityAddress(ACCOUNT, f"q-{uuid4().hex[:8]}")
+    queue_storage.create_queue(address)
+    return address
+
+
+def _rabbit_queue(**options) -> EntityAddress:
+    address = EntityAddress(VHOST, f"q-{uuid4().hex[:8]}")
+    rabbitmq.declare_queue(address, **options)
+    return address
+
+
+# The same shapes: one at a time in, 32 at a time out, one at a time away (Queue Storage has no other); and in batches
+
+
+def _singly(queue: EntityAddress) -> int:
+    for _ in range(RECEIVE):
+        broker.send(queue, [Message(BODY)])
+    held = broker.receive(queue, RECEIVE)
+    for message in held:
+        broker.complete(queue, [message.lock_token])
+    return len(held)
+
+
+def _put_get_delete(queue: EntityAddress) -> int:
+    for _ in range(RECEIVE):
+        queue_storage.put(queue, TEXT)
+    held = queue_storage.get(queue, RECEIVE)
+    for message in held:
+        queue_storage.delete(queue, message.message_id, message.pop_receipt)
+    return len(held)
+
+
+def _publish_singly(queue: EntityAddress) -> int:
+    for _ in range(RECEIVE):
+        rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)])
+    held = rabbitmq.take(queue, RECEIVE, owner_id=_connection_id(os.getpid()), holder="bench")
+    for delivery in held:
+        rabbitmq.acknowledge(queue, [delivery.token])
+    return len(held)
+
+
+def _in_batches(queue: EntityAddress) -> int:
+    broker.send(queue, [Message(BODY)] * BATCH)
+    held = broker.receive(queue, BATCH)
+    return len(broker.complete(queue, [m.lock_token for m in held]).settled)
+
+
+def _publish_in_batches(queue: EntityAddress) -> int:
+    rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)] * BATCH)
+    held = rabbitmq.take(queue, BATCH, owner_id=_connection_id(os.getpid()), holder="bench")
+    rabbitmq.acknowledge(queue, [d.token for d in held])
+    return len(held)
+
+
+@cache
+def _connection_id(pid: int) -> int:
+    return rabbitmq.connect(VHOST, name=f"bench {pid}").id
+
+
+def _beside(report, name: str, work: Callable[[EntityAddress], int], make, other: Callable[[EntityAddress], int]) -> None:
+    """Two connections, each on a queue of its own, against Service Bus in the same shape."""
+
+    def on_own_queue(do: Callable[[EntityAddress], int], new: Callable[[], EntityAddress]) -> Callable[[], int]:
+        own: dict[int, EntityAddress] = {}  # by process, made in the turn that is not counted
+        return lambda: do(own.get(os.getpid()) or own.setdefault(os.getpid(), new()))
+
+    ratio, rates = against(on_own_queue(work, make), on_own_queue(other, a_queue))
+    report.row(f"{name}, against Service Bus in the same shape", ratio, "times", 0.8)
+    report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
+
+
+def _queue_storage(report) -> None:
+    _beside(report, "put singly, get 32, delete singly", _put_get_delete, _storage_queue, _singly)
+    empty()
+
+
+def _rabbitmq(report) -> None:
+    _beside(report, "publish singly, take 32, ack singly", _publish_singly, _rabbit_queue, _singly)
+    _beside(report, "publish 100, take 100, ack 100", _publish_in_batches, _rabbit_queue, _in_batches)
+    empty()
+
+
+# What must not slow them
+
+
+def _invisible(report) -> None:
+    """A get and a delete where 10,000 messages are invisible, half put so and half leased, against where none is."""
+    plain, crowded = _storage_queue(), _storage_queue()
+    queue_storage.put_all(crowded, [TEXT] * 5_000)
+    while queue_storage.get(crowded, 32, visibility_timeout=timedelta(days=1)):
+        pass
+    queue_storage.put_all(crowded, [TEXT] * 5_000, visibility_timeout=timedelta(days=1))
+
+    def cycle(queue: EntityAddress) -> Callable[[], int]:
+        def work() -> int:
+            queue_storage.put(queue, TEXT)
+            (got,) = queue_storage.get(queue)
+            queue_storage.delete(queue, got.message_id, got.pop_receipt)
+            return 1
+
+        return work
+
+    ratio, _ = against(cycle(crowded), cycle(plain), connections_=1)
+    report.row("put, get, delete beside 10,000 invisible messages, in times of the rate without", ratio, "times", 0.8)
+    empty()
+
+
+def _expired_behind_the_head(report) -> None:
+    """A get of an unexpired head, given back, where expired messages wait behind it, against where none does."""
+    plain, crowded = _rabbit_queue(), _rabbit_queue()
+    entities.pause_clock(VHOST)
+    for queue in (plain, crowded):
+        rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)])
+    total = measuring.scale.expiring
+    fill(crowded, total, life=timedelta(seconds=60))
+    entities.step_clock(VHOST, timedelta(seconds=61))
+    with rabbitmq.connect(VHOST, name="bench") as connection:
+
+        def cycle(queue: EntityAddress) -> Callable[[], int]:
+            def work() -> int:
+                found = rabbitmq.get(queue, owner_id=connection.id, holder="bench")
+                rabbitmq.requeue(queue, [found.token])
+                return 1
+
+            return work
+
+        ratio, rates = against(cycle(crowded), cycle(plain), connections_=1)
+    report.row(f"get and requeue of a head before {total:,} expired ones, in times of the rate without", ratio, "times", 0.9)
+    report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
+    entities.resume_clock(VHOST)
+    empty()
+
+
+def _policy(report) -> None:
+    """A policy set, changed and deleted over 1,000 queues."""
+    vhost = f"bench-{uuid4().hex[:8]}"
+    rabbitmq.create_vhost(vhost)
+    for i in range(1_000):
+        rabbitmq.declare_queue(EntityAddress(vhost, f"queue-{i}"))
+    times = []
+    for ttl in (60_000, 30_000):
+        policy = Policy("all", "^queue-", "queues", 0, {"message-ttl": ttl, "max-length": 1_000})
+        times.append(timed(lambda policy=policy: rabbitmq.set_policy(vhost, policy))[0])
+    times.append(timed(lambda: rabbitmq.delete_policy(vhost, "all"))[0])
+    report.row("a policy over 1,000 queues: set, changed, deleted; the median", statistics.median(times), "s", 2, at_most=True)
+    other = EntityAddress(vhost, "queue-1")
+    report.line("and then a declaration there", f"{timed(lambda: rabbitmq.declare_queue(other))[0] * 1e3:.1f} ms")
