@@ -14,6 +14,8 @@ OUTCOMES = {
     "completed": "completed",
     "received_and_deleted": "received and deleted",
     "dead_lettered": "dead-lettered",
+    "moved": "moved to other queues",
+    "dropped": "dropped",
     "expired": "expired",
     "cancelled": "cancelled",
     "purged": "purged",
@@ -21,19 +23,24 @@ OUTCOMES = {
     "still_there": "still there",
 }
 DELIVERED = ("completed", "received_and_deleted")
+WITH_REASON = {"dead_lettered": "dead-lettered", "moved": "moved", "dropped": "dropped"}
 PERCENTILES = ("p50", "p95", "p99")
 TIMES = {"waiting": "waited", "processing": "processed"}
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue's part of a result page. rows: by bucket; whole: all of it; outcomes: those that occur, with their words."""
+    """One queue's part of a result page.
+
+    rows: by bucket; whole: all of it; outcomes: those that occur, with their words; why: what the reasons are of.
+    """
 
     queue: dict
     whole: AnalysisResult
     rows: list[AnalysisResult]
     outcomes: dict[str, str]
     reasons: list[tuple[str, int]]
+    why: str
     outcome_charts: list[Chart]
     trouble_charts: list[Chart]
     waiting_charts: list[Chart]
@@ -80,6 +87,7 @@ def queue_view(
         rows=[by_start[at] for at in starts if at in by_start],
         outcomes=outcomes,
         reasons=ranked,
+        why=_or([word for name, word in WITH_REASON.items() if getattr(whole, name)]),
         outcome_charts=[stacked_bars(starts, counts, tips, variant) for variant in WIDTHS],
         trouble_charts=[stacked_bars(starts, trouble, tips, variant) for variant in WIDTHS] if trouble else [],
         waiting_charts=lines("waiting"),
@@ -108,7 +116,7 @@ def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> s
     parts = [
         f"{share(count, whole.messages)} {'is' if word == 'still there' else 'was'} {word}" for count, word in counts if count
     ]
-    mostly = f" Most frequent reason of dead-lettering: {reasons[0][0]}." if reasons else ""
+    mostly = f" Most frequent reason: {reasons[0][0]}." if reasons else ""
     return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'} that entered, {_joined(parts)}.{mostly}"
 
 
@@ -184,6 +192,10 @@ def csv_rows(run: AnalysisRun, results: Iterable[AnalysisResult]) -> Iterable[li
 
 def _seconds(duration: timedelta | None) -> str:
     return "" if duration is None else f"{duration.total_seconds():.6f}"
+
+
+def _or(parts: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def _joined(parts: list[str]) -> str:

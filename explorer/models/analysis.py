@@ -74,6 +74,8 @@ class AnalysisResult(models.Model):
     completed = models.BigIntegerField()
     expired = models.BigIntegerField()
     dead_lettered = models.BigIntegerField()
+    moved = models.BigIntegerField(default=0, db_default=0)
+    dropped = models.BigIntegerField(default=0, db_default=0)
     received_and_deleted = models.BigIntegerField()
     cancelled = models.BigIntegerField()
     purged = models.BigIntegerField()
@@ -100,7 +102,7 @@ class AnalysisResult(models.Model):
 
 
 class AnalysisReason(models.Model):
-    """How many of a bucket's messages were dead-lettered for one reason."""
+    """How many of a bucket's messages were dead-lettered, moved or dropped for one reason."""
 
     run = models.ForeignKey(AnalysisRun, on_delete=models.CASCADE, related_name="reasons")
     entity_id = models.BigIntegerField()

@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 from explorer.models import AnalysisResult, AnalysisRun
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-COUNTS = ("completed", "expired", "dead_lettered", "received_and_deleted", "cancelled", "purged", "other", "still_there")
+COUNTS = (
+    *("completed", "expired", "dead_lettered", "moved", "dropped", "received_and_deleted", "cancelled", "purged", "other"),
+    "still_there",
+)
 
 
 def a_run(**changes) -> AnalysisRun:

@@ -16,9 +16,19 @@ def test_the_outcome_in_a_sentence_most_frequent_first():
     whole = a_result(completed=900, dead_lettered=80, still_there=20)
     assert presenters.outcome_sentence(whole, [("Bad", 60), ("Late", 20)]) == (
         "Of 1,000 messages that entered, 90 % was completed, 8 % was dead-lettered and 2 % is still there. "
-        "Most frequent reason of dead-lettering: Bad."
+        "Most frequent reason: Bad."
     )
     assert presenters.outcome_sentence(a_result(expired=1), []) == "Of 1 message that entered, 100 % was expired."
+
+
+def test_reasons_are_of_what_left_for_a_reason():
+    def why(**counts):
+        return presenters.queue_view(a_run(), a_run().queues[0], [a_result(**counts)], []).why
+
+    assert why(dead_lettered=3, completed=1) == "dead-lettered"
+    assert why(moved=3, dropped=1) == "moved or dropped"
+    assert why(dead_lettered=1, moved=3, dropped=1) == "dead-lettered, moved or dropped"
+    assert why(completed=1) == ""
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,11 @@ def test_waiting_ends_with_the_first_receive_and_processing_begins_with_the_last
         (schemas.DEAD_LETTERED, None, True),
         (schemas.DEAD_LETTERED, "TTLExpiredException", False),
         (schemas.DEAD_LETTERED, "MaxDeliveryCountExceeded", False),
+        (schemas.MOVED, "rejected", True),
+        (schemas.MOVED, "expired", False),
+        (schemas.MOVED, "maxlen", False),
+        (schemas.DROPPED, "rejected", True),
+        (schemas.DROPPED, "delivery_limit", False),
         (schemas.EXPIRED, None, False),
         (schemas.PURGED, None, False),
         (schemas.RECEIVED_AND_DELETED, None, False),
@@ -112,8 +117,11 @@ def test_rare_reasons_are_counted_together_by_entity(lives):
     def dead(reason, entity_id=1):
         return {"outcome": schemas.DEAD_LETTERED, "reason": reason, "entity_id": entity_id}
 
-    frame = lives(dead("a"), dead("a"), dead("b"), dead("b"), dead("c"), dead(None), dead("c", 2), {"outcome": schemas.COMPLETED})
-    found = counted(transforms.dead_letter_reasons(frame, ["entity_id"], most=2), "entity_id", "reason")
+    frame = lives(
+        dead("a"), {"outcome": schemas.MOVED, "reason": "a"}, dead("b"), {"outcome": schemas.DROPPED, "reason": "b"},
+        dead("c"), dead(None), dead("c", 2), {"outcome": schemas.COMPLETED, "reason": "a"},
+    )  # fmt: skip
+    found = counted(transforms.reasons(frame, ["entity_id"], most=2), "entity_id", "reason")
     assert {key: row.messages for key, row in found.items()} == {
         (1, "a"): 2,
         (1, "b"): 2,

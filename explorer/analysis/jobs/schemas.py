@@ -21,10 +21,17 @@ EXPIRED = 11
 CANCELLED = 13
 PURGED = 14
 RECEIVED_AND_DELETED = 18
+DROPPED = 21
+MOVED = 22
 STILL_THERE = 0  # no event ended this life when the analysis began
 
+# What left for a reason: to the dead-letter queue, to other queues, or nowhere.
+WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
 # What the broker itself writes as a reason: then no receiver settled the message, and no processing time is known.
-BROKER_REASONS = ("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded")
+BROKER_REASONS = (
+    *("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded"),  # Service Bus
+    *("expired", "maxlen", "delivery_limit"),  # RabbitMQ; a receiver's reason is "rejected"
+)
 
 LIFE = StructType(
     [

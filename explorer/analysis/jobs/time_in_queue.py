@@ -33,8 +33,8 @@ def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
     reporter.step(f"Outcomes and percentiles by {spec['bucket']}")
     write(transforms.time_and_outcome(lives, ["entity_id", "bucket_at"], accuracy=spec["accuracy"]), spec, "buckets")
 
-    reporter.step("Reasons of dead-lettering")
-    reasons = transforms.dead_letter_reasons(lives, ["entity_id", "bucket_at"], most=spec["most_reasons"])
+    reporter.step("Reasons of dead-lettering, moving and dropping")
+    reasons = transforms.reasons(lives, ["entity_id", "bucket_at"], most=spec["most_reasons"])
     write(reasons, spec, "reasons")
     return {"messages": messages}
 

@@ -12,6 +12,8 @@ OUTCOME_COLUMNS = {
     "completed": (schemas.COMPLETED,),
     "expired": (schemas.EXPIRED,),
     "dead_lettered": (schemas.DEAD_LETTERED,),
+    "moved": (schemas.MOVED,),
+    "dropped": (schemas.DROPPED,),
     "received_and_deleted": (schemas.RECEIVED_AND_DELETED,),
     "cancelled": (schemas.CANCELLED,),
     "purged": (schemas.PURGED,),
@@ -47,11 +49,13 @@ def with_time_in_queue(lives: DataFrame) -> DataFrame:
     """Adds `waiting_us` and `processing_us`; each is null where it did not happen.
 
     waiting_us:    enqueued to first received. A receive-and-delete is its own first receive.
-    processing_us: last received to settled by the receiver: completed, or dead-lettered for a reason of its own.
+    processing_us: last received to settled by the receiver: completed, or dead-lettered, moved or dropped for
+                   its own reason.
     """
     first_received = F.coalesce("first_received_at", F.when(F.col("outcome") == schemas.RECEIVED_AND_DELETED, F.col("ended_at")))
     by_receiver = (F.col("outcome") == schemas.COMPLETED) | (
-        (F.col("outcome") == schemas.DEAD_LETTERED) & ~F.coalesce(F.col("reason"), F.lit("")).isin(list(schemas.BROKER_REASONS))
+        F.col("outcome").isin(list(schemas.WITH_REASON))
+        & ~F.coalesce(F.col("reason"), F.lit("")).isin(list(schemas.BROKER_REASONS))
     )
     return lives.withColumn("waiting_us", _microseconds("enqueued_at", first_received)).withColumn(
         "processing_us", F.when(by_receiver, _microseconds("last_received_at", F.col("ended_at")))
@@ -96,18 +100,18 @@ def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> Dat
     )
 
 
-def dead_letter_reasons(lives: DataFrame, keys: list[str], *, most: int) -> DataFrame:
-    """By `keys` and `reason`: `messages` dead-lettered. Only the `most` frequent reasons of an entity keep their name."""
-    dead = lives.where(F.col("outcome") == schemas.DEAD_LETTERED).withColumn(
+def reasons(lives: DataFrame, keys: list[str], *, most: int) -> DataFrame:
+    """By `keys` and `reason`: `messages` dead-lettered, moved or dropped. Only the `most` frequent keep their name."""
+    left = lives.where(F.col("outcome").isin(list(schemas.WITH_REASON))).withColumn(
         "reason", F.coalesce(F.col("reason"), F.lit(NO_REASON))
     )
     named = (
-        dead.groupBy("entity_id", "reason")
+        left.groupBy("entity_id", "reason")
         .count()
         .withColumn("rank", F.expr("row_number() OVER (PARTITION BY entity_id ORDER BY count DESC, reason)"))
         .select("entity_id", "reason", (F.col("rank") <= most).alias("named"))
     )
-    labelled = dead.join(F.broadcast(named.where("named")), ["entity_id", "reason"], "left").withColumn(
+    labelled = left.join(F.broadcast(named.where("named")), ["entity_id", "reason"], "left").withColumn(
         "reason", F.when(F.col("named"), F.col("reason")).otherwise(F.lit(OTHER_REASONS))
     )
     return labelled.groupBy(*keys, "reason").agg(F.count("*").alias("messages"))
