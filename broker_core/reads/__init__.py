@@ -30,6 +30,7 @@ from .entities import (
 )
 from .messages import (
     BODY_BYTES,
+    EXPIRED,
     Body,
     Explanation,
     MessageDetail,
@@ -71,6 +72,7 @@ __all__ = [
     "Capped",
     "Clock",
     "Counts",
+    "EXPIRED",
     "EXPIRED_CAP_OF_MANY",
     "EntityRow",
     "Event",

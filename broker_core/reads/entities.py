@@ -65,6 +65,7 @@ class EntityRow:
     """One line of the overview.
 
     expired_pending:   expired messages that no sweep or receive has taken away yet (state "expired, pending").
+    expired_leased, expired_delayed: of a storage queue: how many of these the ledger still counts as invisible for that reason.
     size_bytes:        stored bytes of all its messages, dead letters included.
     sent_rate, completed_rate: messages per second over the last minute (database's clock).
     oldest_active_at:  when the oldest message of the main queue was enqueued; None: it has none.
@@ -96,6 +97,8 @@ class EntityRow:
     rules: int = 0
     requires_session: bool = False
     forward_to: str | None = None
+    expired_leased: int = 0
+    expired_delayed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     effective: Mapping[str, Any] = field(default_factory=dict)
 
@@ -278,6 +281,8 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         rules=row.rules,
         requires_session=row.requires_session,
         forward_to=row.forward_to,
+        expired_leased=row.expired_leased,
+        expired_delayed=row.expired_delayed,
         options=row.options,
         effective=row.effective,
     )

@@ -35,6 +35,7 @@ SCAN_CHUNK = 5_000
 BODY_BYTES = 256 * 1024
 PLACE_CAP = 1_000  # messages counted before one that is explained, among at most so many rows
 PLACE_ROWS = 5_000
+EXPIRED = -1  # in MessageFilter.holds
 
 
 class Tab(StrEnum):
@@ -74,6 +75,8 @@ class MessageFilter:
     body_text:      these characters, as UTF-8, occur in the body, case as given (needs Right.SEE_BODIES).
     property_name:  has an application property of exactly this name; property_value: and its text is exactly this.
     session_id:     is exactly this.
+    holds:          what keeps it, in a storage or a RabbitMQ queue, is one of these: 0 nothing; 10, 12, 13, 14 the ledger's state
+                    of what is invisible or unacknowledged (queue_storage.HoldKind); EXPIRED its life has ended.
     """
 
     message_id: str | None = None
@@ -84,6 +87,7 @@ class MessageFilter:
     subject: str | None = None
     correlation_id: str | None = None
     session_id: str | None = None
+    holds: tuple[int, ...] | None = None
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) is not None for name in self.__slots__)
@@ -359,6 +363,7 @@ class _Search:
             "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
             "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
             "body_text": None if f.body_text is None else f.body_text.encode(),
+            "holds": None if f.holds is None else list(f.holds),
         }  # fmt: skip
 
     @property

@@ -97,7 +97,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate, coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
        oldest.enqueued_at AS oldest_active_at,
-       own.n + by_default.n AS expired_pending
+       own.n + by_default.n AS expired_pending, own.leased AS expired_leased, own.delayed AS expired_delayed
   FROM entities AS e
  CROSS JOIN (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute) AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
@@ -110,8 +110,9 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
         WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
         ORDER BY m.sequence_number LIMIT 1) AS oldest ON true
  CROSS JOIN LATERAL (
-       SELECT count(*) AS n FROM (
-           SELECT FROM vitrine_message AS m
+       SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (10, 14)) AS leased,
+              count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (12, 13)) AS delayed FROM (
+           SELECT m.visible_at, m.hold_kind FROM vitrine_message AS m
             WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now
               AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL LIMIT %(expired_cap)s + 1) AS x) AS own
  CROSS JOIN LATERAL (                                                     -- the entity's default: the oldest expire first, so look there only
@@ -177,6 +178,10 @@ WITH
        AND (%(property_name)s::text IS NULL OR m.application_properties ? %(property_name)s)
        AND (%(property_value)s::text IS NULL OR m.application_properties -> %(property_name)s ->> 1 = %(property_value)s)
        AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
+       AND (%(holds)s::smallint[] IS NULL OR CASE
+            WHEN m.owner_id IS NOT NULL THEN 10                             -- while unacknowledged it does not expire (RMQ-019)
+            WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
+            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, 10) ELSE 0 END = ANY (%(holds)s::smallint[]))
      ORDER BY CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
      LIMIT %(max_count)s
 )
