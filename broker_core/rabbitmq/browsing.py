@@ -1,0 +1,186 @@
+"""What pages ask about a virtual host: messages with what is written on them, consumers, connections and what these hold.
+
+Nothing here counts as use of a queue, and nothing is marked as redelivered (RMQ-906): it is all read, never got and put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
+MOST_CONSUMERS = 1_000
+MOST_CONNECTIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """What is written on a message: where it was published, its expiration as given, its deaths as stored, newest first.
+
+    redelivered: whether a consumer had it before. connection: the name of the one that holds it; None: nobody does.
+    """
+
+    exchange: str
+    routing_key: str
+    expiration: str | None
+    deaths: Any
+    redelivered: bool
+    connection_id: int | None
+    connection: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """The beginning of a queue. scanned: messages looked at; capped: there are more.
+
+    behind_the_head: expired messages that wait behind one that is alive (RMQ-013); at_the_head: those that go next.
+    head: the first message that can be delivered; None: none among those looked at.
+    """
+
+    scanned: int
+    capped: bool
+    behind_the_head: int
+    at_the_head: int
+    head: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRow:
+    """A consumer. order: its place in line at its queue, from 1."""
+
+    id: int
+    tag: str
+    queue: EntityAddress
+    connection_id: int
+    connection: str
+    channel: int
+    no_ack: bool
+    exclusive: bool
+    priority: int
+    prefetch: int
+    arguments: Mapping[str, Any]
+    began_at: datetime
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a connection holds of a queue. at_least: not all of the queue's messages were looked at."""
+
+    queue: EntityAddress
+    connection_id: int
+    count: int
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRow:
+    """A connection. opened_at: by the virtual host's clock; lease_until: real time.
+
+    lease_left: how long its process is still believed alive without a sign; negative once it is silent.
+    owned: the exclusive queues that end with it, the first twenty by name.
+    """
+
+    id: int
+    name: str
+    opened_at: datetime
+    epoch: int
+    process: str
+    started_at: datetime
+    lease_until: datetime
+    lease_left: timedelta
+    consumers: int
+    owned: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostCounts:
+    """What a virtual host has. exchanges: with the default one, which is no row."""
+
+    exchanges: int
+    bindings: int
+    policies: int
+    connections: int
+    consumers: int
+
+
+@use_case
+def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
+    """MessageFacts of these messages by number; those that are gone are missing."""
+    _require(actor, f"entity {entity_id}")
+    rows = yield call("browse_message_facts", entity_id=entity_id, numbers=list(numbers))
+    return {
+        row.sequence_number: MessageFacts(
+            row.exchange or "", row.routing_key or "", row.expiration, row.deaths, row.redelivered, row.owner_id, row.connection
+        )
+        for row in rows
+    }
+
+
+@use_case
+def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps:
+    """The QueueHead of a queue: what stands first, and what expired ones wait behind it."""
+    _require(actor, f"entity {entity_id}")
+    (row,) = yield call("browse_queue_head", entity_id=entity_id, cap=HEAD_CAP)
+    return QueueHead(row.scanned, row.scanned >= HEAD_CAP, row.behind_the_head, row.at_the_head, row.head)
+
+
+@use_case
+def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None = None, actor: Actor | None = None) -> Steps:
+    """ConsumerRow of each consumer, by queue and then by place in line; at most MOST_CONSUMERS."""
+    _require(actor, vhost)
+    rows = yield call("browse_consumers", vhost=vhost, queue=queue, connection_id=connection_id, max_count=MOST_CONSUMERS)
+    found, orders = [], {}
+    for row in rows:
+        orders[row.entity_id] = order = orders.get(row.entity_id, 0) + 1
+        found.append(
+            ConsumerRow(
+                row.id, row.tag, EntityAddress(vhost, row.queue), row.connection_id, row.connection, row.channel, row.no_ack,
+                row.exclusive, row.priority, row.prefetch, row.arguments, row.began_at, order,
+            )
+        )  # fmt: skip
+    return found
+
+
+@use_case
+def connections(vhost: str, *, actor: Actor | None = None) -> Steps:
+    """ConnectionRow of each connection, oldest first; at most MOST_CONNECTIONS."""
+    _require(actor, vhost)
+    rows = yield call("browse_connections", vhost=vhost, max_count=MOST_CONNECTIONS)
+    return [
+        ConnectionRow(
+            row.id, row.name, row.opened_at, row.epoch, row.process, row.started_at, row.lease_until, row.lease_left,
+            row.consumers, tuple(row.owned),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+@use_case
+def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps:
+    """What connections hold of these queues, as Held; HEAD_CAP messages of each queue are looked at."""
+    _require(actor, vhost)
+    rows = (yield call("browse_held", entity_ids=list(entity_ids), cap=HEAD_CAP)) if entity_ids else ()
+    return [Held(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
+
+
+@use_case
+def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps:
+    """VhostCounts. Raises EntityNotFound."""
+    _require(actor, vhost)
+    rows = yield call("browse_vhost_counts", vhost=vhost)
+    if not rows:
+        raise EntityNotFound(vhost)
+    (row,) = rows
+    return VhostCounts(row.exchanges + 1, row.bindings, row.policies, row.connections, row.consumers)
+
+
+def _require(actor: Actor | None, what: str) -> None:
+    (actor or Actor.local()).require(Right.BROWSE, what)
