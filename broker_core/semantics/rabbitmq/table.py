@@ -164,7 +164,7 @@ def _decimal(value: Any) -> str:
     """A decimal is a 32-bit number and how many of its digits are behind the point."""
     value = Decimal(str(value))
     _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or not -255 <= exponent:
+    if not isinstance(exponent, int) or not exponent >= -255:
         raise ValueError("decimal")
     value = value if exponent <= 0 else Decimal(int(value))
     if not _DECIMAL[0] <= int(value.scaleb(-min(exponent, 0))) <= _DECIMAL[1]:

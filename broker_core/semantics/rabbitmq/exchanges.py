@@ -1,0 +1,153 @@
+"""Where a publication goes: exchanges, their bindings, and the way through them (RMQ-300 to RMQ-317, RMQ-350 to RMQ-352).
+
+A Router is built once for a state of a virtual host's exchanges, bindings and queues; it never changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from . import errors
+from .arguments import ExchangeDef
+from .names import DEFAULT_EXCHANGE, DEFAULT_VHOST
+from .routing import MATCHERS, Matcher
+from .table import encode
+
+__all__ = ["PREDECLARED", "BindingDef", "ExchangeDef", "ExchangeType", "Routed", "Router", "properties_key"]
+
+
+class ExchangeType(StrEnum):
+    DIRECT = "direct"
+    FANOUT = "fanout"
+    TOPIC = "topic"
+    HEADERS = "headers"
+
+
+# What a new virtual host has (RMQ-300).
+PREDECLARED = (
+    ExchangeDef(DEFAULT_EXCHANGE, ExchangeType.DIRECT),
+    ExchangeDef("amq.direct", ExchangeType.DIRECT),
+    ExchangeDef("amq.fanout", ExchangeType.FANOUT),
+    ExchangeDef("amq.topic", ExchangeType.TOPIC),
+    ExchangeDef("amq.headers", ExchangeType.HEADERS),
+    ExchangeDef("amq.match", ExchangeType.HEADERS),
+    ExchangeDef("amq.rabbitmq.trace", ExchangeType.TOPIC, internal=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDef:
+    """A binding; all of it is its identity (RMQ-350)."""
+
+    source: str
+    destination: str
+    destination_is_queue: bool = True
+    routing_key: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Routed(NamedTuple):
+    """queues: names, each once, sorted. missing: exchanges that were to be asked and are not there."""
+
+    queues: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+class _Destination(NamedTuple):
+    name: str
+    is_queue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    definition: ExchangeDef
+    matcher: Matcher
+    alternate: frozenset[_Destination]
+
+
+class Router:
+    """Exchanges with their bindings. queue_names: of all queues, for the default exchange (RMQ-305).
+
+    A binding with an end that is not there is ignored; the default exchange is always there.
+    """
+
+    def __init__(
+        self,
+        exchanges: Iterable[ExchangeDef],
+        bindings: Iterable[BindingDef],
+        queue_names: Iterable[str],
+        vhost: str = DEFAULT_VHOST,
+    ):
+        self._vhost = vhost
+        self._queues = frozenset(queue_names)
+        self._exchanges = {e.name: _prepared(e) for e in exchanges if e.name != DEFAULT_EXCHANGE}
+        for binding in bindings:
+            self._add(binding)
+
+    def __contains__(self, exchange: str) -> bool:
+        return exchange == DEFAULT_EXCHANGE or exchange in self._exchanges
+
+    def route(
+        self, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any] | None = None, *, by_broker: bool = False
+    ) -> Routed:
+        """The queues a publication reaches, each once (RMQ-314, RMQ-315).
+
+        headers:   decoded, see table.py; CC and BCC are among the routing keys already (see messages.keys_of).
+        by_broker: the broker itself publishes, as it does dead letters: an exchange that is not there routes to nothing, and an
+                   internal one is as good as any.
+        Raises AmqpError for an exchange that is not there or internal (RMQ-309, RMQ-312).
+        """
+        if not by_broker:
+            self._check_open(exchange)
+        if exchange == DEFAULT_EXCHANGE:
+            return Routed(tuple(sorted({key for key in routing_keys if key in self._queues})))
+        queues: set[str] = set()
+        missing: list[str] = []
+        seen, todo = {exchange}, [exchange]
+        while todo:
+            name = todo.pop()
+            known = self._exchanges.get(name)
+            if known is None:
+                missing.append(name)
+                continue
+            for destination in known.matcher.match(routing_keys, headers or {}) or known.alternate:
+                if destination.is_queue:
+                    queues.add(destination.name)
+                elif destination.name not in seen:
+                    seen.add(destination.name)
+                    todo.append(destination.name)
+        return Routed(tuple(sorted(queues)), tuple(missing))
+
+    def _check_open(self, exchange: str) -> None:
+        if exchange == DEFAULT_EXCHANGE:
+            return
+        known = self._exchanges.get(exchange)
+        if known is None:
+            raise errors.not_found_exchange(self._vhost, exchange)
+        if known.definition.internal:
+            raise errors.internal_exchange(self._vhost, exchange)
+
+    def _add(self, binding: BindingDef) -> None:
+        ends = self._queues if binding.destination_is_queue else self._exchanges
+        if binding.source in self._exchanges and binding.destination in ends:
+            destination = _Destination(binding.destination, binding.destination_is_queue)
+            self._exchanges[binding.source].matcher.add(destination, binding.routing_key, binding.arguments)
+
+
+def _prepared(exchange: ExchangeDef) -> _Exchange:
+    alternate = exchange.alternate_exchange
+    destinations = frozenset() if alternate is None else frozenset([_Destination(alternate, False)])
+    return _Exchange(exchange, MATCHERS[exchange.type](), destinations)
+
+
+def properties_key(routing_key: str, arguments: Mapping[str, Any]) -> str:
+    """What names a binding among those of the same two ends (RMQ-351)."""
+    if not arguments:
+        return routing_key or "~"
+    stored = json.dumps(encode(arguments), sort_keys=True, separators=(",", ":"))
+    return f"{routing_key}~{hashlib.sha256(stored.encode()).hexdigest()[:22]}"
