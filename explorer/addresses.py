@@ -1,4 +1,4 @@
-"""How names stand in addresses of pages: a virtual host may be called "/" or "a/b", and a queue "..", which browsers would resolve.
+"""How names stand in addresses of pages: a virtual host may be called "/" or "a/b", a queue "..", which browsers would resolve.
 
 `<namespace:namespace>` and `<entity:path>` in a URL pattern read and write them. Importing this module registers both.
 """

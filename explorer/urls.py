@@ -3,6 +3,7 @@ but a number."""
 
 from django.urls import path
 
+from explorer import addresses  # noqa: F401 - registers how names are written in addresses
 from explorer.pages import (
     analysis,
     audit_log,
@@ -24,11 +25,11 @@ from explorer.pages import (
 
 app_name = "explorer"
 
-ENTITY = "<str:namespace>/<path:path>"
+ENTITY = "<namespace:namespace>/<entity:path>"
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
-    path("namespaces/<str:namespace>/", overview.overview, name="namespace"),
+    path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
     path("find/", search.search, name="search"),
     path("sweeps/", sweeps.sweeps, name="sweeps"),
     path("audit/", audit_log.audit_log, name="audit"),

@@ -5,21 +5,25 @@ from __future__ import annotations
 from django import forms
 
 from broker_core.reads import MessageFilter, Tab
+from broker_core.semantics.families import TITLES
 from broker_core.semantics.types import EntityKind
+from explorer.pages import figures
 
 HISTORY, SUBSCRIPTIONS, RULES, SESSIONS = "history", "subscriptions", "rules", "sessions"
 MESSAGE_TABS = tuple(str(tab) for tab in Tab)
 TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, HISTORY)
 KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
-SORTS = ("name", "active", "locked", "scheduled", "deferred", "expired", "dead", "sent", "completed", "oldest", "size")
+SORTS = ("name", *figures.BY_NAME, "sent", "completed", "oldest", "size")
+FAMILIES = [("", "all"), *((str(family), title) for family, title in TITLES.items())]
 
 
 class OverviewQuery(forms.Form):
-    """q: part of an address; kind: of that kind alone; sort: a column, with a minus for the largest first; all: hidden and system
-    ones, too."""
+    """q: part of an address; kind, family: of that alone; sort: a column, with a minus for the largest first; all: hidden and
+    system ones, too."""
 
     q = forms.CharField(required=False, max_length=330)
     kind = forms.ChoiceField(required=False, choices=KINDS)
+    family = forms.ChoiceField(required=False, choices=FAMILIES)
     sort = forms.CharField(required=False)
     all = forms.BooleanField(required=False)
     page = forms.IntegerField(required=False, min_value=1, max_value=100_000)

@@ -25,6 +25,7 @@ from broker_core.semantics.types import Actor, EventKind, HistoryLevel
 from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery
 from explorer.pages import entity as entity_page
 from explorer.pages import overview, presenters, receiver, timeline
+from explorer.pages.figures import Figure
 from explorer.pages.shell import address_of
 
 from .frames import Element, Picture
@@ -81,6 +82,7 @@ class OverviewWatch(Watch):
         self._rows: dict[int, EntityRow] = {}
         self._shown: set[int] = set()
         self._beneath: set[int] = set()
+        self._figures: tuple[Figure, ...] = ()
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         if touched is None:
@@ -89,8 +91,9 @@ class OverviewWatch(Watch):
             self._rows |= {row.id: row for row in reads.overview_of(touched, actor=self.actor)}
         matching = [*self._rows.values()]
         shown = (row for row in matching if row.id in self._shown)
-        rows = {f"e-{row.id}": Element(_entity_looks(row), partial(_entity_html, row, row.id in self._beneath)) for row in shown}
-        return Picture(self._clock(), rows, _totals(matching))
+        html = partial(_entity_html, self._figures)
+        rows = {f"e-{row.id}": Element(_entity_looks(row), partial(html, row, row.id in self._beneath)) for row in shown}
+        return Picture(self._clock(), rows, {f"t-{one.name}": one.text for one in overview.totals(matching, self._figures)})
 
     def _read_all(self) -> None:
         namespaces = reads.namespaces(actor=self.actor)
@@ -98,7 +101,9 @@ class OverviewWatch(Watch):
         if not self._query["all"]:
             found = overview.without_system(found, namespaces, self._namespace)
         self._see(found)
-        matching = overview.arrange(found, self._query["q"], self._query["kind"], self._query["sort"])
+        matching = overview.arrange(found, self._query)
+        here = next((n for n in namespaces if self._namespace and n.name.lower() == self._namespace.lower()), None)
+        self._figures = overview.figures_of(here, matching)
         first = ((self._query["page"] or 1) - 1) * overview.ROWS
         here = matching[first : first + overview.ROWS]
         self._rows = {row.id: row for row in matching}
@@ -280,8 +285,8 @@ def _entity_looks(row: EntityRow) -> tuple:
     return bare, rates, presenters.is_neglected(row), presenters.consuming(row)
 
 
-def _entity_html(row: EntityRow, beneath: bool) -> str:
-    return render_to_string("explorer/_entity_row.html", {"entity": row, "beneath": beneath})
+def _entity_html(figures: tuple[Figure, ...], row: EntityRow, beneath: bool) -> str:
+    return render_to_string("explorer/_entity_row.html", {"entity": row, "beneath": beneath, "figures": figures})
 
 
 def _subscription_html(row: EntityRow, rules: list[reads.RuleRow]) -> str:
@@ -290,13 +295,6 @@ def _subscription_html(row: EntityRow, rules: list[reads.RuleRow]) -> str:
 
 def _message_looks(row: MessageRow) -> tuple:
     return replace(row, read_at=None), row.standing
-
-
-def _totals(rows: list[EntityRow]) -> dict[str, str]:
-    sums = overview.totals(rows)
-    numbers = ("queues", "topics", "subscriptions", "active", "locked", "scheduled", "dead")
-    rates = {"t-sent": presenters.rate(sums.sent_rate), "t-completed": presenters.rate(sums.completed_rate)}
-    return {f"t-{name}": f"{getattr(sums, name):,}" for name in numbers} | rates
 
 
 def _entity_texts(entity: EntityRow) -> dict[str, str]:

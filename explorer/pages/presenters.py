@@ -8,8 +8,11 @@ from datetime import UTC, datetime, timedelta
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
 from broker_core.semantics.filters import FalseFilter, Filter, SqlFilter, TrueFilter
+from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
+from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
 from broker_core.semantics.standing import Standing
-from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, SubQueue
+from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
+from explorer.pages.figures import at_hand
 
 SUBQUEUE_SLUGS = {
     SubQueue.MAIN: "main",
@@ -51,11 +54,40 @@ _BADGES = {
     Standing.EXPIRED: Badge("expired, pending", "expired", "expired"),
     Standing.SPENT: Badge("spent, pending", "expired", "expired"),
 }
+_STORAGE_BADGES = {
+    StorageStanding.VISIBLE: Badge("visible", "active", "active"),
+    StorageStanding.DELAYED: Badge("delayed", "scheduled", "scheduled"),
+    StorageStanding.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
+    StorageStanding.LEASED: Badge("leased", "locked", "locked"),
+    StorageStanding.EXTENDED: Badge("lease extended", "locked", "locked"),
+    StorageStanding.EXPIRED: Badge("expired, pending", "expired", "expired"),
+}
+_RABBIT_BADGES = {
+    RabbitStanding.READY: Badge("ready", "active", "active"),
+    RabbitStanding.UNACKED: Badge("unacked", "locked", "locked"),
+    RabbitStanding.EXPIRED: Badge("expired, waits for the head", "expired", "expired"),
+}
+_BADGES_OF = {Family.SERVICE_BUS: _BADGES, Family.QUEUE_STORAGE: _STORAGE_BADGES, Family.RABBITMQ: _RABBIT_BADGES}
+_ENDS = {  # what comes before the countdown to the instant at which the standing ends; else its life does
+    Standing.LOCKED: "lock ends in",
+    Standing.SCHEDULED: "due in",
+    StorageStanding.DELAYED: "visible in",
+    StorageStanding.RESCHEDULED: "visible in",
+    StorageStanding.LEASED: "lease ends in",
+    StorageStanding.EXTENDED: "lease ends in",
+}
 _MEANINGS = {
     EntityKind.QUEUE: "Keeps messages in order until receivers take them.",
     EntityKind.TOPIC: "Gives each message to all of its subscriptions whose rules match it.",
     EntityKind.SUBSCRIPTION: "Keeps its own copies of a topic's messages: of those that its rules match.",
 }
+POISON = "-poison"
+_RABBIT_TAGS = (
+    ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
+    ("exclusive", "Only the connection that declared it may use it; it goes with it", lambda options: options.get("exclusive")),
+    ("auto-delete", "It goes when its last consumer does", lambda options: options.get("auto_delete")),
+    ("transient", "It is not durable", lambda options: options.get("durable") is False),
+)
 _DEAD = Badge("dead-lettered", "dead", "dead")
 GONE = Badge("gone", "gone", "gone")
 
@@ -64,7 +96,7 @@ def badge(row: MessageRow) -> Badge:
     """The state of a message that is present. In a dead-letter queue it is dead-lettered unless somebody holds it there."""
     standing = row.standing
     in_dead_letters = row.subqueue != SubQueue.MAIN
-    return _DEAD if in_dead_letters and standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES[standing]
+    return _DEAD if in_dead_letters and standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES_OF[row.family][standing]
 
 
 def deadline(row: MessageRow) -> Deadline | None:
@@ -72,13 +104,14 @@ def deadline(row: MessageRow) -> Deadline | None:
     at = row.deadline
     if at is None:
         return None
-    words = {Standing.LOCKED: "lock ends in", Standing.SCHEDULED: "due in"}.get(row.standing, "expires in")
-    return Deadline(words, at)
+    expires_first = row.visible_at is not None and at != row.visible_at
+    return Deadline("expires in" if expires_first else _ENDS.get(row.standing, "expires in"), at)
 
 
 def deliveries(row: MessageRow) -> str:
     """Failed deliveries of those allowed; in a dead-letter queue nothing is counted against a limit (SB-089)."""
-    return f"{row.delivery_count} of {row.max_delivery_count}" if row.subqueue == SubQueue.MAIN else str(row.delivery_count)
+    limited = row.family is Family.SERVICE_BUS and row.subqueue == SubQueue.MAIN
+    return f"{row.delivery_count} of {row.max_delivery_count}" if limited else str(row.delivery_count)
 
 
 def age(delta: timedelta) -> str:
@@ -145,6 +178,16 @@ def meaning(kind: EntityKind) -> str:
     return _MEANINGS[kind]
 
 
+def tags(entity: EntityRow) -> list[tuple[str, str]]:
+    """What a list says of an entity in a word, and what the word means."""
+    match entity.family:
+        case Family.QUEUE_STORAGE if entity.address.path.endswith(POISON):
+            return [("poison", f"Messages that failed too often in {entity.address.path.removesuffix(POISON)}")]
+        case Family.RABBITMQ:
+            return [(word, meaning) for word, meaning, holds in _RABBIT_TAGS if holds(entity.options)]
+    return []
+
+
 def rule_takes(filter: Filter) -> tuple[str, bool]:
     """Which messages a filter takes, and whether that is code rather than words."""
     match filter:
@@ -165,8 +208,7 @@ def state_text(state: bytes) -> str:
 
 def is_neglected(entity: EntityRow) -> bool:
     """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy)."""
-    waiting = entity.counts.active - entity.counts.locked - entity.expired_pending.value
-    if waiting <= 0 or entity.consumers_waiting or not entity.status.may_receive:
+    if not at_hand(entity) or entity.consumers_waiting or not entity.status.may_receive:
         return False
     last = entity.last_receive_at
     return last is None or entity.clock.now - last > timedelta(minutes=1)

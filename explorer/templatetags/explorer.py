@@ -11,10 +11,13 @@ from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
+from broker_core.reads import EntityRow
 from broker_core.semantics.durations import format_iso, human
+from broker_core.semantics.families import SETS, TITLES
 from broker_core.semantics.filters import Rule
 from broker_core.semantics.types import EntityAddress, HistoryLevel
 from explorer.pages import presenters, timeline
+from explorer.pages.figures import Figure
 from explorer.pages.preferences import Preferences
 
 register = template.Library()
@@ -31,6 +34,9 @@ register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
 register.filter("shown_path", presenters.shown_path)
 register.filter("meaning", presenters.meaning)
+register.filter("tags", presenters.tags)
+register.filter("set_word", lambda family: SETS[family])
+register.filter("family_title", lambda family: TITLES[family])
 
 
 @register.simple_tag
@@ -39,6 +45,19 @@ def figure(count: int, applies: bool = True) -> str:
     if not applies:
         return mark_safe('<span class="quiet">–</span>')
     return f"{count:,}" if count else mark_safe('<span class="zero">0</span>')
+
+
+@register.simple_tag
+def counted(column: Figure, entity: EntityRow) -> str:
+    """A figure of an entity; dead letters link to themselves, and what was counted no further than a cap says so."""
+    count = column.of(entity)
+    if not count or not column.hue:
+        return figure(count or 0, count is not None)
+    if column.hue == "dead":
+        label = f"{plural(count, 'dead letter,dead letters')} in {presenters.shown_path(entity.address)}"
+        url = address_url("entity", entity.address) + "?tab=dead-letter"
+        return format_html('<a class="dead-count" href="{}" aria-label="{}">{}</a>', url, label, thousands(count))
+    return format_html('<span class="state-{}">{}</span>', column.hue, entity.expired_pending)
 
 
 @register.simple_tag

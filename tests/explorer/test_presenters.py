@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_core.reads import Event, Place, TrafficPoint
+from broker_core.reads import Capped, Counts, Event, Place, TrafficPoint
+from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
+from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
 from broker_core.semantics.standing import Standing
-from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, SubQueue
+from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
 from explorer.pages import bodies, entity, presenters, sweeps, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -54,15 +56,23 @@ def test_rates(per_second, expected):
     assert presenters.rate(per_second) == expected
 
 
-@pytest.mark.parametrize("standing", Standing)
-@pytest.mark.parametrize("subqueue", SubQueue)
-def test_every_state_has_a_word_a_shape_and_a_hue(standing, subqueue):
-    badge = presenters.badge(SimpleNamespace(standing=standing, subqueue=subqueue))
+@pytest.mark.parametrize(
+    ("family", "standing", "subqueue"),
+    [
+        *((Family.SERVICE_BUS, standing, subqueue) for standing in Standing for subqueue in SubQueue),
+        *((Family.QUEUE_STORAGE, standing, SubQueue.MAIN) for standing in StorageStanding),
+        *((Family.RABBITMQ, standing, SubQueue.MAIN) for standing in RabbitStanding),
+    ],
+)
+def test_every_state_has_a_word_a_shape_and_a_hue(family, standing, subqueue):
+    badge = presenters.badge(SimpleNamespace(family=family, standing=standing, subqueue=subqueue))
     assert badge.word and badge.icon and badge.hue
 
 
 def test_six_states_have_six_hues_and_six_shapes():
-    row = lambda standing, subqueue=SubQueue.MAIN: SimpleNamespace(standing=standing, subqueue=subqueue)  # noqa: E731
+    def row(standing, subqueue=SubQueue.MAIN):
+        return SimpleNamespace(family=Family.SERVICE_BUS, standing=standing, subqueue=subqueue)
+
     shown = [Standing.AVAILABLE, Standing.LOCKED, Standing.SCHEDULED, Standing.DEFERRED, Standing.EXPIRED]
     badges = [presenters.badge(row(s)) for s in shown] + [presenters.badge(row(Standing.AVAILABLE, SubQueue.DEAD_LETTER))]
     assert len({b.hue for b in badges}) == len({b.icon for b in badges}) == len({b.word for b in badges}) == 6
@@ -70,7 +80,8 @@ def test_six_states_have_six_hues_and_six_shapes():
 
 def an_entity(**changes):
     values = {
-        "counts": SimpleNamespace(active=5, locked=0), "expired_pending": SimpleNamespace(value=0), "consumers_waiting": False,
+        "counts": Counts(active=5), "expired_pending": Capped(0), "expired_leased": 0, "expired_delayed": 0,
+        "consumers_waiting": False,
         "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
     }  # fmt: skip
     return SimpleNamespace(**values | changes)
@@ -83,8 +94,8 @@ def an_entity(**changes):
         ({"consumers_waiting": True}, False),
         ({"last_receive_at": NOON - seconds(59)}, False),
         ({"last_receive_at": NOON - seconds(61)}, True),
-        ({"counts": SimpleNamespace(active=5, locked=5)}, False),
-        ({"expired_pending": SimpleNamespace(value=5)}, False),
+        ({"counts": Counts(active=5, locked=5)}, False),
+        ({"expired_pending": Capped(5)}, False),
         ({"status": EntityStatus.RECEIVE_DISABLED}, False),
     ],
 )

@@ -1,0 +1,32 @@
+"""One address for pages that differ by family: an entity's own page, its settings, its receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+
+from broker_core import entities
+from broker_core.semantics import families
+from broker_core.semantics.errors import NotAllowed
+from broker_core.semantics.types import Family
+from explorer.pages.shell import page
+
+View = Callable[..., HttpResponse]
+
+
+def by_family(*, service_bus: View | None = None, queue_storage: View | None = None, rabbitmq: View | None = None) -> View:
+    """A view that hands over to that of the namespace's family. A family without one says so, as a refusal."""
+    views = {Family.SERVICE_BUS: service_bus, Family.QUEUE_STORAGE: queue_storage, Family.RABBITMQ: rabbitmq}
+
+    @page
+    def dispatched(request: HttpRequest, namespace: str, **parts) -> HttpResponse:
+        family = entities.get_namespace(namespace, actor=request.actor).family
+        view = views[family]
+        if view is None:
+            raise NotAllowed(
+                f"There is no such page for {families.TITLES[family]}, and '{namespace}' is a {families.SETS[family]}."
+            )
+        return view(request, namespace=namespace, **parts)
+
+    return dispatched
