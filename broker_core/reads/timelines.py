@@ -30,7 +30,8 @@ class Event:
     The message's properties stand on its first event (sent, scheduled) alone; enqueued_at, first_received_at and
     last_received_at on its last.
     details: what only some kinds have: {"to": number}, {"from": number}, {"resubmitted_from": {...}}, {"copies": 3} ...
-    other:   the message that this one became, or was made from, where `details` name one.
+    others:  the messages that this one became, or was made from, where `details` name them: several where an exchange routed it
+             to several queues.
     """
 
     event_id: int
@@ -54,7 +55,12 @@ class Event:
     properties: Mapping[str, str] = field(default_factory=dict)
     application_properties: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     details: Mapping = field(default_factory=dict)
-    other: Place | None = None
+    others: tuple[Place, ...] = ()
+
+    @property
+    def other(self) -> Place | None:
+        """The one that it became, or was made from; the first where it became several."""
+        return self.others[0] if self.others else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
         seen.add(place)
         rows = yield call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
         found += rows
-        links = {link for row in rows if (link := _link(row)) and link[1] is not None}
+        links = {link for row in rows for link in _links(row) if link[1] is not None}
         wanted += links - seen - set(wanted)
     names = yield from names_in(found)
     return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
@@ -185,26 +191,28 @@ def _event_cursor(cursor: str | None) -> tuple[str, int]:
     return xid, int(event)
 
 
-def _link(row: Any) -> tuple[int, int | None] | None:
-    """The message that an event says this one became, or was made from: (entity, number)."""
+def _links(row: Any) -> list[tuple[int, int | None]]:
+    """The messages that an event says this one became, or was made from: (entity, number)."""
     details = row.details or {}
     named = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
-    if isinstance(named, int):
-        return row.entity_id, named
-    if not isinstance(named, dict):
-        return None
-    entity_id = named.get("entity", named.get("entity_id", row.entity_id))
-    return entity_id, named.get("sequence_number")
+    found = []
+    for one in named if isinstance(named, list) else [named]:
+        if isinstance(one, int):
+            found.append((row.entity_id, one))
+        elif isinstance(one, dict):
+            found.append((one.get("entity", one.get("entity_id", row.entity_id)), one.get("sequence_number")))
+    return found
 
 
 def names_in(events: Sequence[Any]):
     """The addresses that events need: their own entities' and those of the messages they name."""
-    named = {link[0] for row in events if (link := _link(row))}
+    named = {link[0] for row in events for link in _links(row)}
     return (yield from names_of({row.entity_id for row in events} | named))
 
 
 def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
-    address, link = names.get(row.entity_id), _link(row)
+    address = names.get(row.entity_id)
+    others = tuple(Place(entity_id, names.get(entity_id), number) for entity_id, number in _links(row))
     return Event(
         event_id=row.event_id,
         recorded_at=row.recorded_at,
@@ -227,7 +235,7 @@ def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
         properties=row.properties or {},
         application_properties=pairs(row.application_properties),
         details=row.details or {},
-        other=link and Place(link[0], names.get(link[0]), link[1]),
+        others=others,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker_core.reads import Event, Place
 from broker_core.semantics.durations import human
-from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core.semantics.types import EntityAddress, EventKind, Family
 
 SHORTEST_GAP = timedelta(milliseconds=500)
 
@@ -27,6 +27,7 @@ class Entry:
     """One line of the timeline: an event (words is set), or the gap before the next one (words is None).
 
     note: a second sentence. elsewhere: the number and address it happened under, where that is not the page's.
+    links: the messages it became, or was made from.
     """
 
     text: str
@@ -35,7 +36,20 @@ class Entry:
     actor: str | None = None
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
-    link: Place | None = None
+    links: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrases:
+    """How one family speaks of events, where Service Bus differs. gaps: what a message does after one; {0} is how long."""
+
+    words: Mapping[EventKind, str]
+    texts: Mapping[EventKind, str]
+    gaps: Mapping[EventKind, str]
+    renewed: tuple[str, str] = ("Lock renewed", "Lock renewed {} times")
+    held: str = "locked for {}"
+    unnoticed: str = "the lock ended unnoticed {} before the broker looked again"
+    count: str = "failed deliveries"
 
 
 _WORDS = {
@@ -59,6 +73,8 @@ _WORDS = {
     EventKind.DUPLICATE_DROPPED: Words("duplicate dropped", "copy", "gone"),
     EventKind.PUBLISHED: Words("published", "topic", "active"),
     EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
+    EventKind.DROPPED: Words("dropped", "cross", "gone"),
+    EventKind.MOVED: Words("moved", "forward", "dead"),
 }
 
 _TEXTS = {
@@ -81,6 +97,8 @@ _TEXTS = {
     EventKind.DUPLICATE_DROPPED: "A later message with the same id came, and was dropped as a duplicate",
     EventKind.PUBLISHED: "Published",
     EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
+    EventKind.DROPPED: "Dropped",
+    EventKind.MOVED: "Moved",
 }
 
 # What a message does after an event of this kind; {0} is how long.
@@ -97,23 +115,91 @@ _GAPS = {
     EventKind.DEAD_LETTERED: "lay in the dead-letter queue for {0}",
 }
 
+_STORAGE = _Phrases(
+    words={
+        EventKind.SENT: "put", EventKind.RECEIVED: "got", EventKind.RENEWED: "updated", EventKind.COMPLETED: "deleted",
+        EventKind.ABANDONED: "updated: visible", EventKind.RELEASED: "released", EventKind.LOCK_LOST: "lease ended",
+        EventKind.PURGED: "cleared", EventKind.MOVED: "moved",
+    },
+    texts={
+        EventKind.SENT: "Put",
+        EventKind.RECEIVED: "Got: leased, with a new receipt",
+        EventKind.COMPLETED: "Deleted by its receipt",
+        EventKind.ABANDONED: "Updated: visible at once, with a new receipt",
+        EventKind.RELEASED: "Released by an operator: visible, and the holder's receipt is dead",
+        EventKind.LOCK_LOST: "Its lease had ended, and another get took it",
+        EventKind.EXPIRED: "Expired and removed",
+        EventKind.PURGED: "Removed without a receipt",
+        EventKind.MOVED: "Moved",
+    },
+    gaps={
+        EventKind.SENT: "waited {0} for a get",
+        EventKind.RECEIVED: "leased for {0}",
+        EventKind.RENEWED: "invisible for another {0}",
+        EventKind.ABANDONED: "waited {0} for the next get",
+        EventKind.RELEASED: "waited {0} for the next get",
+        EventKind.LOCK_LOST: "waited {0} for the next get",
+    },
+    renewed=("Updated: invisible for longer, with a new receipt", "Updated {} times: invisible for longer each time"),
+    held="invisible for {}",
+    unnoticed="then visible again for {}",
+    count="dequeue count",
+)  # fmt: skip
+_RABBIT = _Phrases(
+    words={
+        EventKind.SENT: "published", EventKind.RECEIVED: "delivered", EventKind.COMPLETED: "acknowledged",
+        EventKind.ABANDONED: "requeued", EventKind.RELEASED: "requeued", EventKind.LOCK_LOST: "requeued",
+        EventKind.MOVED: "dead-lettered", EventKind.RECEIVED_AND_DELETED: "delivered, no ack",
+    },
+    texts={
+        EventKind.SENT: "Published",
+        EventKind.RECEIVED: "Delivered, to be acknowledged",
+        EventKind.COMPLETED: "Acknowledged: it left the queue",
+        EventKind.ABANDONED: "Requeued in its old place",
+        EventKind.RELEASED: "Requeued in its old place; this counts as no return",
+        EventKind.LOCK_LOST: "Requeued: the connection or channel that held it ended",
+        EventKind.EXPIRED: "Expired at the head and dropped",
+        EventKind.MOVED: "Dead-lettered",
+        EventKind.RECEIVED_AND_DELETED: "Delivered without acknowledgement",
+    },
+    gaps={
+        EventKind.SENT: "was ready for {0}",
+        EventKind.RECEIVED: "unacked for {0}",
+        EventKind.ABANDONED: "was ready for {0}",
+        EventKind.RELEASED: "was ready for {0}",
+        EventKind.LOCK_LOST: "was ready for {0}",
+    },
+    count="returns",
+)  # fmt: skip
+_PHRASES = {
+    Family.SERVICE_BUS: _Phrases({}, _TEXTS, _GAPS),
+    Family.QUEUE_STORAGE: _STORAGE,
+    Family.RABBITMQ: _RABBIT,
+}
 
-def words(kind: EventKind) -> Words:
-    return _WORDS[kind]
+
+def words(kind: EventKind, family: Family = Family.SERVICE_BUS) -> Words:
+    """The word, icon and hue of what happened, as the family calls it."""
+    found = _WORDS[kind]
+    return replace(found, word=_PHRASES[family].words.get(kind, found.word))
 
 
-def entries(events: Sequence[Event], entity_id: int, sequence_number: int) -> list[Entry]:
+def entries(events: Sequence[Event], entity_id: int, sequence_number: int, family: Family = Family.SERVICE_BUS) -> list[Entry]:
     """The timeline, oldest first, seen from the message with this number. A row of renewals is one line."""
     lines: list[Entry] = []
-    grouped = _with_renewals_grouped(events)
+    grouped, phrases = _with_renewals_grouped(events), _PHRASES[family]
     for i, (event, times) in enumerate(grouped):
         before = grouped[i - 1][0] if i else None
-        if before is not None and (gap := _gap(before, event)):
+        if before is not None and (gap := _gap(before, event, phrases)):
             lines.append(Entry(gap))
         here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
         elsewhere = None if here else (event.address, event.sequence_number)
-        text, link = _text(event, times), _link(event, entity_id, sequence_number)
-        lines.append(Entry(text, _WORDS[event.kind], event.at, event.actor, _note(event), elsewhere, link))
+        lines.append(
+            Entry(
+                _text(event, times, phrases), words(event.kind, family), event.at, event.actor, _note(event, phrases), elsewhere,
+                _links(event, entity_id, sequence_number),
+            )
+        )  # fmt: skip
     return lines
 
 
@@ -128,37 +214,53 @@ def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
     return grouped
 
 
-def _gap(before: Event, after: Event) -> str:
+def _gap(before: Event, after: Event, phrases: _Phrases) -> str:
     """What the time between two events was, in words; nothing where it was short."""
     length = after.at - before.at
-    if length < SHORTEST_GAP or before.kind not in _GAPS:
+    if length < SHORTEST_GAP or before.kind not in phrases.gaps:
         return ""
-    ended = before.locked_until
+    ended, says = before.locked_until, phrases.gaps[before.kind]
     if before.kind in (EventKind.RECEIVED, EventKind.RENEWED) and ended is not None and after.at - ended > SHORTEST_GAP:
-        unnoticed = f"; the lock ended unnoticed {human(after.at - ended)} before the broker looked again"
-        return _GAPS[before.kind].format(human(ended - before.at)) + unnoticed
-    return _GAPS[before.kind].format(human(length))
+        return f"{says.format(human(ended - before.at))}; {phrases.unnoticed.format(human(after.at - ended))}"
+    return says.format(human(length))
 
 
-def _text(event: Event, times: int) -> str:
-    if event.kind == EventKind.RENEWED:
-        return "Lock renewed" if times == 1 else f"Lock renewed {times} times"
-    if event.kind == EventKind.PUBLISHED and "copies" in event.details:
-        return _published(event.details["copies"])
-    if event.kind == EventKind.FORWARDED and event.other:
-        to = event.other.address.path if event.other.address else "an entity that is gone"
-        return f"Forwarded to {to}" + (
-            ", which had its id already: dropped as a duplicate" if event.details.get("duplicate") else ""
-        )
+def _text(event: Event, times: int, phrases: _Phrases) -> str:
+    text = phrases.texts.get(event.kind, _TEXTS.get(event.kind, ""))
+    match event.kind:
+        case EventKind.RENEWED:
+            return phrases.renewed[times > 1].format(times)
+        case EventKind.PUBLISHED if "copies" in event.details:
+            return _published(event.details["copies"])
+        case EventKind.FORWARDED if event.other:
+            duplicate = ", which had its id already: dropped as a duplicate" if event.details.get("duplicate") else ""
+            return f"Forwarded to {_named(event.other)}{duplicate}"
+        case EventKind.MOVED:
+            return f"{text} to {_listed(event.others)}{_because(event.reason)}"
+        case EventKind.SENT if isinstance(event.details.get("from"), dict):
+            moved, origin = phrases.texts.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), event.details["from"]
+            return f"{moved} here from {_named(event.other)}{_because(origin.get('reason'))}"
     if "published_from" in event.details:
         return _arrived(event)
-    if event.kind == EventKind.DEAD_LETTERED and event.reason:
-        return f"{_TEXTS[event.kind]}: {event.reason}"
+    if event.kind in (EventKind.DEAD_LETTERED, EventKind.DROPPED) and event.reason:
+        return f"{text}: {event.reason}"
     if event.kind == EventKind.SENT and "resubmitted_from" in event.details:
         return "Enqueued again, made from a dead letter"
     if event.kind == EventKind.SENT and "from" in event.details:
         return "Enqueued under a new number"
-    return _TEXTS[event.kind]
+    return text
+
+
+def _named(place: Place | None) -> str:
+    return place.address.path if place and place.address else "an entity that is gone"
+
+
+def _listed(places: Sequence[Place]) -> str:
+    return ", ".join(dict.fromkeys(map(_named, places))) or "nowhere: no queue took it"
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
 
 
 def _published(copies: int) -> str:
@@ -178,23 +280,30 @@ def _arrived(event: Event) -> str:
     return f"Forwarded from {origin.path if origin else 'an entity that is gone'}"
 
 
-def _note(event: Event) -> str:
+def _note(event: Event, phrases: _Phrases) -> str:
     parts = []
     if event.kind in (EventKind.RECEIVED, EventKind.RENEWED) and event.locked_until:
-        parts.append(f"locked for {human(event.locked_until - event.at)}")
+        parts.append(phrases.held.format(human(event.locked_until - event.at)))
     if event.kind in (EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.DEAD_LETTERED) and event.delivery_count:
-        parts.append(f"failed deliveries: {event.delivery_count}")
+        parts.append(f"{phrases.count}: {event.delivery_count}")
     if event.kind in (EventKind.SENT, EventKind.SCHEDULED) and event.time_to_live:
         parts.append(f"lives {human(event.time_to_live)}")
+    if "visible_at" in event.details:
+        parts.append(f"invisible for {human(datetime.fromisoformat(event.details['visible_at']) - event.at)}")
+    if "text_bytes" in event.details:
+        parts.append(f"new text of {event.details['text_bytes']:,} bytes")
+    if "held_by" in event.details:
+        parts.append(f"taken from {event.details['held_by']}")
     description = event.details.get("description")
     if description:
         parts.append(str(description))
     return " · ".join(parts)
 
 
-def _link(event: Event, entity_id: int, sequence_number: int) -> Place | None:
-    """The message this one became, or was made from, unless the page is about it."""
-    other = event.other
-    if other is None or other.address is None or other.sequence_number is None:
-        return None
-    return None if (other.entity_id, other.sequence_number) == (entity_id, sequence_number) else other
+def _links(event: Event, entity_id: int, sequence_number: int) -> tuple[Place, ...]:
+    """The messages this one became, or was made from, without the one that the page is about."""
+    return tuple(
+        other for other in event.others
+        if other.address is not None and other.sequence_number is not None
+        and (other.entity_id, other.sequence_number) != (entity_id, sequence_number)
+    )  # fmt: skip

@@ -199,12 +199,14 @@ def test_renewals_in_a_row_are_one_line():
 
 def test_what_happened_under_another_number_says_so():
     events = [
-        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}, other=Place(1, ORDERS, 9)),
-        an_event(EventKind.SENT, 0, number=9, details={"resubmitted_from": {"sequence_number": 7}}, other=Place(1, ORDERS, 7)),
+        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}, others=(Place(1, ORDERS, 9),)),
+        an_event(
+            EventKind.SENT, 0, number=9, details={"resubmitted_from": {"sequence_number": 7}}, others=(Place(1, ORDERS, 7),)
+        ),
     ]
     first, second = timeline.entries(events, 1, 7)
-    assert first.link == Place(1, ORDERS, 9) and first.elsewhere is None
-    assert second.elsewhere == (ORDERS, 9) and second.link is None
+    assert first.links == (Place(1, ORDERS, 9),) and first.elsewhere is None
+    assert second.elsewhere == (ORDERS, 9) and second.links == ()
 
 
 COPY = NEWS.subscription("all")
@@ -215,22 +217,61 @@ COPY = NEWS.subscription("all")
     [(an_event(EventKind.PUBLISHED, 0, details={"copies": 2}), "Published: 2 copies for its subscriptions", None),
      (an_event(EventKind.PUBLISHED, 0, details={"copies": 0}), "Published, and no rule of any subscription took it: it is gone",
       None),
-     (an_event(EventKind.SENT, 0, address=COPY, details={"published_from": {}}, other=Place(2, NEWS, 4)),
+     (an_event(EventKind.SENT, 0, address=COPY, details={"published_from": {}}, others=(Place(2, NEWS, 4),)),
       "Copied from the topic: a rule took it", Place(2, NEWS, 4)),
-     (an_event(EventKind.SENT, 0, details={"published_from": {}}, other=Place(2, NEWS, 4)), "Forwarded from news",
+     (an_event(EventKind.SENT, 0, details={"published_from": {}}, others=(Place(2, NEWS, 4),)), "Forwarded from news",
       Place(2, NEWS, 4)),
      (an_event(EventKind.DEAD_LETTERED, 0, address=COPY, reason="FilterException", details={"published_from": {}},
-               other=Place(2, NEWS, 4)),
+               others=(Place(2, NEWS, 4),)),
       "Copied from the topic into the dead-letter queue: FilterException", Place(2, NEWS, 4)),
-     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, other=Place(2, NEWS, 4)), "Forwarded to news", Place(2, NEWS, 4)),
-     (an_event(EventKind.FORWARDED, 0, details={"to": {}, "duplicate": True}, other=Place(2, NEWS, None)),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(Place(2, NEWS, 4),)), "Forwarded to news", Place(2, NEWS, 4)),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}, "duplicate": True}, others=(Place(2, NEWS, None),)),
       "Forwarded to news, which had its id already: dropped as a duplicate", None),
-     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, other=Place(2, None, 4)), "Forwarded to an entity that is gone",
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(Place(2, None, 4),)), "Forwarded to an entity that is gone",
       None)],
 )  # fmt: skip
 def test_what_went_between_entities_names_them(event, text, link):
     [entry] = timeline.entries([event], 1, 7)
-    assert (entry.text, entry.link) == (text, link)
+    assert (entry.text, entry.links) == (text, (link,) if link else ())
+
+
+FAILED, JOBS = Place(8, EntityAddress("demo", "jobs-poison"), 3), Place(9, EntityAddress("demo", "jobs"), 7)
+MOVED = {"from": {"entity": 9, "path": "jobs", "sequence_number": 7, "reason": "expired"}}
+
+
+@pytest.mark.parametrize(
+    ("family", "event", "word", "text", "links"),
+    [
+        (Family.QUEUE_STORAGE, an_event(EventKind.MOVED, 0, reason="spent", others=(FAILED,)), "moved",
+         "Moved to jobs-poison: spent", (FAILED,)),
+        (Family.QUEUE_STORAGE, an_event(EventKind.SENT, 0, details=MOVED, others=(JOBS,)), "put", "Moved here from jobs: expired",
+         (JOBS,)),
+        (Family.RABBITMQ, an_event(EventKind.MOVED, 0, reason="expired", others=(FAILED, JOBS)), "dead-lettered",
+         "Dead-lettered to jobs-poison, jobs: expired", (FAILED, JOBS)),
+        (Family.RABBITMQ, an_event(EventKind.MOVED, 0, reason="rejected"), "dead-lettered",
+         "Dead-lettered to nowhere: no queue took it: rejected", ()),
+        (Family.RABBITMQ, an_event(EventKind.SENT, 0, details=MOVED, others=(JOBS,)), "published",
+         "Dead-lettered here from jobs: expired", (JOBS,)),
+        (Family.RABBITMQ, an_event(EventKind.DROPPED, 0, reason="maxlen"), "dropped", "Dropped: maxlen", ()),
+    ],
+)  # fmt: skip
+def test_what_was_moved_or_dropped_says_where_to_and_why(family, event, word, text, links):
+    [entry] = timeline.entries([event], 1, 7, family)
+    assert (entry.words.word, entry.text, entry.links) == (word, text, links)
+
+
+def test_each_family_speaks_of_events_in_its_own_words():
+    events = [
+        an_event(EventKind.SENT, 0, details={"visible_at": (NOON + seconds(60)).isoformat()}),
+        an_event(EventKind.RECEIVED, 60, locked_until=NOON + seconds(90)),
+        an_event(EventKind.LOCK_LOST, 120, delivery_count=1),
+    ]
+    told = timeline.entries(events, 1, 7, Family.QUEUE_STORAGE)
+    assert [entry.text for entry in told] == [
+        "Put", "waited 1 min for a get", "Got: leased, with a new receipt", "leased for 30 s; then visible again for 30 s",
+        "Its lease had ended, and another get took it",
+    ]  # fmt: skip
+    assert [entry.note for entry in told if entry.words] == ["invisible for 1 min", "invisible for 30 s", "dequeue count: 1"]
 
 
 # Other pages
