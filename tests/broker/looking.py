@@ -1,7 +1,7 @@
 """What tests look at beside the broker's own answers: the clock, the events, the ledger."""
 
 from broker_core import entities
-from broker_core.broker.shared import entity_id_of
+from broker_core.reads.shared import entity_id_of
 from broker_core.store import connections
 from broker_core.store.driver import run
 

@@ -1,0 +1,52 @@
+"""Storage accounts, queues and their messages, after Azure Queue Storage (QS- rules).
+
+Each function is a use case (see store.driver): call it, `await name.aio(...)`, or compose `name.steps(...)`. All take an `actor`;
+without one the calling process itself acts, with all rights. Rights: Send to put; Listen to get, peek, update, delete; Manage to
+create, change, delete and clear queues; Operate to clear, release, remove and requeue. Refusals are those of
+semantics.queue_storage.errors, with the service's codes, and nothing is stored or changed when they are raised.
+"""
+
+from .changing import Deleted, delete, delete_all, update
+from .getting import get, peek
+from .operating import clear, release, remove, requeue_poison
+from .putting import put, put_all
+from .queues import (
+    StorageQueue,
+    approximate_count,
+    create_account,
+    create_queue,
+    delete_queue,
+    get_queue,
+    list_queues,
+    set_metadata,
+    update_queue,
+)
+from .values import GotMessage, PeekedMessage, PutMessage, Updated
+
+__all__ = [
+    "Deleted",
+    "GotMessage",
+    "PeekedMessage",
+    "PutMessage",
+    "StorageQueue",
+    "Updated",
+    "approximate_count",
+    "clear",
+    "create_account",
+    "create_queue",
+    "delete",
+    "delete_all",
+    "delete_queue",
+    "get",
+    "get_queue",
+    "list_queues",
+    "peek",
+    "put",
+    "put_all",
+    "release",
+    "remove",
+    "requeue_poison",
+    "set_metadata",
+    "update",
+    "update_queue",
+]

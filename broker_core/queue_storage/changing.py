@@ -1,0 +1,125 @@
+"""Updating and deleting by receipt: the receipt decides, and not the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
+from uuid import UUID
+
+from broker_core.broker.shared import Known
+from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
+from broker_core.semantics.queue_storage.messages import as_uuid, check_receipt, check_update, encode_text, number_of, seconds
+from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .shared import may, on_queue
+from .values import Updated
+
+
+class Deleted(NamedTuple):
+    """Of a list: the ids of those that were removed, and of those that were not there under their receipts."""
+
+    deleted: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@use_case
+def update(
+    address: EntityAddress,
+    message_id: str,
+    pop_receipt: UUID | str,
+    *,
+    visibility_timeout: timedelta | None,
+    text: str | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Make a message invisible from now on for visibility_timeout, 0 for visible at once, and replace its text if one is given
+    (QS-045 to QS-048).
+
+    Returns its new receipt, the only one that counts from now on, and when it becomes visible. Raises
+    MissingRequiredQueryParameter, OutOfRangeQueryParameterValue, RequestBodyTooLarge (QS-054, QS-055); then QueueNotFound,
+    MessageNotFound, PopReceiptMismatch in this order (QS-050); InvalidQueryParameterValue where the queue is strict (QS-903).
+    """
+    actor = may(actor, Right.LISTEN, address)
+    check_update(pop_receipt, visibility_timeout)
+    body = None if text is None else encode_text(text)
+    params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility_timeout, "body": body}
+    key = _key([(message_id, pop_receipt)])
+
+    def attempt(queue: Known) -> Steps:
+        rows = yield call("storage_update", entity_id=queue.id, **key, **params)
+        if rows:
+            return Updated(rows[0].lock_token, rows[0].visible_at)
+        found = yield from _find(queue, message_id)
+        if found is None:
+            return None
+        if found.lock_token == as_uuid(pop_receipt) and found.expires_at is not None:
+            raise beyond_expiry(seconds(visibility_timeout), found.expires_at)
+        _refuse(address, message_id, found)
+
+    return (yield from on_queue(address, attempt))
+
+
+@use_case
+def delete(address: EntityAddress, message_id: str, pop_receipt: UUID | str, *, actor: Actor | None = None) -> Steps:
+    """Remove a message for good, also after its lease has ended, as long as nobody got or updated it since (QS-060, QS-063).
+
+    Raises MissingRequiredQueryParameter; then QueueNotFound, MessageNotFound, PopReceiptMismatch (QS-061).
+    """
+    actor = may(actor, Right.LISTEN, address)
+    check_receipt(pop_receipt)
+
+    def attempt(queue: Known) -> Steps:
+        if (yield _deletion(queue, [(message_id, pop_receipt)], actor)):
+            return True
+        found = yield from _find(queue, message_id)
+        return None if found is None else _refuse(address, message_id, found)
+
+    yield from on_queue(address, attempt)
+
+
+@use_case
+def delete_all(address: EntityAddress, messages: Iterable[Any], *, actor: Actor | None = None) -> Steps:
+    """Remove messages as PutMessage, GotMessage or pairs of id and receipt, in one statement. The service has no such call.
+
+    Returns Deleted: what is not there under its receipt is not removed, and is named. Raises QueueNotFound.
+    """
+    actor = may(actor, Right.LISTEN, address)
+    pairs = [m if isinstance(m, tuple) else (m.message_id, m.pop_receipt) for m in messages]
+
+    def attempt(queue: Known) -> Steps:
+        rows = yield _deletion(queue, pairs, actor)
+        if not rows and not (yield call("storage_bounds", entity_id=queue.id)):
+            return None
+        gone = {row.message_id for row in rows}
+        ids = [str(message_id) for message_id, _ in pairs]
+        return Deleted(tuple(i for i in ids if i in gone), tuple(i for i in ids if i not in gone))
+
+    return (yield from on_queue(address, attempt))
+
+
+def _deletion(queue: Known, pairs: list, actor: Actor) -> Any:
+    return call("storage_delete", entity_id=queue.id, actor=str(actor), kind=int(EventKind.COMPLETED), **_key(pairs))
+
+
+def _key(pairs: list) -> dict[str, list]:
+    """What statements find messages by. What is no id or no receipt of ours is nobody's."""
+    return {
+        "numbers": [number_of(message_id) or 0 for message_id, _ in pairs],
+        "message_ids": [str(message_id) for message_id, _ in pairs],
+        "receipts": [as_uuid(receipt) for _, receipt in pairs],
+    }
+
+
+def _find(queue: Known, message_id: str) -> Steps:
+    """A row; without a number if there is no such message; None if the queue is gone."""
+    rows = yield call("storage_find", entity_id=queue.id, number=number_of(message_id) or 0, message_id=str(message_id))
+    return rows[0] if rows else None
+
+
+def _refuse(address: EntityAddress, message_id: str, found: Any) -> NoReturn:
+    if found.sequence_number is None:
+        raise MessageNotFound(str(address), str(message_id))
+    raise PopReceiptMismatch(str(address), str(message_id))

@@ -1,0 +1,117 @@
+"""Getting and peeking.
+
+A get is one statement. What may follow it: a look from the beginning, where it found less than was asked for, and now and then; the
+move of spent messages; and the rest of the get.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from broker_core.broker.shared import Known, Memory
+from broker_core.semantics.queue_storage.limits import DEFAULT_LEASE
+from broker_core.semantics.queue_storage.messages import check_count, check_get
+from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.store import connections
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .shared import may, on_queue
+from .tidying import MET, expire_batch, move_poison
+from .values import got_message, peeked_message
+
+LOOK_EVERY = 0.5  # seconds between looks from the beginning, per process and queue, while gets find all that they ask for
+CHEAP = 0.005  # a look that took no longer is repeated whenever a get finds less than it asked for
+SHARE = 20  # else it is left out for so many times what it took: dead index entries that cannot be removed yet are walked rarely
+ROUNDS = 20
+
+
+class _Looked(NamedTuple):
+    """Until when a look from the beginning is not due, and until when it is too dear."""
+
+    due_at: float
+    not_before: float
+
+
+_NEVER_LOOKED = _Looked(0.0, 0.0)
+_looked = Memory(100_000)  # database and queue -> _Looked
+
+
+@use_case
+def get(
+    address: EntityAddress, count: int = 1, *, visibility_timeout: timedelta = DEFAULT_LEASE, actor: Actor | None = None
+) -> Steps:
+    """Up to count (1 to 32) visible messages, invisible from now on for visibility_timeout: a list of GotMessage (QS-020, QS-021).
+
+    It comes at once, empty where nothing is visible. Raises OutOfRangeQueryParameterValue (QS-022, QS-023), QueueNotFound (QS-028).
+    """
+    actor = may(actor, Right.LISTEN, address)
+    check_get(count, visibility_timeout)
+    params = {"holder": actor.holder_label, "visibility": visibility_timeout}
+    rows = yield from on_queue(address, lambda queue: _get(queue.id, count, params))
+    return [got_message(row) for row in rows]
+
+
+@use_case
+def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) -> Steps:
+    """Up to count (1 to 32) visible messages as a get would return them, unchanged: a list of PeekedMessage (QS-035 to QS-037)."""
+    may(actor, Right.LISTEN, address)
+    check_count(count)
+
+    def attempt(queue: Known) -> Steps:
+        rows = yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=False)
+        if len(rows) == count or not _may_look(queue.id):
+            return rows
+        if not (yield from _look(queue.id)):
+            return None
+        return (yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=True))
+
+    return [peeked_message(row) for row in (yield from on_queue(address, attempt))]
+
+
+def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
+    """The rows; None if the queue is gone."""
+    rows = yield call("storage_get", entity_id=queue_id, max_count=count, from_start=False, **params)
+    if len(rows) == count:
+        if _is_due(queue_id):
+            yield from _look(queue_id)
+        return rows
+    for _ in range(ROUNDS):
+        look = (yield from _look(queue_id)) if _may_look(queue_id) else None
+        if look is None:
+            return rows if rows or not _may_look(queue_id) else None
+        moved = (yield from move_poison(queue_id)) if look.spent else 0
+        if look.expired:
+            yield from expire_batch(queue_id)
+        if not look.visible and moved < MET:
+            return rows
+        more = yield call("storage_get", entity_id=queue_id, max_count=count - len(rows), from_start=True, **params)
+        rows = [*rows, *more]
+        if len(rows) == count or not more and not moved:
+            return rows
+    return rows
+
+
+def _look(queue_id: int) -> Steps:
+    """What there is from the beginning on, with the hint set anew; None if the queue is gone."""
+    began = time.monotonic()
+    rows = yield call("storage_look", entity_id=queue_id, max_count=MET)
+    took = time.monotonic() - began
+    rest = SHARE * took
+    now = began + took
+    _looked.keep(_key(queue_id), _Looked(now + max(LOOK_EVERY, rest), now + rest if took > CHEAP else 0.0))
+    return rows[0] if rows else None
+
+
+def _is_due(queue_id: int) -> bool:
+    return time.monotonic() >= _looked.get(_key(queue_id), _NEVER_LOOKED).due_at
+
+
+def _may_look(queue_id: int) -> bool:
+    return time.monotonic() >= _looked.get(_key(queue_id), _NEVER_LOOKED).not_before
+
+
+def _key(queue_id: int) -> tuple:
+    return connections.current_database(), queue_id

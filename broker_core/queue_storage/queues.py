@@ -1,0 +1,240 @@
+"""Accounts and queues: created, found, changed, deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from broker_core import entities
+from broker_core.entities.kinds import as_parameters
+from broker_core.entities.namespaces import namespace_to_configure
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.queue_storage.errors import AccountNotFound, QueueAlreadyExists, QueueNotFound
+from broker_core.semantics.queue_storage.limits import DEFAULT_GRACE
+from broker_core.semantics.queue_storage.options import (
+    QueueOptions,
+    as_json,
+    changed,
+    check_metadata,
+    check_options,
+    effective_json,
+    from_json,
+    poison_of,
+)
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, HistoryLevel, QueueSettings, Right
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from .shared import FAMILY, may, one_row
+
+
+@dataclass(frozen=True, slots=True)
+class StorageQueue:
+    """A queue as stored. metadata: names in lower case (QS-924). poison_queue: as named; None: by convention.
+
+    poison: where spent messages go, None: they stay. created: whether the call that returned this made it (QS-085).
+    """
+
+    id: int
+    address: EntityAddress
+    max_dequeue_count: int | None
+    poison_queue: str | None
+    expiry_grace: timedelta
+    strict_visibility: bool
+    history_level: HistoryLevel
+    created_at: datetime
+    updated_at: datetime
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    created: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.address.path
+
+    @property
+    def options(self) -> QueueOptions:
+        return QueueOptions(self.metadata, self.max_dequeue_count, self.poison_queue, self.expiry_grace, self.strict_visibility)
+
+    @property
+    def poison(self) -> EntityAddress | None:
+        found = poison_of(self.name, self.options)
+        return found and EntityAddress(self.address.namespace, found.queue)
+
+
+@use_case
+def create_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
+    """Create a storage account: a Namespace of this family, with a clock of its own. Raises EntityExists."""
+    return (yield from entities.create_namespace.steps(name, description, family=FAMILY, actor=actor))
+
+
+@use_case
+def create_queue(
+    address: EntityAddress,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    max_dequeue_count: int | None = None,
+    poison_queue: str | None = None,
+    expiry_grace: timedelta = DEFAULT_GRACE,
+    strict_visibility: bool = False,
+    history_level: HistoryLevel | int = HistoryLevel.FULL,
+    actor: Actor | None = None,
+) -> Steps:
+    """Create a queue. One that is there with the same metadata is returned as it is, `created` false (QS-085).
+
+    max_dequeue_count, poison_queue, expiry_grace, strict_visibility: see QueueOptions; all are ours, the service has none.
+    Raises OutOfRangeInput and InvalidResourceName for its name, InvalidMetadata, QueueAlreadyExists, AccountNotFound.
+    """
+    actor = may(actor, Right.MANAGE, address)
+    given = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
+    options, level = check_options(address.path, given), _history_level(history_level)
+    made = yield Atomically(_create(address, options, level, actor))
+    if made is not None:
+        return made
+    there = yield from _find(address)
+    if dict(there.metadata) != dict(options.metadata):
+        raise QueueAlreadyExists(str(address))
+    return there
+
+
+@use_case
+def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """One queue with its metadata (QS-090). Raises QueueNotFound."""
+    may(actor, Right.BROWSE, address)
+    return (yield from _find(address))
+
+
+@use_case
+def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -> Steps:
+    """The queues of an account whose names begin so, by name (QS-091). Raises AccountNotFound."""
+    (actor or Actor.local()).require(Right.BROWSE, account)
+    if not (yield call("get_namespace", name=account)):
+        raise AccountNotFound(account)
+    rows = yield call("list_entities", namespace=account, family=str(FAMILY), kind=None, topic_id=None)
+    return sorted((_queue(row) for row in rows if row.path.startswith(prefix)), key=lambda queue: queue.name)
+
+
+@use_case
+def update_queue(
+    address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
+) -> Steps:
+    """Change options of a queue, those of QueueOptions by name; the others stay. Returns the StorageQueue.
+
+    Raises InvalidArgument, QueueNotFound.
+    """
+    may(actor, Right.MANAGE, address)
+    level = None if history_level is None else _history_level(history_level)
+
+    def steps():
+        there = yield from _hold(address)
+        options = changed(there.name, there.options, changes)
+        rows = yield call(
+            "storage_set_options",
+            entity_id=there.id,
+            history_level=int(there.history_level if level is None else level),
+            **_as_columns(there.name, options),
+        )
+        return _queue(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def set_metadata(address: EntityAddress, metadata: Mapping[str, str] | None, *, actor: Actor | None = None) -> Steps:
+    """Replace all metadata of a queue; none clears it (QS-089). Raises InvalidMetadata, QueueNotFound."""
+    checked = check_metadata(metadata)
+    return (yield from update_queue.steps(address, metadata=checked, actor=actor))
+
+
+@use_case
+def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """Delete a queue with its messages; its name is free at once (QS-087, QS-907). Raises QueueNotFound."""
+    may(actor, Right.MANAGE, address)
+
+    def steps():
+        there = yield from _hold(address)
+        yield call("delete_entities", entity_ids=[there.id])
+
+    yield Atomically(steps())
+
+
+@use_case
+def approximate_count(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """How many messages a queue has, visible or not; those that have expired do not count (QS-075, QS-901). It is exact."""
+    may(actor, Right.BROWSE, address)
+    return (yield from one_row(address, "storage_count")).n
+
+
+def ensure_target(address: EntityAddress, history_level: HistoryLevel) -> Steps:
+    """The id of a queue that messages are moved to, created if it is not there (QS-106): a work of the broker's own."""
+    for _ in range(2):
+        rows = yield call("find_entity", namespace=address.namespace, path=address.path)
+        if rows:
+            return rows[0].id
+        made = yield Atomically(_create(address, QueueOptions(), history_level, Actor.local("broker")))
+        if made is not None:
+            return made.id
+    raise QueueNotFound(str(address))
+
+
+def _create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, actor: Actor) -> Steps:
+    """The new queue, None where there is one."""
+    try:
+        account = yield from namespace_to_configure(address, actor, FAMILY)
+    except EntityNotFound as exc:
+        raise AccountNotFound(address.namespace) from exc
+    columns = {**as_parameters(QueueSettings(history_level=level)), "family": str(FAMILY), **_as_columns(address.path, options)}
+    rows = yield call(
+        "create_entity", namespace_id=account.id, path=address.path, kind=str(EntityKind.QUEUE), topic_id=None, **columns
+    )
+    return _queue(rows[0], created=True) if rows else None
+
+
+def _find(address: EntityAddress) -> Steps:
+    return _checked(address, (yield call("get_entity", namespace=address.namespace, path=address.path)))
+
+
+def _hold(address: EntityAddress) -> Steps:
+    """The queue, which nobody else changes or deletes before the transaction ends."""
+    return _checked(address, (yield call("lock_entity", namespace=address.namespace, path=address.path)))
+
+
+def _checked(address: EntityAddress, rows: list) -> StorageQueue:
+    if not rows:
+        raise QueueNotFound(str(address))
+    if rows[0].family != FAMILY:
+        raise NotAllowed(f"'{address}' is of the family {rows[0].family}, which has other operations than {FAMILY}.")
+    return _queue(rows[0])
+
+
+def _as_columns(name: str, options: QueueOptions) -> dict[str, str]:
+    return {"options": json.dumps(as_json(options)), "effective": json.dumps(effective_json(name, options))}
+
+
+def _history_level(value: HistoryLevel | int) -> HistoryLevel:
+    try:
+        return HistoryLevel(value)
+    except ValueError as exc:
+        raise InvalidArgument(
+            "history_level", f"{value!r} must be one of {', '.join(str(int(h)) for h in HistoryLevel)}"
+        ) from exc
+
+
+def _queue(row: Any, *, created: bool = False) -> StorageQueue:
+    options = from_json(row.options)
+    return StorageQueue(
+        id=row.id,
+        address=EntityAddress(row.namespace, row.path),
+        max_dequeue_count=options.max_dequeue_count,
+        poison_queue=options.poison_queue,
+        expiry_grace=options.expiry_grace,
+        strict_visibility=options.strict_visibility,
+        history_level=HistoryLevel(row.history_level),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        metadata=options.metadata,
+        created=created,
+    )

@@ -1,0 +1,76 @@
+"""Tidying a storage queue: expired messages away after their grace (QS-923), spent ones to the poison queue (QS-105).
+
+Gets are right without it: what has expired is as if it were gone (QS-073), and a spent message is handed out to nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
+from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from .queues import ensure_target
+
+BATCH = 500
+MET = 500  # visible messages among which spent ones are looked for: those that gets meet
+SPENT = "MaxDequeueCountExceeded"
+BROKER = "process:broker"
+PAUSE_SHARE = 3.0  # of the time a batch took: consumers of other queues keep most of their rate
+
+
+def queues_with_due() -> Steps:
+    """Rows of the storage queues that a sweep may have something to do for: pass each to `expire`."""
+    rows = yield call("storage_queues")
+    return [row for row in rows if row.expired or row.has_poison]
+
+
+def expire(entity: Any, deadline: float, pause: Callable[[float], None] = time.sleep) -> Steps:
+    """Everything due on one queue, in batches until the deadline (time.monotonic). Returns how many messages were removed or moved.
+
+    entity: a row with its `entity_id`.
+    """
+    moved = yield from move_poison(entity.entity_id)
+    total, done = moved, BATCH
+    while done == BATCH and time.monotonic() < deadline:
+        began = time.monotonic()
+        done = yield from expire_batch(entity.entity_id)
+        total += done
+        if done:
+            pause((time.monotonic() - began) * PAUSE_SHARE)
+    while moved and time.monotonic() < deadline:
+        moved = yield from move_poison(entity.entity_id)
+        total += moved
+    return total
+
+
+def expire_batch(queue_id: int) -> Steps:
+    """Remove one batch of what has been expired for the queue's grace. Returns how many."""
+    (row,) = yield call("storage_expire", entity_id=queue_id, max_count=BATCH, actor=BROKER, kind=int(EventKind.EXPIRED))
+    return row.done
+
+
+def move_poison(queue_id: int) -> Steps:
+    """Move one batch of spent messages to the poison queue, which is made if it is not there. Returns how many."""
+    for _ in range(2):
+        rows = yield call("storage_poison", entity_id=queue_id, max_count=MET)
+        if not rows or rows[0].poison_queue is None or not rows[0].spent:
+            return 0
+        (row,) = rows
+        target_id = yield from ensure_target(EntityAddress(row.namespace_name, row.poison_queue), HistoryLevel(row.history_level))
+        moved = yield call(
+            "storage_move_spent",
+            entity_id=queue_id,
+            target_id=target_id,
+            max_count=MET,
+            actor=BROKER,
+            reason=SPENT,
+            time_to_live=DEFAULT_LIFE,
+        )
+        if moved:
+            return len(moved)
+    return 0

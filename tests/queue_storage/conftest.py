@@ -1,0 +1,28 @@
+"""A storage account whose clock stands still, and queues in it."""
+
+import itertools
+
+import pytest
+
+from broker_core import entities, queue_storage
+from broker_core.semantics.types import EntityAddress
+from tests.broker.fixtures import *  # noqa: F403
+
+
+@pytest.fixture
+def make_queue(account):
+    """make_queue(**options) -> the address of a new queue."""
+    numbers = itertools.count(1)
+
+    def make(**options):
+        address = EntityAddress(account, f"queue-{next(numbers)}")
+        queue_storage.create_queue(address, **options)
+        return address
+
+    return make
+
+
+@pytest.fixture
+def step(account):
+    """step(timedelta): let the account's clock go on."""
+    return lambda by: entities.step_clock(account, by)
