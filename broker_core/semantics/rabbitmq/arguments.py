@@ -1,7 +1,7 @@
 """The arguments of queues, exchanges, bindings and consumers: their types and ranges, and what a second declaration must repeat.
 
 Decides whether a declaration is accepted (reference, sections 1.2 to 1.7). Refuses to know what is stored: whether the queue is
-there already, and whether an exchange that is named exists, is the use case's to ask. Arguments are decoded tables (see table.py).
+there already, and whether an exchange that is named exists, is the use case's to ask. Arguments are decoded tables: see table.py.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def check_queue(
     if exchange_type != "longstr":
         raise errors.invalid_argument_type(exchange_type, "x-dead-letter-exchange", errors.queue(vhost, name))
     named = arguments if type is None else {**arguments, "x-queue-type": type}
-    if type is not None and arguments.get("x-queue-type", type) != type:
+    if type is not None and typed(arguments.get("x-queue-type", type))[1] != type:
         raise errors.inequivalent("x-queue-type", errors.queue(vhost, name), _shown(arguments["x-queue-type"]), f"'{type}'")
     _check_value(vhost, name, "x-queue-type", named)
     for argument in _ARGUMENTS:
@@ -176,7 +176,8 @@ def _integer(kind: str, value: Any, _: Arguments) -> Any:
 
 
 def _not_negative(kind: str, value: Any, arguments: Arguments) -> Any:
-    return _integer(kind, value, arguments) or (Atom("value_negative"), value) * (value < 0) or None
+    reason = _integer(kind, value, arguments)
+    return reason or ((Atom("value_negative"), value) if value < 0 else None)
 
 
 def _duration(kind: str, value: Any, arguments: Arguments) -> Any:

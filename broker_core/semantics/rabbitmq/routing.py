@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .table import encode
+from .table import encode, typed
 
 Destination = Hashable
 
@@ -49,7 +49,7 @@ class Fanout:
 
 
 class Topic:
-    """A trie of the binding keys' words (RMQ-303). What a key costs depends on the bindings it could match, not on their number."""
+    """A trie of the binding keys' words (RMQ-303): a key costs what the bindings it could match cost, however many there are."""
 
     def __init__(self):
         self._root = _Node()
@@ -100,7 +100,7 @@ class Headers:
         self._names: set[str] = set()
 
     def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
-        mode = arguments.get("x-match", "all")
+        _, mode = typed(arguments.get("x-match", "all"))
         with_x = mode.endswith("-with-x")
         stored = encode(arguments).items()
         compared = [(name, v) for name, v in stored if name != "x-match" and (with_x or not name.startswith("x-"))]
