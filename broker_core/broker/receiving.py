@@ -181,17 +181,23 @@ def patiently(take, address: EntityAddress, max_wait_seconds: float, family: Fam
     if messages or max_wait_seconds <= 0:
         return messages
     entity_id = yield from entity_id_of(address, family)
+    return (yield from look_again(take, (entity_id,), max_wait_seconds))
+
+
+def look_again(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> Steps:
+    """What `patiently` does after a first look, for messages of any of these entities."""
     deadline = time.monotonic() + max_wait_seconds
 
     def steps():
         pause = FIRST_POLL_SECONDS
         while (left := deadline - time.monotonic()) > 0:
-            yield call("wait_begins", entity_id=entity_id, seconds=min(left, POLL_SECONDS + 1))
+            for entity_id in entity_ids:
+                yield call("wait_begins", entity_id=entity_id, seconds=min(left, POLL_SECONDS + 1))
             found = yield from take()
             if found:
                 return found
-            yield WaitForMessages((entity_id,), min(left, pause))
+            yield WaitForMessages(entity_ids, min(left, pause))
             pause = POLL_SECONDS
         return (yield from take())
 
-    return (yield Listening((entity_id,), steps()))
+    return (yield Listening(entity_ids, steps()))

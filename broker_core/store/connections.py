@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -56,6 +56,7 @@ _database: ContextVar[Database] = ContextVar("vitrine_database", default=DEFAULT
 _callers: ContextVar[str | None] = ContextVar("vitrine_callers_transaction", default=None)
 _local = threading.local()
 _open: set[psycopg.Connection] = set()
+_at_close: list[Callable[[], None]] = []
 
 
 @contextmanager
@@ -109,9 +110,16 @@ def in_callers_transaction() -> bool:
 
 def close_all() -> None:
     """Close what this process holds open, in every thread: before a fork, at exit, before a test database is dropped."""
+    for act in _at_close:
+        act()
     for connection in list(_open):
         _forget(connection)
     _local.__dict__.pop("connections", None)
+
+
+def at_close(act: Callable[[], None]) -> None:
+    """Let `close_all` do this, too: for those who hold a connection of their own."""
+    _at_close.append(act)
 
 
 def close_all_of_this_thread() -> None:

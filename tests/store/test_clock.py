@@ -23,6 +23,10 @@ OF_REAL_TIME = {
     "read_overview": "rates are messages per real second",
     "forget_ended_counts": "traffic is kept by real time",
     "read_health": "how old a snapshot is",
+    "register_process": "a process's lease is of real time",
+    "renew_lease": "a process's lease is of real time",
+    "condemn_dead_processes": "a process's lease is of real time",
+    "restart_expiry_of_all": "a process's lease is of real time",
 }
 OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")
 

@@ -256,7 +256,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS
 -- of it (SB-919). What happens in a topic's subscriptions is activity of the topic (SB-191); one that forwards is never idle (SB-193).
 SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
- WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL
+ WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL AND e.family <> 'rabbitmq'
    AND a.last_activity_at + e.auto_delete_on_idle + interval '20 s' <= e.now
    AND coalesce(a.waiting_until <= clock_timestamp(), true)
    AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2)
@@ -264,7 +264,14 @@ SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
        SELECT FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
         WHERE s.topic_id = e.id AND s.deleted_at IS NULL
           AND (s.forward_to IS NOT NULL OR x.last_activity_at + e.auto_delete_on_idle + interval '20 s' > e.now
-               OR x.waiting_until > clock_timestamp()));
+               OR x.waiting_until > clock_timestamp()))
+UNION ALL
+-- RabbitMQ's, which writes the last use exactly, and only where it counts.
+SELECT e.id, e.family, e.namespace_name, e.path
+  FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+ WHERE e.family = 'rabbitmq' AND
+       -- include: unused_for_too_long
+;
 
 -- name: deleted_entities
 -- Deleted entities that still have rows.

@@ -1,0 +1,183 @@
+-- Who is connected to a virtual host: processes with their leases, connections, consumers; and what ends with them (wire.md 4).
+
+-- fragment: epoch_key
+hashtextextended('vitrine epoch ' || epoch, 0)
+
+-- name: register_process
+-- A fresh epoch. Its lock is taken before anybody sees the row, and lasts as long as the session that runs this.
+WITH process AS (
+    INSERT INTO vitrine_broker_process (label, started_at, lease_until)
+    VALUES (%(label)s, clock_timestamp(), clock_timestamp() + %(lease)s::interval)
+    RETURNING epoch)
+SELECT epoch, pg_advisory_lock(
+       -- include: epoch_key
+       )::text AS locked
+  FROM process;
+
+-- name: renew_lease
+-- No row: others have declared this process dead, and that is final.
+UPDATE vitrine_broker_process SET lease_until = clock_timestamp() + %(lease)s::interval
+ WHERE epoch = %(epoch)s AND lease_until > to_timestamp(0)
+RETURNING epoch;
+
+-- name: condemn_dead_processes
+-- Those whose lock is free (killed) or whose lease is over (stopped, or cut off) are dead for good: no renewal brings one back.
+UPDATE vitrine_broker_process SET lease_until = to_timestamp(0)
+ WHERE lease_until <= clock_timestamp()
+    OR pg_try_advisory_xact_lock(
+       -- include: epoch_key
+       )
+RETURNING epoch;
+
+-- name: end_lease
+-- A process that leaves says so itself.
+UPDATE vitrine_broker_process SET lease_until = to_timestamp(0) WHERE epoch = %(epoch)s;
+
+-- name: forget_process
+DELETE FROM vitrine_broker_process AS p
+ WHERE p.epoch = %(epoch)s AND NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.epoch = p.epoch);
+
+-- name: open_connection
+-- A connection of a living process to a virtual host. No row: there is no such host. id NULL: the process is taken for dead.
+WITH vhost AS MATERIALIZED (
+    SELECT id, name, now FROM vitrine_namespace_now WHERE lower(name) = lower(%(vhost)s) AND name = %(vhost)s AND family = 'rabbitmq'),
+process AS MATERIALIZED (
+    SELECT epoch FROM vitrine_broker_process WHERE epoch = %(epoch)s AND lease_until > to_timestamp(0) FOR KEY SHARE),
+opened AS (
+    INSERT INTO vitrine_connection (epoch, namespace_id, name, opened_at)
+    SELECT process.epoch, vhost.id, %(name)s, vhost.now FROM vhost, process
+    RETURNING id)
+SELECT vhost.id AS namespace_id, vhost.name, vhost.now AS opened_at, (SELECT id FROM opened) AS id FROM vhost;
+
+-- name: connections_of
+SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id;
+
+-- name: vhost_of_connection
+SELECT n.name FROM vitrine_connection AS c JOIN vitrine_namespace AS n ON n.id = c.namespace_id WHERE c.id = %(connection_id)s;
+
+-- name: hold_connection
+-- It does not end before this transaction does.
+SELECT id FROM vitrine_connection WHERE id = %(connection_id)s FOR KEY SHARE;
+
+-- name: lock_connection
+-- Nothing more is handed out or declared in its name: whoever does holds the row.
+SELECT id FROM vitrine_connection WHERE id = %(connection_id)s FOR UPDATE;
+
+-- name: queues_consumed
+-- From which queues a connection consumes, or one channel of it.
+SELECT DISTINCT queue_id FROM vitrine_consumer
+ WHERE connection_id = %(connection_id)s AND (%(channel)s::int IS NULL OR channel = %(channel)s::int);
+
+-- name: forget_consumers_of
+DELETE FROM vitrine_consumer WHERE connection_id = %(connection_id)s AND (%(channel)s::int IS NULL OR channel = %(channel)s::int);
+
+-- name: queues_of_connection
+-- The exclusive queues that belong to it.
+SELECT e.id, e.path FROM vitrine_connection AS c JOIN vitrine_entity AS e ON e.namespace_id = c.namespace_id
+ WHERE c.id = %(connection_id)s AND e.owner_id = c.id AND e.deleted_at IS NULL;
+
+-- name: forget_connection
+DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
+
+-- name: tell_connection
+-- To the process that it lives in, after the commit: over the connection that keeps its epoch, so that it hears or is dead.
+SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(what)s::text);
+
+-- fragment: unused_for_too_long
+-- A queue's x-expires is over: nobody consumes from it, and its last use is so long ago, to the instant (RMQ-041).
+(e.auto_delete_on_idle IS NOT NULL AND a.last_activity_at + e.auto_delete_on_idle <= e.now
+ AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
+
+-- name: use_queue
+-- A get, a declaration or a consumer: the queue behind a name, whose x-expires begins anew (RMQ-041), unless it is over.
+WITH found AS MATERIALIZED (
+    SELECT e.id, e.owner_id, e.now, e.auto_delete_on_idle IS NOT NULL AS expires,
+           -- include: unused_for_too_long
+           AS is_over
+      FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+     WHERE lower(e.namespace_name) = lower(%(vhost)s) AND e.key = %(name)s AND e.family = 'rabbitmq'),
+touched AS (
+    UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, f.now)
+      FROM found AS f WHERE a.entity_id = f.id AND f.expires AND NOT f.is_over)
+SELECT id, owner_id, is_over FROM found;
+
+-- name: restart_expiry
+-- The x-expires of these queues begins anew: their last consumer went (RMQ-043), or a policy was applied (RMQ-048).
+UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, e.now)
+  FROM vitrine_entity_now AS e
+ WHERE e.id = ANY (%(entity_ids)s) AND a.entity_id = e.id AND e.auto_delete_on_idle IS NOT NULL;
+
+-- name: restart_expiry_of_all
+-- The same for every queue, where this process is the only one: the broker begins (RMQ-047).
+UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, e.now)
+  FROM vitrine_entity_now AS e
+ WHERE a.entity_id = e.id AND e.family = 'rabbitmq' AND e.auto_delete_on_idle IS NOT NULL
+   AND NOT EXISTS (SELECT FROM vitrine_broker_process AS p WHERE p.epoch <> %(epoch)s AND p.lease_until > clock_timestamp());
+
+-- name: lock_unused_queue
+-- A queue whose x-expires is over, which nobody uses before the transaction ends; no row: it is not, or is gone.
+SELECT e.id, e.path FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+ WHERE e.id = %(entity_id)s AND
+       -- include: unused_for_too_long
+   FOR UPDATE OF a;
+
+-- name: lock_queue_to_consume
+-- Nobody else begins or ends consuming from it before the transaction ends.
+SELECT e.id, e.options, e.effective FROM vitrine_entity AS e WHERE e.id = %(entity_id)s AND e.deleted_at IS NULL FOR NO KEY UPDATE;
+
+-- name: add_consumer
+-- The next in line; its first one arms an auto-delete queue. No row: somebody has it to himself, or would not have (RMQ-149).
+WITH others AS MATERIALIZED (
+    SELECT count(*) AS n, coalesce(bool_or(exclusive), false) AS exclusive FROM vitrine_consumer WHERE queue_id = %(queue_id)s),
+added AS (
+    INSERT INTO vitrine_consumer (connection_id, channel, queue_id, tag, no_ack, exclusive, priority, prefetch, arguments, began_at)
+    SELECT %(connection_id)s, %(channel)s, e.id, %(tag)s, %(no_ack)s, %(exclusive)s, %(priority)s, %(prefetch)s,
+           %(arguments)s::text::jsonb, e.now
+      FROM others, vitrine_entity_now AS e
+     WHERE e.id = %(queue_id)s AND NOT others.exclusive AND NOT (%(exclusive)s AND others.n > 0)
+    RETURNING id),
+armed AS (
+    UPDATE vitrine_entity SET options = options || '{"had_consumer": true}'
+     WHERE id = %(queue_id)s AND (options->>'auto_delete')::bool AND NOT (options->>'had_consumer')::bool AND EXISTS (SELECT FROM added))
+SELECT added.id, others.n = 0 AS is_first FROM added, others;
+
+-- name: remove_consumer
+DELETE FROM vitrine_consumer WHERE id = %(consumer_id)s RETURNING queue_id;
+
+-- name: queues_left
+-- What becomes of queues that lost consumers: an auto-delete one goes with the last (RMQ 1.3), an expiring one is unused from now on.
+SELECT e.id, e.path, (e.options->>'auto_delete')::bool AND (e.options->>'had_consumer')::bool AS is_auto_delete
+  FROM vitrine_entity AS e
+ WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id);
+
+-- name: lock_queues_left
+-- Nobody begins to consume from them before the transaction ends.
+SELECT id FROM vitrine_entity WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE;
+
+-- name: stand_in_line
+-- The consumers that a channel still has: those of queues that are gone are missing. may_take: of a single-active-consumer queue only the
+-- first in line is served (RMQ-148). consumer_id NULL: there is none; no row: the connection was ended.
+SELECT c.id AS consumer_id,
+       NOT (coalesce((e.effective->>'single_active_consumer')::bool, false)
+            AND EXISTS (SELECT FROM vitrine_consumer AS o WHERE o.queue_id = c.queue_id AND o.id < c.id)) AS may_take
+  FROM vitrine_connection AS k
+  LEFT JOIN (vitrine_consumer AS c JOIN vitrine_entity AS e ON e.id = c.queue_id AND e.deleted_at IS NULL)
+         ON c.connection_id = k.id AND c.channel = %(channel)s
+ WHERE k.id = %(connection_id)s;
+
+-- name: overdue_deliveries
+-- Deliveries that were not acknowledged for longer than their queue allows, 30 minutes where it says nothing (RMQ-126, RMQ-127, RMQ-924). Of a queue
+-- as many rows are read as it takes to find all that are unacknowledged; those are mostly at its beginning.
+SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number, t.timeout AS milliseconds
+  FROM (SELECT l.entity_id, sum(l.n) AS n
+          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE subqueue = 0 AND state = 10
+                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE subqueue = 0 AND state = 10) AS l
+         GROUP BY l.entity_id HAVING sum(l.n) > 0) AS unacked
+  JOIN vitrine_entity_now AS e ON e.id = unacked.entity_id AND e.family = 'rabbitmq'
+ CROSS JOIN LATERAL (SELECT coalesce((e.effective->>'consumer_timeout')::bigint, %(default_timeout)s::bigint) AS timeout) AS t
+ CROSS JOIN LATERAL (
+       SELECT owner_id, lock_token, sequence_number, last_received_at FROM vitrine_message
+        WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND owner_id IS NOT NULL
+        ORDER BY sequence_number LIMIT unacked.n) AS m
+ WHERE t.timeout > 0 AND m.last_received_at + t.timeout * interval '1 ms' <= e.now
+ ORDER BY e.id, m.sequence_number LIMIT %(max_count)s;
