@@ -267,7 +267,7 @@ def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor
     """Those of these messages that are still in the entity, in whatever list, by number."""
     require(actor, Right.BROWSE, f"entity {entity_id}")
     rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=list(sequence_numbers))
-    return [_message_row(row) for row in rows]
+    return [message_row(row) for row in rows]
 
 
 @use_case
@@ -380,10 +380,11 @@ class _Search:
         cursors = [None if onward is None else f"{forth}-{onward}", None if came_from is None else f"{back}-{came_from}"]
         if self.position.backwards:
             rows, cursors = rows[::-1], cursors[::-1]
-        return Page(tuple(map(_message_row, rows)), *cursors, self.scanned, self.capped, clock_of(self.last))
+        return Page(tuple(map(message_row, rows)), *cursors, self.scanned, self.capped, clock_of(self.last))
 
 
-def _message_row(row: Any) -> MessageRow:
+def message_row(row: Any) -> MessageRow:
+    """A row with the columns of `clock_columns` and `message_columns`."""
     address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
     family = Family(row.family)
     may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # a scheduled one's life has not begun
@@ -426,7 +427,7 @@ def _message_row(row: Any) -> MessageRow:
 
 def _detail(row: Any) -> MessageDetail:
     return MessageDetail(
-        row=_message_row(row),
+        row=message_row(row),
         broker_properties=row.properties or {},
         application_properties=pairs(row.application_properties),
         time_to_live=row.time_to_live,
@@ -441,7 +442,7 @@ def _detail(row: Any) -> MessageDetail:
 
 
 def _explanation(row: Any) -> Explanation:
-    message = _message_row(row)
+    message = message_row(row)
     entity = explaining.EntityFacts(
         EntityKind(row.kind),
         EntityStatus(row.status),
