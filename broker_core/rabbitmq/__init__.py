@@ -1,17 +1,36 @@
 """RabbitMQ's virtual hosts: exchanges, bindings, queues and policies, and what is done with messages.
 
-Each function is a use case (see store.driver). What RabbitMQ refuses raises AmqpError with its code and its text.
+Each function is a use case (see store.driver). What RabbitMQ refuses raises AmqpError with its code and its text, a policy that
+is refused InvalidPolicy; nothing is stored then. Changing what there is needs the right MANAGE, looking at it BROWSE.
+
+A name's module is imported when the name is first used.
 """
 
-from .queues import DeclaredQueue, declare_queue, delete_queue
-from .vhosts import create_vhost, ensure_vhost, get_vhost, list_vhosts
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "DeclaredQueue",
-    "create_vhost",
-    "declare_queue",
-    "delete_queue",
-    "ensure_vhost",
-    "get_vhost",
-    "list_vhosts",
-]
+_NAMES = {
+    "bindings": ("bind_exchange", "bind_queue", "unbind_exchange", "unbind_queue"),
+    "in_force": ("effective", "effective_of_exchange"),
+    "exchanges": ("declare_exchange", "delete_exchange"),
+    "listing": (
+        *("StoredBinding", "StoredExchange", "StoredQueue"),
+        *("get_exchange", "get_queue", "list_bindings", "list_exchanges", "list_queues"),
+    ),
+    "policies": ("PolicyChange", "delete_policy", "list_policies", "set_policy"),
+    "queues": ("DeclaredQueue", "declare_queue", "delete_queue"),
+    "vhosts": ("create_vhost", "delete_vhost", "ensure_vhost", "get_vhost", "list_vhosts"),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

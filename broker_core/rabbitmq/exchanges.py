@@ -2,14 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
+from typing import Any
 
-from broker_core.store.driver import Steps
+from broker_core.semantics.rabbitmq import arguments as checks
+from broker_core.semantics.rabbitmq import errors, names, table
+from broker_core.semantics.rabbitmq.exchanges import ExchangeDef
+from broker_core.semantics.types import Actor, Right
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
+from . import in_force
+from .vhosts import HeldVhost, changing, delete_idle_exchanges, insert_exchanges, require_vhost, topology_changed
 
-def delete_idle(ids: Sequence[int]) -> Steps:
-    """Of exchanges that just lost bindings, delete the auto-delete ones that have none left as source; and so on from there."""
-    while ids:
-        (row,) = yield call("delete_idle_exchanges", ids=list(ids))
-        ids = row.sources
+
+@use_case
+def declare_exchange(
+    vhost: str,
+    name: str,
+    type: str = "direct",
+    *,
+    passive: bool = False,
+    durable: bool = True,
+    auto_delete: bool = False,
+    internal: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Declare an exchange. Returns whether it was created; one that is there must be equivalent (RMQ-310, RMQ-311).
+
+    passive: only ask whether it is there, whatever the rest says (RMQ-309).
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.BROWSE if passive else Right.MANAGE, vhost)
+    name = names.clean(name)
+    if passive:
+        checks.check_not_default_exchange(name)
+        yield from _present(vhost, name)
+        return False
+    wanted = ExchangeDef(name, str(type), durable, auto_delete, internal, dict(arguments or {}))
+    found = yield from _find(vhost, name)
+    checks.check_exchange(found.vhost, name, wanted.type, wanted.arguments, exists=found.id is not None)
+    if found.id is None:
+        if (yield from changing(vhost, actor, lambda held: _create(held, wanted))):
+            return True
+        found = yield from _present(vhost, name)  # another one was faster
+    checks.check_equivalent_exchange(found.vhost, as_definition(found), wanted)
+    return False
+
+
+@use_case
+def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Actor | None = None) -> Steps:
+    """Delete an exchange with the bindings from it and to it (RMQ-308, RMQ-353); one that is not there is no error.
+
+    if_unused: refuse while there are bindings from it. System exchanges stay (RMQ-307).
+    """
+    checks.check_exchange_deletion(vhost, name)
+
+    def change(held: HeldVhost) -> Steps:
+        found = yield from _find(held.name, name)
+        if found.id is None:
+            return
+        if if_unused and found.in_use:
+            raise errors.exchange_in_use(held.name, name)
+        sources = yield call("delete_exchange", id=found.id)
+        yield from delete_idle_exchanges([row.source_id for row in sources])
+        yield from topology_changed(held.id)
+
+    yield from changing(vhost, actor, change)
+
+
+def as_definition(row: Any) -> ExchangeDef:
+    """A row's exchange, as the rules take it."""
+    return ExchangeDef(
+        row.name,
+        row.type,
+        row.durable,
+        row.auto_delete,
+        row.internal,
+        table.decode(row.arguments),
+        row.effective.get("alternate_exchange"),
+    )
+
+
+def _create(held: HeldVhost, wanted: ExchangeDef) -> Steps:
+    policies = yield from in_force.policies_of(held.id)
+    found = in_force.of_exchange(wanted.name, wanted.arguments, policies)
+    rows = yield insert_exchanges(held.id, [wanted], [json.dumps(found.values)])
+    if rows:
+        yield from topology_changed(held.id)
+    return bool(rows)
+
+
+def _present(vhost: str, name: str) -> Steps:
+    found = yield from _find(vhost, name)
+    if found.id is None:
+        raise errors.not_found_exchange(vhost, name)
+    return found
+
+
+def _find(vhost: str, name: str) -> Steps:
+    return require_vhost(vhost, (yield call("find_exchange", vhost=vhost, name=name)))

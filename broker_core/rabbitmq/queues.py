@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,18 +9,20 @@ from typing import Any, NamedTuple
 
 from broker_core.broker import shared
 from broker_core.entities.kinds import as_parameters
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, QueueSettings, Right
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.semantics.errors import NotAllowed
+from broker_core.semantics.rabbitmq import arguments as checks
+from broker_core.semantics.rabbitmq import errors, names, table
+from broker_core.semantics.rabbitmq.arguments import QueueDef
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, HistoryLevel, QueueSettings, Right
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .exchanges import delete_idle
-from .vhosts import HeldVhost, changing, hold_vhost, topology_changed
-
-CLASSIC = "classic"
+from . import in_force
+from .vhosts import HeldVhost, changing, delete_idle_exchanges, require_vhost, topology_changed
 
 
 class DeclaredQueue(NamedTuple):
-    """messages: those that are ready, unacknowledged ones are not counted (RMQ 1.3). created: whether it was not there before."""
+    """messages: those that are ready, unacknowledged ones are not counted (RMQ-327). created: whether it was not there before."""
 
     address: EntityAddress
     messages: int
@@ -40,44 +41,28 @@ def declare_queue(
     auto_delete: bool = False,
     arguments: Mapping[str, Any] | None = None,
     owner_id: int | None = None,
+    history_level: HistoryLevel = HistoryLevel.FULL,
     actor: Actor | None = None,
 ) -> Steps:
-    """Declare a queue; one that is there must be equivalent (RMQ 1.5). Returns DeclaredQueue.
+    """Declare a queue; one that is there must be equivalent (RMQ-344 to RMQ-348). Returns DeclaredQueue.
 
-    address:  an empty path asks for a name, `amq.gen-` and 22 characters.
-    owner_id: the connection that declares, which an exclusive queue belongs to.
+    address:  an empty path asks for a name (RMQ-320).
+    passive:  only ask whether it is there and may be used, whatever the rest says (RMQ-328).
+    owner_id: the connection that declares, which an exclusive queue belongs to (RMQ-330).
+    history_level: of a new queue; no part of RabbitMQ's declaration.
     """
     actor = actor or Actor.local()
-    actor.require(Right.MANAGE, address)
-    options = {
-        "durable": durable,
-        "auto_delete": auto_delete,
-        "exclusive": exclusive,
-        "type": type or CLASSIC,
-        "arguments": {},
-        "had_consumer": False,
-        "retroactive_ttl": True,
-        "exact_expiry": False,
-    }
-    name = address.path or _new_name()
-    address = EntityAddress(address.namespace, name)
-
-    def steps():
-        held = yield from hold_vhost(address.namespace)
-        settings = as_parameters(QueueSettings()) | {
-            "family": str(Family.RABBITMQ),
-            "options": json.dumps(options),
-            "effective": "{}",
-            "owner_id": owner_id if exclusive else None,
-        }
-        rows = yield call("create_entity", namespace_id=held.id, path=name, kind=str(EntityKind.QUEUE), topic_id=None, **settings)
-        if rows:
-            yield from topology_changed(held.id)
-        return bool(rows)
-
-    created = yield Atomically(steps())
-    (row,) = yield call("find_rabbitmq_queue", vhost=address.namespace, name=name)
-    return DeclaredQueue(EntityAddress(row.vhost, name), row.ready, row.consumers, created)
+    actor.require(Right.BROWSE if passive else Right.MANAGE, address)
+    vhost, name = address.namespace, names.clean(address.path)
+    if passive:
+        found = yield from _look(vhost, name)
+        if found.id is None or not (yield from _is_still_there(found)):
+            raise errors.not_found_queue(found.vhost, name)
+        return _answer(found, owner_id)
+    if exclusive and owner_id is None:
+        raise NotAllowed("An exclusive queue belongs to a connection: declare it on a channel of one.")
+    given = _Given(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
+    return (yield from _declare(vhost, given, owner_id, actor))
 
 
 @use_case
@@ -91,29 +76,147 @@ def delete_queue(
 ) -> Steps:
     """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many were ready.
 
-    Deleting one that is not there succeeds, with 0 (RMQ 1.3).
+    Deleting one that is not there succeeds, with 0 (RMQ-325). if_unused, if_empty: refuse while it has consumers, or ready
+    messages (RMQ-326). owner_id: the connection that asks, which may delete its exclusive queues.
     """
 
     def change(held: HeldVhost) -> Steps:
-        (row,) = yield call("find_rabbitmq_queue", vhost=held.name, name=address.path)
-        if row.id is None:
+        found = yield from _look(held.name, address.path)
+        if found.id is None:
             return 0
-        yield call("lock_rabbitmq_queue", entity_id=row.id)
-        (row,) = yield call("find_rabbitmq_queue", vhost=held.name, name=address.path)
-        yield from remove(held.id, [row.id])
+        require_access(held.name, found, owner_id)
+        yield call("lock_rabbitmq_queue", entity_id=found.id)  # from here on nobody sends to it or consumes from it
+        found = yield from _look(held.name, address.path)
+        if if_unused and found.consumers:
+            raise errors.queue_in_use(held.name, found.name)
+        if if_empty and found.ready > 0:
+            raise errors.queue_not_empty(held.name, found.name)
+        yield from remove(held.id, [found.id])
         shared.forget(address)
-        return row.ready
+        return found.ready
 
     return (yield from changing(address.namespace, actor, change))
 
 
 def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps:
-    """Delete queues of a virtual host that the transaction holds; their bindings go, and the exchanges that live by these."""
+    """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
+    exchanges that lived by these (RMQ-313, RMQ-353)."""
     sources = yield call("unbind_queues", entity_ids=list(entity_ids))
     yield call("delete_entities", entity_ids=list(entity_ids))
-    yield from delete_idle([row.source_id for row in sources])
+    yield from delete_idle_exchanges([row.source_id for row in sources])
     yield from topology_changed(namespace_id)
 
 
-def _new_name() -> str:
-    return "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+def find_queue(vhost: str, name: str) -> Steps:
+    """A queue's row, with its counts. Raises AmqpError (404, and 530 for the virtual host)."""
+    found = yield from _look(vhost, name)
+    if found.id is None:
+        raise errors.not_found_queue(vhost, name)
+    return found
+
+
+def require_access(vhost: str, found: Any, owner_id: int | None) -> None:
+    """An exclusive queue is its connection's alone (RMQ-330)."""
+    if found.owner_id is not None and found.owner_id != owner_id:
+        raise errors.locked_queue(vhost, found.name)
+
+
+class _Given(NamedTuple):
+    """A declaration as it came. owner_id: of an exclusive queue."""
+
+    name: str
+    type: str | None
+    durable: bool
+    auto_delete: bool
+    owner_id: int | None
+    arguments: dict[str, Any]
+    history_level: HistoryLevel
+
+
+def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps:
+    """asking: the connection that declares."""
+    while True:
+        found = (yield from _look(vhost, given.name)) if given.name else None
+        if found is not None and found.id is not None and (yield from _is_still_there(found)):
+            checks.check_equivalent_queue(found.vhost, _stored(found), _again(given, found.options["type"]))
+            return _answer(found, asking)
+        wanted = _new(vhost, given)
+        created = yield from changing(vhost, actor, lambda held, queue=wanted: _create(held, queue, given.history_level))
+        if created is not None:  # else another one was faster
+            return DeclaredQueue(created, 0, 0, True)
+
+
+def _new(vhost: str, given: _Given) -> QueueDef:
+    """A queue that is not there yet, checked."""
+    name = names.check_new_queue_name(given.name) if given.name else names.generated(names.QUEUE_PREFIX, os.urandom(16))
+    type = checks.check_queue(
+        vhost,
+        name,
+        type=given.type,
+        durable=given.durable,
+        exclusive=given.owner_id is not None,
+        auto_delete=given.auto_delete,
+        arguments=given.arguments,
+    )
+    return QueueDef(name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
+
+
+def _again(given: _Given, current_type: str) -> QueueDef:
+    type = checks.queue_type(given.type, {"x-queue-type": current_type} | given.arguments)
+    return QueueDef(given.name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
+
+
+def _stored(row: Any) -> QueueDef:
+    options = row.options
+    arguments = table.decode(options["arguments"])
+    return QueueDef(row.name, options["type"], options["durable"], options["auto_delete"], row.owner_id, arguments)
+
+
+def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps:
+    """The address of the new queue; None if there is one of this name."""
+    if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
+        raise errors.connection_forced("the connection is not open any more, and owns nothing")
+    options = {
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.owner_id is not None,
+        "type": queue.type,
+        "arguments": table.encode(queue.arguments, "argument"),
+        "had_consumer": False,
+        "retroactive_ttl": True,
+        "exact_expiry": False,
+    }
+    found = in_force.of_queue(queue.name, options, (yield from in_force.policies_of(held.id)))
+    columns = in_force.queue_columns(options, found)
+    as_text = {name: json.dumps(columns[name]) for name in ("options", "effective")}
+    settings = as_parameters(QueueSettings(history_level=history_level)) | columns | as_text
+    rows = yield call(
+        "create_entity",
+        **settings | {"family": str(Family.RABBITMQ), "owner_id": queue.owner_id},
+        namespace_id=held.id,
+        path=queue.name,
+        kind=str(EntityKind.QUEUE),
+        topic_id=None,
+    )
+    if not rows:
+        return None
+    yield from topology_changed(held.id)
+    return EntityAddress(held.name, queue.name)
+
+
+def _is_still_there(found: Any) -> Steps:
+    """A declaration is use of a queue, also a passive one (RMQ-041); one that was unused for too long is gone."""
+    if "expires" not in found.effective:
+        return True
+    from .expiring import use  # which knows queues
+
+    return (yield from use(EntityAddress(found.vhost, found.name))) is not None
+
+
+def _answer(found: Any, asking: int | None) -> DeclaredQueue:
+    require_access(found.vhost, found, asking)
+    return DeclaredQueue(EntityAddress(found.vhost, found.name), found.ready, found.consumers, False)
+
+
+def _look(vhost: str, name: str) -> Steps:
+    return require_vhost(vhost, (yield call("find_rabbitmq_queue", vhost=vhost, name=name)))

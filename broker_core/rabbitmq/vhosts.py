@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from broker_core import entities
 from broker_core.semantics.errors import EntityExists, EntityNotFound, NotAllowed
+from broker_core.semantics.rabbitmq import table
+from broker_core.semantics.rabbitmq.errors import vhost_not_found
+from broker_core.semantics.rabbitmq.exchanges import PREDECLARED, ExchangeDef
+from broker_core.semantics.rabbitmq.names import DEFAULT_EXCHANGE
 from broker_core.semantics.types import Actor, Family, Right
 from broker_core.store.driver import Atomically, Steps, use_case
-from broker_core.store.statements import call
+from broker_core.store.statements import Statement, call
 
 # The default exchange is no row: its bindings are the queues' names.
-SYSTEM_EXCHANGES = {
-    "amq.direct": "direct",
-    "amq.fanout": "fanout",
-    "amq.topic": "topic",
-    "amq.headers": "headers",
-    "amq.match": "headers",
-    "amq.rabbitmq.trace": "topic",
-}
-TRACE = "amq.rabbitmq.trace"
+STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +31,14 @@ class HeldVhost:
 
 @use_case
 def create_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
-    """Create a virtual host with its seven exchanges, the default one among them (RMQ 1.1). Returns the Namespace.
+    """Create a virtual host with its seven exchanges, the default one among them (RMQ-300). Returns the Namespace.
 
     Raises EntityExists where a namespace of any family has the name, in whatever casing.
     """
 
     def steps():
         created = yield from entities.create_namespace.steps(name, description, family=Family.RABBITMQ, actor=actor)
-        count = len(SYSTEM_EXCHANGES)
-        yield call(
-            "insert_exchanges",
-            namespace_id=created.id,
-            names=list(SYSTEM_EXCHANGES),
-            types=list(SYSTEM_EXCHANGES.values()),
-            durable=[True] * count,
-            auto_delete=[False] * count,
-            internal=[name == TRACE for name in SYSTEM_EXCHANGES],
-            arguments=["{}"] * count,
-            effective=["{}"] * count,
-        )
+        yield insert_exchanges(created.id, STORED, ["{}"] * len(STORED))
         return created
 
     return (yield Atomically(steps()))
@@ -85,6 +72,24 @@ def list_vhosts(*, actor: Actor | None = None) -> Steps:
     return [namespace for namespace in found if namespace.family is Family.RABBITMQ]
 
 
+@use_case
+def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
+    """Delete a virtual host with its exchanges, bindings and policies.
+
+    It must have no queue, neither a present one nor a deleted one whose history is still kept, and no connection: as with any
+    namespace, what a history names does not go at once. Raises NotAllowed, EntityNotFound.
+    """
+    found = yield from get_vhost.steps(name, actor=actor)
+
+    def steps():
+        (row,) = yield call("empty_vhost", namespace_id=found.id)
+        if row.connections:
+            raise NotAllowed(f"The virtual host '{name}' has {row.connections} open connections. Close them first.")
+        yield from entities.delete_namespace.steps(name, actor=actor)
+
+    yield Atomically(steps())
+
+
 def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
     """Change a virtual host's topology in one transaction, after every other change of it. Returns what `change` returns."""
     (actor or Actor.local()).require(Right.MANAGE, vhost)
@@ -98,16 +103,44 @@ def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Step
 
 def hold_vhost(name: str) -> Steps:
     """Hold a virtual host's row to the end of the transaction. Raises AmqpError (530)."""
-    rows = yield call("hold_vhost", vhost=name)
+    row = require_vhost(name, (yield call("hold_vhost", vhost=name)))
+    return HeldVhost(row.id, row.name)
+
+
+def insert_exchanges(namespace_id: int, exchanges: Sequence[ExchangeDef], effective: Sequence[str]) -> Statement:
+    """The statement that adds exchanges, each with what is in force for it."""
+    return call(
+        "insert_exchanges",
+        namespace_id=namespace_id,
+        names=[exchange.name for exchange in exchanges],
+        types=[str(exchange.type) for exchange in exchanges],
+        durable=[exchange.durable for exchange in exchanges],
+        auto_delete=[exchange.auto_delete for exchange in exchanges],
+        internal=[exchange.internal for exchange in exchanges],
+        arguments=[json.dumps(table.encode(exchange.arguments, "argument")) for exchange in exchanges],
+        effective=list(effective),
+    )
+
+
+def require_vhost(name: str, rows: Sequence[Any]) -> Any:
+    """The one row that a statement found in a virtual host. Raises AmqpError (530), NotAllowed where it is none."""
     if not rows:
-        raise EntityNotFound(name)
+        raise vhost_not_found(name)
     _require_family(name, rows[0].family)
-    return HeldVhost(rows[0].id, rows[0].name)
+    return rows[0]
 
 
 def topology_changed(namespace_id: int) -> Steps:
     """In the same transaction as the change, so that whoever sees the one sees the other."""
     yield call("topology_changed", namespace_id=namespace_id)
+
+
+def delete_idle_exchanges(ids: Sequence[int]) -> Steps:
+    """Of exchanges that just lost bindings, delete the auto-delete ones that have none left as source; and so on from there
+    (RMQ-313)."""
+    while ids:
+        (row,) = yield call("delete_idle_exchanges", ids=list(ids))
+        ids = row.sources
 
 
 def _require_family(name: str, family: str) -> None:

@@ -43,10 +43,141 @@ bindings AS (DELETE FROM vitrine_binding WHERE queue_id = ANY (%(entity_ids)s) R
 SELECT DISTINCT source_id FROM bindings;
 
 -- name: delete_idle_exchanges
--- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Whose bindings those were (RMQ-307).
+-- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Whose bindings those were (RMQ-313).
 WITH idle AS (
     SELECT x.id FROM vitrine_exchange AS x
      WHERE x.id = ANY (%(ids)s) AND x.auto_delete AND NOT EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id)),
 bindings AS (DELETE FROM vitrine_binding WHERE exchange_id IN (SELECT id FROM idle) RETURNING source_id),
 gone AS (DELETE FROM vitrine_exchange WHERE id IN (SELECT id FROM idle) RETURNING id)
 SELECT (SELECT count(*) FROM gone) AS deleted, ARRAY(SELECT DISTINCT source_id FROM bindings) AS sources;
+
+-- name: find_exchange
+-- No row: the host is not there. id NULL: the exchange is not.
+SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective,
+       EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id) AS in_use
+  FROM vitrine_namespace AS n LEFT JOIN vitrine_exchange AS x ON x.namespace_id = n.id AND x.name = %(name)s
+ WHERE lower(n.name) = lower(%(vhost)s);
+
+-- name: delete_exchange
+-- With every binding from and to it. The exchanges that were bound to it.
+WITH bindings AS (DELETE FROM vitrine_binding WHERE source_id = %(id)s OR exchange_id = %(id)s RETURNING source_id),
+gone AS (DELETE FROM vitrine_exchange WHERE id = %(id)s)
+SELECT DISTINCT source_id FROM bindings WHERE source_id <> %(id)s;
+
+-- name: find_ends
+-- What a binding would be between, and the binding if there is one. No row: the host is not there.
+SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.type, q.id AS queue_id, q.owner_id, d.id AS exchange_id,
+       coalesce(bq.id, bd.id) AS binding_id
+  FROM vitrine_namespace AS n
+  LEFT JOIN vitrine_exchange AS s ON s.namespace_id = n.id AND s.name = %(source)s
+  LEFT JOIN vitrine_entity AS q ON q.namespace_id = n.id AND q.key = %(queue)s::text AND q.deleted_at IS NULL
+  LEFT JOIN vitrine_exchange AS d ON d.namespace_id = n.id AND d.name = %(exchange)s::text
+  LEFT JOIN vitrine_binding AS bq ON bq.source_id = s.id AND bq.queue_id = q.id AND bq.exchange_id IS NULL
+       AND bq.routing_key = %(routing_key)s AND bq.arguments_hash = %(arguments_hash)s
+  LEFT JOIN vitrine_binding AS bd ON bd.source_id = s.id AND bd.queue_id IS NULL AND bd.exchange_id = d.id
+       AND bd.routing_key = %(routing_key)s AND bd.arguments_hash = %(arguments_hash)s
+ WHERE lower(n.name) = lower(%(vhost)s);
+
+-- name: insert_binding
+INSERT INTO vitrine_binding (source_id, queue_id, exchange_id, routing_key, arguments, arguments_hash, created_at)
+VALUES (%(source_id)s, %(queue_id)s, %(exchange_id)s, %(routing_key)s, %(arguments)s::text::jsonb, %(arguments_hash)s, clock_timestamp())
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: delete_binding
+DELETE FROM vitrine_binding WHERE id = %(id)s RETURNING id;
+
+-- name: put_policy
+-- created: whether there was none of this name.
+INSERT INTO vitrine_policy (namespace_id, name, is_operator, pattern, apply_to, priority, definition)
+VALUES (%(namespace_id)s, %(name)s, %(is_operator)s, %(pattern)s, %(apply_to)s, %(priority)s::float8, %(definition)s::text::jsonb)
+ON CONFLICT (namespace_id, is_operator, name) DO UPDATE
+   SET pattern = excluded.pattern, apply_to = excluded.apply_to, priority = excluded.priority, definition = excluded.definition
+RETURNING xmax = 0 AS created;
+
+-- name: delete_rabbitmq_policy
+DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s AND is_operator = %(is_operator)s AND name = %(name)s RETURNING id;
+
+-- name: policies_of
+SELECT p.name, p.is_operator, p.pattern, p.apply_to, p.priority, p.definition
+  FROM vitrine_policy AS p WHERE p.namespace_id = %(namespace_id)s ORDER BY p.is_operator, p.priority DESC, p.name;
+
+-- name: queues_of
+-- What the effect of policies on them is made from.
+SELECT e.id, e.path AS name, e.options, e.effective, e.owner_id, e.default_message_time_to_live, e.auto_delete_on_idle, e.expiry_mode
+  FROM vitrine_entity AS e WHERE e.namespace_id = %(namespace_id)s AND e.deleted_at IS NULL ORDER BY e.path;
+
+-- name: exchanges_of
+SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective
+  FROM vitrine_exchange AS x WHERE x.namespace_id = %(namespace_id)s ORDER BY x.name;
+
+-- name: set_queue_effects
+-- What is in force for queues from now on. A queue that gets another life while idle is idle from now (RMQ-048).
+WITH clock AS MATERIALIZED (SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
+wanted AS (
+    SELECT * FROM unnest(%(ids)s::int8[], %(options)s::text[], %(effective)s::text[], %(times_to_live)s::interval[], %(idle)s::interval[],
+                         %(expiry_modes)s::text[]) AS t(id, options, effective, time_to_live, idle, expiry_mode)),
+before AS MATERIALIZED (SELECT id, auto_delete_on_idle AS idle FROM vitrine_entity WHERE id = ANY (%(ids)s::int8[])),
+changed AS (
+    UPDATE vitrine_entity AS e
+       SET options = w.options::jsonb, effective = w.effective::jsonb, default_message_time_to_live = w.time_to_live,
+           auto_delete_on_idle = w.idle, expiry_mode = w.expiry_mode, updated_at = clock_timestamp()
+      FROM wanted AS w WHERE e.id = w.id AND e.deleted_at IS NULL
+ RETURNING e.id, e.auto_delete_on_idle AS idle),
+renewed AS (
+    UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, clock.now)
+      FROM changed AS c JOIN before AS b USING (id), clock
+     WHERE a.entity_id = c.id AND c.idle IS NOT NULL AND c.idle IS DISTINCT FROM b.idle)
+SELECT id FROM changed;
+
+-- name: set_exchange_effects
+UPDATE vitrine_exchange AS x SET effective = w.effective::jsonb
+  FROM unnest(%(ids)s::int8[], %(effective)s::text[]) AS w(id, effective) WHERE x.id = w.id RETURNING x.id;
+
+-- name: topology_version
+SELECT id, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s);
+
+-- name: topology
+-- All that a virtual host's messages are routed by, and its version, as of one instant.
+SELECT n.id, n.name, n.family, n.topology_version AS version,
+       (SELECT coalesce(json_agg(json_build_array(x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective)), '[]')
+          FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) AS exchanges,
+       (SELECT coalesce(json_agg(json_build_array(s.name, coalesce(q.path, d.name), b.queue_id IS NOT NULL, b.routing_key, b.arguments)
+                                 ORDER BY b.id), '[]')
+          FROM vitrine_exchange AS s JOIN vitrine_binding AS b ON b.source_id = s.id
+          LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
+         WHERE s.namespace_id = n.id) AS bindings,
+       (SELECT coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level) ORDER BY e.path), '[]')
+          FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS queues
+  FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s);
+
+-- name: list_exchanges
+-- bindings: how many there are from it.
+SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective, x.created_at,
+       (SELECT count(*) FROM vitrine_binding AS b WHERE b.source_id = x.id) AS bindings
+  FROM vitrine_namespace AS n JOIN vitrine_exchange AS x ON x.namespace_id = n.id
+ WHERE lower(n.name) = lower(%(vhost)s) AND (%(name)s::text IS NULL OR x.name = %(name)s::text)
+ ORDER BY x.name;
+
+-- name: list_bindings
+-- Those of a host, or those that an exchange has as source or destination, or those to a queue.
+SELECT b.id, s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.arguments, b.arguments_hash, b.created_at
+  FROM vitrine_namespace AS n JOIN vitrine_exchange AS s ON s.namespace_id = n.id JOIN vitrine_binding AS b ON b.source_id = s.id
+  LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
+ WHERE lower(n.name) = lower(%(vhost)s) AND (%(source)s::text IS NULL OR s.name = %(source)s::text)
+   AND (%(queue)s::text IS NULL OR q.path = %(queue)s::text) AND (%(exchange)s::text IS NULL OR d.name = %(exchange)s::text)
+ ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash, b.id;
+
+-- name: list_rabbitmq_queues
+SELECT e.id, n.name AS vhost, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at,
+       -- include: ready_and_consumers
+  FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL
+ WHERE lower(n.name) = lower(%(vhost)s) AND n.family = 'rabbitmq' AND (%(name)s::text IS NULL OR e.key = %(name)s::text)
+ ORDER BY e.path;
+
+-- name: empty_vhost
+-- What a virtual host without queues has of its own, before its row goes.
+WITH bindings AS (DELETE FROM vitrine_binding WHERE source_id IN (SELECT id FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s)),
+exchanges AS (DELETE FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s),
+policies AS (DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s)
+SELECT count(*) AS connections FROM vitrine_connection WHERE namespace_id = %(namespace_id)s;

@@ -1,0 +1,136 @@
+"""Policies and operator policies: set, deleted, listed; what they change is brought into force at once (RMQ section 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker_core.semantics.rabbitmq import policies as rules
+from broker_core.semantics.rabbitmq import table
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.types import Actor
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from . import in_force
+from .vhosts import HeldVhost, changing, get_vhost, topology_changed
+
+
+class PolicyChange(NamedTuple):
+    """What setting or deleting a policy did. created: it was not there before. deleted: it was there, and is not now. queues,
+    exchanges: the ids of those for which something else is in force now."""
+
+    created: bool = False
+    deleted: bool = False
+    queues: tuple[int, ...] = ()
+    exchanges: tuple[int, ...] = ()
+
+
+@use_case
+def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps:
+    """Put a policy in the place of the one of its name, and into force for what is there already (RMQ-207). Returns PolicyChange.
+
+    A length limit that it lowers trims at once (RMQ-097); a time-to-live holds as RMQ-902 says; a queue's life counts from now
+    (RMQ-048). Raises InvalidPolicy.
+    """
+    rules.check(policy)
+
+    def change(held: HeldVhost) -> Steps:
+        (row,) = yield call(
+            "put_policy",
+            namespace_id=held.id,
+            name=policy.name,
+            is_operator=policy.is_operator,
+            pattern=policy.pattern,
+            apply_to=policy.apply_to,
+            priority=policy.priority,
+            definition=json.dumps(policy.definition),
+        )
+        return PolicyChange(row.created, False, *(yield from bring_into_force(held)))
+
+    return (yield from _changed(vhost, actor, change))
+
+
+@use_case
+def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps:
+    """Delete a policy, or an operator policy. Returns PolicyChange; one that is not there is no error."""
+
+    def change(held: HeldVhost) -> Steps:
+        if not (yield call("delete_rabbitmq_policy", namespace_id=held.id, is_operator=operator, name=name)):
+            return PolicyChange()
+        return PolicyChange(False, True, *(yield from bring_into_force(held)))
+
+    return (yield from _changed(vhost, actor, change))
+
+
+@use_case
+def list_policies(vhost: str, operator: bool | None = None, *, actor: Actor | None = None) -> Steps:
+    """The policies of a virtual host, those that come first before: by priority, then by name (RMQ-917). operator: False for
+    policies alone, True for operator policies alone."""
+    found = yield from get_vhost.steps(vhost, actor=actor)
+    policies = yield from in_force.policies_of(found.id)
+    return [policy for policy in policies if operator in (None, policy.is_operator)]
+
+
+def bring_into_force(held: HeldVhost) -> Steps:
+    """Compute what is in force for all that the virtual host has, and write what differs: one statement for all queues, one for
+    all exchanges. Returns the ids of both."""
+    policies = yield from in_force.policies_of(held.id)
+    queues = yield from _bring_queues(held, policies)
+    exchanges = yield from _bring_exchanges(held, policies)
+    if queues or exchanges:
+        yield from topology_changed(held.id)
+    return queues, exchanges
+
+
+def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
+    changed = []
+    for row in (yield call("queues_of", namespace_id=held.id)):
+        columns = in_force.queue_columns(row.options, in_force.of_queue(row.name, row.options, policies))
+        if any(columns[name] != getattr(row, name) for name in in_force.COLUMNS):
+            changed.append((row.id, columns))
+    yield from write_queues(held.id, changed)
+    return tuple(entity_id for entity_id, _ in changed)
+
+
+def write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, Any]]]) -> Steps:
+    """Write what is in force for queues, ids with columns, in one statement."""
+    if changed:
+        yield call(
+            "set_queue_effects",
+            namespace_id=namespace_id,
+            ids=[entity_id for entity_id, _ in changed],
+            options=[json.dumps(columns["options"]) for _, columns in changed],
+            effective=[json.dumps(columns["effective"]) for _, columns in changed],
+            times_to_live=[columns["default_message_time_to_live"] for _, columns in changed],
+            idle=[columns["auto_delete_on_idle"] for _, columns in changed],
+            expiry_modes=[columns["expiry_mode"] for _, columns in changed],
+        )
+
+
+def _bring_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps:
+    changed = []
+    for row in (yield call("exchanges_of", namespace_id=held.id)):
+        found = in_force.of_exchange(row.name, table.decode(row.arguments), policies).values
+        if found != row.effective:
+            changed.append((row.id, found))
+    if changed:
+        effective = [json.dumps(found) for _, found in changed]
+        yield call("set_exchange_effects", ids=[exchange_id for exchange_id, _ in changed], effective=effective)
+    return tuple(exchange_id for exchange_id, _ in changed)
+
+
+def _changed(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
+    done = yield from changing(vhost, actor, change)
+    if done.queues:
+        yield from _tidy(done.queues)
+    return done
+
+
+def _tidy(entity_ids: Sequence[int]) -> Steps:
+    try:
+        from . import tidying
+    except ImportError:
+        return
+    yield from tidying.after_policy(entity_ids)

@@ -1,0 +1,336 @@
+"""Virtual hosts, exchanges and bindings; and what of them this process remembers."""
+
+import pytest
+
+from broker_core import entities, rabbitmq
+from broker_core.rabbitmq import topology
+from broker_core.rabbitmq.vhosts import hold_vhost
+from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.rabbitmq.table import Typed
+from broker_core.semantics.types import Actor, EntityAddress, Family, Right
+from broker_core.store.driver import run
+
+SYSTEM = ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.rabbitmq.trace", "amq.topic"]
+
+
+@pytest.fixture
+def now_of(vhost):
+    """The topology as it is now."""
+    return lambda: run(topology.current(vhost))
+
+
+def exchanges(vhost):
+    return [exchange.name for exchange in rabbitmq.list_exchanges(vhost)]
+
+
+def bindings(vhost, **of):
+    return [(b.source, b.destination, b.routing_key) for b in rabbitmq.list_bindings(vhost, **of)]
+
+
+def make_queues(vhost, *names):
+    for name in names:
+        rabbitmq.declare_queue(EntityAddress(vhost, name))
+
+
+def refused(code, text=None):
+    return pytest.raises(AmqpError, match=text) if text is None else pytest.raises(AmqpError, match=f"^{code} - {text}$")
+
+
+# Virtual hosts
+
+
+def test_a_new_virtual_host_has_seven_exchanges(vhost):
+    found = {exchange.name: exchange for exchange in rabbitmq.list_exchanges(vhost)}
+    assert list(found) == SYSTEM
+    assert all(exchange.durable and not exchange.auto_delete for exchange in found.values())
+    assert [name for name, exchange in found.items() if exchange.internal] == ["amq.rabbitmq.trace"]
+    assert {found["amq.headers"].type, found["amq.match"].type} == {"headers"}
+    assert rabbitmq.get_vhost(vhost).family is Family.RABBITMQ
+
+
+def test_virtual_hosts_are_listed_found_and_created_once(vhost, namespace):
+    assert vhost in [found.name for found in rabbitmq.list_vhosts()]
+    assert namespace not in [found.name for found in rabbitmq.list_vhosts()]
+    assert rabbitmq.ensure_vhost(vhost).id == rabbitmq.get_vhost(vhost).id
+    with pytest.raises(EntityExists):
+        rabbitmq.create_vhost(vhost)
+    with pytest.raises(NotAllowed, match="no virtual host"):
+        rabbitmq.get_vhost(namespace)
+
+
+def test_a_virtual_host_without_queues_goes_with_all_it_has(vhost):
+    rabbitmq.declare_exchange(vhost, "a")
+    rabbitmq.bind_exchange(vhost, "a", "amq.topic", "#")
+    rabbitmq.delete_vhost(vhost)
+    with refused("NOT_ALLOWED", f"vhost {vhost} not found"):
+        rabbitmq.declare_exchange(vhost, "a")
+    rabbitmq.create_vhost(vhost)
+    assert exchanges(vhost) == SYSTEM
+
+
+def test_a_virtual_host_with_queues_stays(vhost):
+    make_queues(vhost, "q")
+    with pytest.raises(NotAllowed, match="has 1 entities"):
+        rabbitmq.delete_vhost(vhost)
+    assert exchanges(vhost) == SYSTEM
+
+
+def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):
+    for attempt in (
+        lambda: rabbitmq.declare_queue(EntityAddress(namespace, "q")),
+        lambda: rabbitmq.declare_exchange(namespace, "x"),
+        lambda: rabbitmq.bind_queue(namespace, "q", "amq.topic"),
+        lambda: run(topology.current(namespace)),
+    ):
+        with pytest.raises(NotAllowed, match="no virtual host"):
+            attempt()
+
+
+# Exchanges
+
+
+def test_an_exchange_is_declared_once(vhost):
+    assert rabbitmq.declare_exchange(vhost, "x", "topic", arguments={"alternate-exchange": "ae", "width": Typed("short", 7)})
+    assert not rabbitmq.declare_exchange(vhost, "x", "topic", arguments={"alternate-exchange": "ae"})
+    assert not rabbitmq.declare_exchange(vhost, "x", passive=True, type="bogus", durable=False)
+    (found,) = (exchange for exchange in rabbitmq.list_exchanges(vhost) if exchange.name == "x")
+    assert found.arguments == {"alternate-exchange": "ae", "width": Typed("short", 7)}
+    assert found.effective == {"alternate_exchange": "ae"}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"type": "fanout"}, "inequivalent arg 'type' for exchange 'x' in vhost '{}': received 'fanout' but current is 'direct'"),
+        ({"durable": False}, "inequivalent arg 'durable' for exchange 'x' in vhost '{}': received 'false' but current is 'true'"),
+        (
+            {"arguments": {"alternate-exchange": "y"}},
+            "inequivalent arg 'alternate-exchange' for exchange 'x' in vhost '{}': "
+            "received the value 'y' of type 'longstr' but current is none",
+        ),
+    ],
+)
+def test_a_second_declaration_that_differs_is_refused_and_changes_nothing(vhost, change, text):
+    rabbitmq.declare_exchange(vhost, "x")
+    before = rabbitmq.list_exchanges(vhost)
+    with refused("PRECONDITION_FAILED", text.format(vhost)):
+        rabbitmq.declare_exchange(vhost, "x", **change)
+    assert rabbitmq.list_exchanges(vhost) == before
+
+
+def test_what_cannot_be_declared(vhost, now_of):
+    before = now_of().version
+    for refusal, name, more in (
+        (refused("COMMAND_INVALID", "unknown exchange type 'bogus'"), "x", {"type": "bogus"}),
+        (refused("ACCESS_REFUSED", r"exchange name 'amq\.foo' contains reserved prefix 'amq\.\*'"), "amq.foo", {}),
+        (refused("ACCESS_REFUSED", "operation not permitted on the default exchange"), "", {}),
+        (refused("ACCESS_REFUSED", "operation not permitted on the default exchange"), "", {"passive": True}),
+        (refused("NOT_FOUND", f"no exchange 'x' in vhost '{vhost}'"), "x", {"passive": True}),
+        (pytest.raises(InvalidArgument, match="at most 255"), "x" * 256, {}),
+        (pytest.raises(InvalidArgument, match="NUL"), "x\0", {}),
+        (pytest.raises(InvalidArgument, match="argument"), "x", {"arguments": {"a": object()}}),
+    ):
+        with refusal:
+            rabbitmq.declare_exchange(vhost, name, **more)
+    assert exchanges(vhost) == SYSTEM
+    assert now_of().version == before
+    assert not rabbitmq.declare_exchange(vhost, "amq.direct")
+
+
+def test_deleting_an_exchange(vhost):
+    """RMQ-308, RMQ-307"""
+    rabbitmq.declare_exchange(vhost, "x")
+    rabbitmq.declare_exchange(vhost, "y")
+    rabbitmq.bind_exchange(vhost, "y", "x")
+    with refused("PRECONDITION_FAILED", f"exchange 'x' in vhost '{vhost}' in use"):
+        rabbitmq.delete_exchange(vhost, "x", if_unused=True)
+    rabbitmq.delete_exchange(vhost, "y", if_unused=True)  # to be a destination is no use
+    assert bindings(vhost) == []
+    rabbitmq.delete_exchange(vhost, "x", if_unused=True)
+    rabbitmq.delete_exchange(vhost, "x")
+    assert exchanges(vhost) == SYSTEM
+    with refused("ACCESS_REFUSED", f"deletion of system exchange 'amq.direct' in vhost '{vhost}' not allowed"):
+        rabbitmq.delete_exchange(vhost, "amq.direct")
+
+
+def test_an_auto_delete_exchange_goes_with_its_last_binding(vhost):
+    """RMQ-313; and so do those before it that lived by their bindings to it."""
+    make_queues(vhost, "q")
+    for name in ("first", "second", "third"):
+        rabbitmq.declare_exchange(vhost, name, "fanout", auto_delete=True)
+    rabbitmq.bind_exchange(vhost, "second", "first")
+    rabbitmq.bind_exchange(vhost, "third", "second")
+    rabbitmq.bind_queue(vhost, "q", "third", "a")
+    rabbitmq.bind_queue(vhost, "q", "third", "b")
+    rabbitmq.unbind_queue(vhost, "q", "third", "a")
+    assert exchanges(vhost) == sorted([*SYSTEM, "first", "second", "third"])
+    rabbitmq.delete_queue(EntityAddress(vhost, "q"))
+    assert exchanges(vhost) == SYSTEM
+    rabbitmq.declare_exchange(vhost, "never bound", auto_delete=True)
+    rabbitmq.bind_exchange(vhost, "never bound", "amq.topic")
+    rabbitmq.unbind_exchange(vhost, "never bound", "amq.topic")
+    assert "never bound" in exchanges(vhost)
+
+
+# Bindings
+
+
+def test_binding_the_same_again_changes_nothing(vhost, now_of):
+    """RMQ-350: neither the order of arguments nor the spelling of an empty table makes another one."""
+    make_queues(vhost, "q")
+    assert rabbitmq.bind_queue(vhost, "q", "amq.headers", "k", {"a": 1, "b": "x"})
+    version = now_of().version
+    assert not rabbitmq.bind_queue(vhost, "q", "amq.headers", "k", {"b": "x", "a": 1})
+    assert now_of().version == version
+    assert rabbitmq.bind_queue(vhost, "q", "amq.headers", "k", {"a": "1", "b": "x"})
+    assert rabbitmq.bind_queue(vhost, "q", "amq.headers", "k")
+    assert not rabbitmq.bind_queue(vhost, "q", "amq.headers", "k", {})
+    assert rabbitmq.bind_exchange(vhost, "amq.topic", "amq.headers", "k")
+    assert not rabbitmq.bind_exchange(vhost, "amq.topic", "amq.headers", "k")
+    assert len(rabbitmq.list_bindings(vhost, source="amq.headers")) == 4
+    assert bindings(vhost, exchange="amq.topic") == [("amq.headers", "amq.topic", "k")]
+    assert len(rabbitmq.list_bindings(vhost, queue="q")) == 3
+
+
+def test_deleting_an_end_deletes_the_binding(vhost):
+    """RMQ-353"""
+    make_queues(vhost, "q", "other")
+    rabbitmq.declare_exchange(vhost, "x")
+    rabbitmq.bind_queue(vhost, "q", "amq.topic", "a")
+    rabbitmq.bind_queue(vhost, "q", "x", "b")
+    rabbitmq.bind_queue(vhost, "other", "amq.topic", "c")
+    rabbitmq.delete_exchange(vhost, "x")
+    assert bindings(vhost) == [("amq.topic", "other", "c"), ("amq.topic", "q", "a")]
+    rabbitmq.delete_queue(EntityAddress(vhost, "q"))
+    make_queues(vhost, "q")
+    assert bindings(vhost) == [("amq.topic", "other", "c")]
+
+
+def test_unbinding_succeeds_whatever_is_missing(vhost):
+    """RMQ-354"""
+    make_queues(vhost, "q")
+    assert not rabbitmq.unbind_queue(vhost, "q", "amq.topic", "k")
+    assert not rabbitmq.unbind_queue(vhost, "none", "amq.topic", "k")
+    assert not rabbitmq.unbind_queue(vhost, "q", "none", "k")
+    assert not rabbitmq.unbind_exchange(vhost, "none", "amq.topic")
+    rabbitmq.bind_queue(vhost, "q", "amq.topic", "k", {"a": 1})
+    assert not rabbitmq.unbind_queue(vhost, "q", "amq.topic", "k")
+    assert rabbitmq.unbind_queue(vhost, "q", "amq.topic", "k", {"a": 1})
+    assert bindings(vhost) == []
+
+
+def test_what_cannot_be_bound(vhost, now_of):
+    make_queues(vhost, "q")
+    before = now_of().version
+    no_exchange = f"no exchange 'none' in vhost '{vhost}'"
+    on_default = "operation not permitted on the default exchange"
+    for refusal, bind in (
+        (refused("NOT_FOUND", no_exchange), lambda: rabbitmq.bind_queue(vhost, "q", "none")),
+        (refused("NOT_FOUND", f"no queue 'none' in vhost '{vhost}'"), lambda: rabbitmq.bind_queue(vhost, "none", "amq.topic")),
+        (
+            refused("NOT_FOUND", f"no exchange 'none' in vhost '{vhost}'"),
+            lambda: rabbitmq.bind_exchange(vhost, "none", "amq.topic"),
+        ),
+        (refused("ACCESS_REFUSED", on_default), lambda: rabbitmq.bind_queue(vhost, "q", "")),
+        (refused("ACCESS_REFUSED", on_default), lambda: rabbitmq.unbind_queue(vhost, "q", "")),
+        (refused("ACCESS_REFUSED", on_default), lambda: rabbitmq.bind_exchange(vhost, "", "amq.topic")),
+        (
+            refused(
+                "PRECONDITION_FAILED",
+                'Invalid x-match field value <<"bogus">>; expected all, any, all-with-x, or any-with-x',
+            ),
+            lambda: rabbitmq.bind_queue(vhost, "q", "amq.headers", "", {"x-match": "bogus"}),
+        ),
+        (pytest.raises(InvalidArgument, match="routing_key"), lambda: rabbitmq.bind_queue(vhost, "q", "amq.topic", "k" * 256)),
+    ):
+        with refusal:
+            bind()
+    assert bindings(vhost) == []
+    assert now_of().version == before
+
+
+# Who may, and what is remembered
+
+
+def test_changing_needs_manage_and_looking_browse(vhost):
+    viewer, nobody = Actor("user", "vera", Right.BROWSE), Actor("user", "nina")
+    address = EntityAddress(vhost, "q")
+    for change in (
+        lambda: rabbitmq.create_vhost("new", actor=viewer),
+        lambda: rabbitmq.delete_vhost(vhost, actor=viewer),
+        lambda: rabbitmq.declare_exchange(vhost, "x", actor=viewer),
+        lambda: rabbitmq.delete_exchange(vhost, "x", actor=viewer),
+        lambda: rabbitmq.declare_queue(address, actor=viewer),
+        lambda: rabbitmq.delete_queue(address, actor=viewer),
+        lambda: rabbitmq.bind_queue(vhost, "q", "amq.topic", actor=viewer),
+        lambda: rabbitmq.unbind_queue(vhost, "q", "amq.topic", actor=viewer),
+        lambda: rabbitmq.list_exchanges(vhost, actor=nobody),
+        lambda: rabbitmq.list_bindings(vhost, actor=nobody),
+        lambda: rabbitmq.list_queues(vhost, actor=nobody),
+        lambda: rabbitmq.declare_queue(address, passive=True, actor=nobody),
+    ):
+        with pytest.raises(NotAuthorized):
+            change()
+    assert rabbitmq.list_queues(vhost, actor=viewer) == []
+
+
+def test_what_is_remembered_is_as_of_a_version(vhost):
+    make_queues(vhost, "q")
+    old = run(topology.of(vhost))
+    rabbitmq.bind_queue(vhost, "q", "amq.topic", "a.*")
+    assert run(topology.of(vhost)) is old
+    new = run(topology.current(vhost))
+    assert new.version == old.version + 1
+    assert run(topology.of(vhost)) is run(topology.current(vhost)) is new
+    assert new.router.route("amq.topic", ["a.b"]).queues == ("q",)
+    assert old.router.route("amq.topic", ["a.b"]).queues == ()
+    topology.forget(vhost)
+    assert run(topology.of(vhost)) is not new
+    assert new.queues["q"].id == rabbitmq.get_queue(EntityAddress(vhost, "q")).id
+
+
+def test_the_topology_routes_as_it_was_declared(vhost, now_of):
+    make_queues(vhost, "q", "r", "s")
+    rabbitmq.declare_exchange(vhost, "x", "fanout", internal=True, arguments={"alternate-exchange": "amq.fanout"})
+    rabbitmq.declare_exchange(vhost, "y", "direct", arguments={"alternate-exchange": "amq.fanout"})
+    rabbitmq.bind_exchange(vhost, "x", "amq.direct", "k")
+    rabbitmq.bind_queue(vhost, "q", "x")
+    rabbitmq.bind_queue(vhost, "r", "amq.headers", "", {"n": 1, "x-match": "all"})
+    rabbitmq.bind_queue(vhost, "s", "amq.fanout")
+    router = now_of().router
+    assert router.route("amq.direct", ["k"]).queues == ("q",)
+    assert router.route("", ["r"]).queues == ("r",)
+    assert router.route("amq.headers", [""], {"n": 1}).queues == ("r",)
+    assert router.route("amq.headers", [""], {"n": "1"}).queues == ()
+    assert router.route("y", ["unbound"]).queues == ("s",)
+    with refused("ACCESS_REFUSED", f"cannot publish to internal exchange 'x' in vhost '{vhost}'"):
+        router.route("x", ["k"])
+
+
+def test_names_are_told_apart_by_case(vhost):
+    make_queues(vhost, "orders", "Orders")
+    rabbitmq.bind_queue(vhost, "Orders", "amq.fanout")
+    assert bindings(vhost) == [("amq.fanout", "Orders", "")]
+    rabbitmq.delete_queue(EntityAddress(vhost, "orders"))
+    assert [queue.name for queue in rabbitmq.list_queues(vhost)] == ["Orders"]
+
+
+def test_the_generic_use_cases_do_not_change_a_virtual_host_behind_its_back(vhost):
+    make_queues(vhost, "q")
+    with pytest.raises(NotAllowed, match="family"):
+        entities.delete_queue(EntityAddress(vhost, "q"))
+    with pytest.raises(NotAllowed):
+        entities.create_queue(EntityAddress(vhost, "other"))
+
+
+def test_a_virtual_host_that_is_not_there(broker_database):
+    for attempt in (
+        lambda: rabbitmq.declare_queue(EntityAddress("nope", "q")),
+        lambda: rabbitmq.delete_queue(EntityAddress("nope", "q")),
+        lambda: rabbitmq.bind_queue("nope", "q", "amq.topic"),
+        lambda: run(topology.of("nope")),
+        lambda: run(hold_vhost("nope")),
+    ):
+        with refused("NOT_ALLOWED", "vhost nope not found"):
+            attempt()
