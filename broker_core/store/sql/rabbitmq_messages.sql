@@ -225,6 +225,38 @@ WITH
 -- include: rabbit_deliveries
  ORDER BY c.priority DESC, c.sequence_number;
 
+-- fragment: rabbit_by_number
+-- Messages that this transaction has stored: whether their life is over does not count.
+available AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered, false AS expired
+      FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+       AND m.lock_token IS NULL FOR UPDATE)
+
+-- name: rabbit_hand_over
+-- Deliver these messages, just stored, to a consumer that takes them at once (RMQ-016).
+WITH
+-- include: rabbit_entity
+,
+-- include: salt
+,
+-- include: rabbit_by_number
+,
+-- include: rabbit_delivered
+-- include: rabbit_deliveries
+ ORDER BY c.sequence_number;
+
+-- name: rabbit_hand_over_for_good
+-- The same for one that acknowledges nothing.
+WITH
+-- include: rabbit_entity
+,
+-- include: rabbit_by_number
+,
+-- include: rabbit_delivered_for_good
+-- include: rabbit_deliveries
+ ORDER BY c.sequence_number;
+
 -- fragment: rabbit_owned
 -- The messages that these tokens hold, in number order so that two settlers cannot meet crosswise.
 owned AS MATERIALIZED (
@@ -415,13 +447,14 @@ WITH
 ;
 
 -- name: rabbit_dying_anywhere
--- Hold up to max_count ready messages that are past the instant stored with them, wherever they stand (RMQ-901).
+-- In a queue that expires exactly: hold up to max_count ready messages past the instant stored with them, wherever they stand (RMQ-901).
 WITH
 -- include: rabbit_entity
 SELECT
        -- include: rabbit_dying
   FROM vitrine_message AS m
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now FROM entity) AND m.lock_token IS NULL
+   AND (SELECT expiry_mode FROM entity) = 'eager'
  ORDER BY m.expires_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED;
 
 -- fragment: rabbit_over
@@ -440,6 +473,20 @@ SELECT
  WHERE m.ctid = ANY (ARRAY(SELECT tid FROM over))
    AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL
  ORDER BY m.priority DESC, m.sequence_number FOR UPDATE SKIP LOCKED
+
+-- name: rabbit_dying_by_default
+-- In a queue with priorities that expires exactly: hold those that a time-to-live put in force since has ended. They are the oldest (RMQ-902).
+WITH
+-- include: rabbit_entity
+,
+walked AS MATERIALIZED (
+    SELECT w.*, row_number() OVER (ORDER BY w.sequence_number) AS place
+      FROM (
+            -- include: rabbit_walk
+               AND (SELECT expiry_mode FROM entity) = 'eager'
+             ORDER BY m.sequence_number LIMIT %(max_count)s) AS w)
+-- include: rabbit_expired_prefix
+;
 
 -- name: rabbit_dying_over
 -- Hold up to max_count messages from the head that are more than the queue's limit. Run while the queue's counter is held.
@@ -532,3 +579,31 @@ SELECT (SELECT count(*) FROM changed) AS done, (SELECT count(*) FROM walked) AS 
 -- name: rabbit_last_number
 -- The highest number a queue has given.
 SELECT next_number - 1 AS last_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s;
+
+-- name: rabbit_now
+-- The time in a virtual host.
+SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s;
+
+-- name: rabbit_topology_is
+-- Whether a virtual host's topology is still of this version.
+SELECT EXISTS (SELECT FROM vitrine_namespace WHERE id = %(namespace_id)s AND topology_version = %(topology_version)s) AS is_current;
+
+-- name: rabbit_queues_due
+-- Which of these queues have more than they may, or something expired to be taken away now.
+WITH ledger AS MATERIALIZED (
+    SELECT l.entity_id, sum(CASE WHEN l.state = 0 THEN l.n ELSE -l.n END) AS n, sum(CASE WHEN l.state = 0 THEN l.bytes ELSE -l.bytes END) AS bytes
+      FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
+            UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_delta) AS l
+     WHERE l.entity_id = ANY (%(entity_ids)b::bigint[]) AND l.subqueue = 0
+       AND (l.state = 0 AND l.until IS NULL OR l.state = 10 AND l.until = 'infinity')
+     GROUP BY l.entity_id)
+SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
+  FROM ledger AS l JOIN vitrine_entity_now AS e ON e.id = l.entity_id JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+ CROSS JOIN LATERAL (
+       SELECT coalesce(l.n > (e.effective ->> 'max_length')::bigint, false)
+              OR coalesce(c.bytes_sent + l.bytes > (e.effective ->> 'max_length_bytes')::bigint, false) AS over,
+              EXISTS (SELECT FROM vitrine_message AS m
+                       WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now AND m.lock_token IS NULL)
+              OR e.default_message_time_to_live IS NOT NULL AS expired) AS x
+ WHERE e.family = 'rabbitmq' AND l.n > 0 AND (x.over OR x.expired)
+ ORDER BY e.id;

@@ -1,0 +1,113 @@
+"""Dead-lettering: a message leaves its queue and, if that has a dead-letter exchange, is published there, in one transaction
+(RMQ-060 to RMQ-080, RMQ-911). Its body stays in the database."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from broker_core.semantics.types import EventKind
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from .limits import drops_head
+from .placing import MOST_HOPS, Outgoing, Placing, die
+from .topology import QueueInfo
+from .work import Stale, Work
+
+BATCH = 500  # messages that are taken away in one transaction
+ROUNDS = 20  # such batches at most on the way of something else
+EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
+
+
+def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes_on: bool = True) -> Steps:
+    """Take messages away that this transaction holds, as a statement `rabbit_dying_...` gave them, and publish what they become.
+
+    goes_on: False drops them although there is a dead-letter exchange.
+    Returns the names of the queues that got something: their own limits are to be kept, too.
+    """
+    queue = work.queue(name)
+    if queue is None or not rows:
+        return ()
+    placing = Placing(work)
+    kinds, whys = [], []
+    for row in rows:
+        kind, why = yield from _fate(work, placing, name, queue, row, reason, goes_on)
+        kinds.append(kind)
+        whys.append(why)
+    done = yield call(
+        "rabbit_bury",
+        entity_id=queue.id,
+        topology_version=work.topology.version,
+        actor=work.actor,
+        reason=reason,
+        numbers=[row.sequence_number for row in rows],
+        kinds=kinds,
+        whys=whys,
+        **placing.columns(),
+    )
+    if not done:
+        raise Stale
+    work.waiting.update(done[0].waiting)
+    return tuple(placing.names.values())
+
+
+def _fate(work: Work, placing: Placing, name: str, queue: QueueInfo, row: Any, reason: str, goes_on: bool) -> Steps:
+    """The kind of a message's last event, and why it goes nowhere if it was to go somewhere."""
+    gone = EventKind.EXPIRED if reason == EXPIRED else EventKind.DROPPED
+    if "dead_letter_exchange" not in queue.effective:
+        return gone, None
+    if not goes_on:
+        return EventKind.DROPPED, f"It was about to go through more than {MOST_HOPS} queues at once."
+    dead = die(work, name, queue, as_outgoing(row), reason, row.now)
+    if dead.letter is None:
+        return EventKind.DROPPED, dead.why
+    placed = yield from placing.put(dead.letter, dead.queues)
+    if not placed.taken:
+        return EventKind.DROPPED, f"'{placed.refused[0]}' takes no more (RMQ-093)." if placed.refused else None
+    return EventKind.MOVED, None
+
+
+def as_outgoing(row: Any) -> Outgoing:
+    return Outgoing(row.sequence_number, row.size, row.properties, row.application_properties)
+
+
+def keep_limits(work: Work, names: Iterable[str]) -> Steps:
+    """Take away what these queues have more than they may, from the head (RMQ-091), and go on where that arrives.
+
+    The transaction holds their counters: nobody adds to them meanwhile. Returns how many messages were taken away.
+    """
+    todo, total = deque((name, 0) for name in names), 0
+    while todo:
+        name, hops = todo.popleft()
+        queue = work.queue(name)
+        if queue is None or not drops_head(queue):
+            continue
+        for _ in range(ROUNDS):
+            rows = yield call(_by_priority("rabbit_dying_over", queue), entity_id=queue.id, max_count=BATCH)
+            arrived = yield from dead_letter(work, name, rows, MAXLEN, goes_on=hops < MOST_HOPS)
+            todo.extend((target, hops + 1) for target in arrived)
+            total += len(rows)
+            if len(rows) < BATCH:
+                break
+    return total
+
+
+def expire_at_head(work: Work, name: str) -> Steps:
+    """Take away a batch of what has expired before the first message that lives (RMQ-012). Returns how many those were."""
+    queue = work.queue(name)
+    if queue is None:
+        return 0
+    rows = yield call(_by_priority("rabbit_dying_at_head", queue), entity_id=queue.id, max_count=BATCH)
+    yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+    return len(rows)
+
+
+def has_priorities(queue: QueueInfo) -> bool:
+    """Never changes: there is no policy for it (RMQ-162)."""
+    return queue.effective.get("max_priority", 0) > 0
+
+
+def _by_priority(statement: str, queue: QueueInfo) -> str:
+    return f"{statement}_by_priority" if has_priorities(queue) else statement

@@ -1,0 +1,338 @@
+"""Delivering: what consumers and gets are given, and what they do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from broker_core.broker.shared import Memory, require_count
+from broker_core.broker.tidying import advance_head
+from broker_core.semantics.rabbitmq import errors
+from broker_core.semantics.rabbitmq.arguments import QUORUM
+from broker_core.semantics.types import (
+    Actor,
+    EntityAddress,
+    EventKind,
+    Right,
+    SettleReport,
+    SubQueue,
+    sequence_number_of,
+    unique_tokens,
+)
+from broker_core.store import connections
+from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.rows import settle_report
+from broker_core.store.statements import call
+
+from . import expiring, topology
+from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, has_priorities, keep_limits
+from .limits import ready
+from .properties import Properties, read
+from .tidying import clear_head, keep_limit
+from .topology import QueueInfo
+from .work import Work, on_queue, transact, wake
+
+HEAD_LAG = 1000  # numbers between the bound and what is delivered that make it worth advancing
+QUORUM_LIMIT = 20  # returns that a quorum queue allows where nothing else is said (RMQ-910)
+DELIVERY_COUNT = "x-delivery-count"
+
+_looked_from = Memory(10_000)  # database and queue -> the number at which its head bound was last looked after
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as it is delivered. token: what it is acknowledged with; None where it is not to be (RMQ-114).
+
+    redelivered: whether it was delivered before (RMQ-119). delivery_count: how often it came back. message_count: what is ready
+    behind it, of a get (RMQ-128).
+    """
+
+    address: EntityAddress
+    number: int
+    token: UUID | None
+    body: bytes
+    redelivered: bool
+    delivery_count: int
+    is_quorum: bool
+    raw_properties: dict[str, Any]
+    raw_headers: dict[str, list] | None
+    message_id: str | None
+    enqueued_at: Any
+    message_count: int | None = None
+
+    @property
+    def exchange(self) -> str:
+        return self.raw_properties["exchange"]
+
+    @property
+    def routing_key(self) -> str:
+        return self.raw_properties["routing_key"]
+
+    @cached_property
+    def properties(self) -> Properties:
+        """As published (RMQ-009, RMQ-360); in a quorum queue with the header x-delivery-count (RMQ-120)."""
+        headers = self.raw_headers or {}
+        if self.is_quorum:
+            headers = headers | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}
+        return read(self.raw_properties, self.message_id, headers)
+
+
+@use_case
+def get(
+    address: EntityAddress,
+    *,
+    no_ack: bool = False,
+    owner_id: int | None = None,
+    holder: str | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """The message at the head of a queue, or None (RMQ-002, RMQ-128). It is use of the queue (RMQ-041).
+
+    owner_id: the connection that is to hold it until it acknowledges it; needed unless no_ack.
+    Raises AmqpError: no such queue (404), or another connection's (405).
+    """
+    found = yield from _take(address, 1, no_ack, owner_id, holder, actor, is_use=True)
+    if not found:
+        return None
+    queue, row = found[0]
+    left = (yield from ready([queue.id]))[queue.id][0]
+    return as_delivery(row, address, queue, message_count=left)
+
+
+@use_case
+def take(
+    address: EntityAddress,
+    max_count: int = 1,
+    *,
+    owner_id: int | None = None,
+    holder: str | None = None,
+    no_ack: bool = False,
+    actor: Actor | None = None,
+) -> Steps:
+    """Up to max_count messages for a consumer, the head first, as Delivery. What has expired at the head is taken away on the way
+    (RMQ-012), and none of it is ever delivered (RMQ-002).
+
+    Raises AmqpError: no such queue (404), or another connection's (405).
+    """
+    require_count("max_count", max_count)
+    return [
+        as_delivery(row, address, queue) for queue, row in (yield from _take(address, max_count, no_ack, owner_id, holder, actor))
+    ]
+
+
+def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_count: int | None = None) -> Delivery:
+    return Delivery(
+        address,
+        row.sequence_number,
+        row.lock_token,
+        row.body,
+        row.redelivered,
+        row.delivery_count,
+        queue.type == QUORUM,
+        row.properties,
+        row.application_properties,
+        row.message_id,
+        row.enqueued_at,
+        message_count,
+    )
+
+
+def _take(
+    address: EntityAddress,
+    max_count: int,
+    no_ack: bool,
+    owner_id: int | None,
+    holder: str | None,
+    actor: Actor | None,
+    *,
+    is_use: bool = False,
+) -> Steps:
+    """Pairs of the queue and a row. is_use: the queue's x-expires begins anew."""
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    if owner_id is None and not no_ack:
+        raise ValueError("what is to be acknowledged is held by a connection: pass its owner_id, or no_ack")
+    holder = holder or actor.holder_label
+
+    def attempt(queue: QueueInfo) -> Steps:
+        statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
+        if has_priorities(queue):
+            statement += "_by_priority"
+
+        def some(count: int, past_expired: bool) -> Steps:
+            return (
+                yield call(
+                    statement, entity_id=queue.id, max_count=count, owner_id=owner_id, holder=holder, past_expired=past_expired
+                )
+            )
+
+        if is_use and "expires" in queue.effective and (yield from expiring.use(address)) is None:
+            raise errors.not_found_queue(address.namespace, address.path)
+        rows = yield from some(max_count, False)
+        if not rows:
+            return None
+        found, expired, is_clear = _delivered(rows), rows[0].expired, True
+        if expired:
+            is_clear = yield from clear_head(address.namespace, address.path)
+        if expired and (not found or is_clear and len(found) < max_count):
+            found += _delivered((yield from some(max_count - len(found), not is_clear)))
+        yield from _look_after_head(queue, found, rows[0].head, force=expired)
+        return [(queue, row) for row in found]
+
+    return (yield from on_queue(address, attempt, owner_id=owner_id))
+
+
+def _delivered(rows: Sequence[Any]) -> list[Any]:
+    return [row for row in rows if row.sequence_number is not None]
+
+
+def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
+    """Raise the head bound where much is gone behind it. Where something old keeps it low, do not try at every delivery."""
+    if has_priorities(queue) or not found:
+        return
+    number = found[0].sequence_number
+    key = connections.current_database(), queue.id
+    if force or number - max(head, _looked_from.get(key, 0)) > HEAD_LAG:
+        _looked_from.keep(key, number)
+        yield from advance_head(queue.id, SubQueue.MAIN)
+
+
+@use_case
+def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
+    """Remove what these tokens hold, also after the end of its life (RMQ-019). Returns a SettleReport; where the queue has gone,
+    all are lost, and that is no error (RMQ-044)."""
+    return (yield from _settle(address, tokens, actor, "rabbit_acknowledge"))
+
+
+@use_case
+def requeue(
+    address: EntityAddress,
+    tokens: Iterable[UUID],
+    *,
+    counts: bool = True,
+    kind: EventKind = EventKind.ABANDONED,
+    actor: Actor | None = None,
+) -> Steps:
+    """Give deliveries back to their place, with the instant their life ends at (RMQ-020, RMQ-116). Returns a SettleReport.
+
+    counts: whether each was a failed delivery; one too many, and the message is dead-lettered (RMQ-121). kind: of the event.
+    """
+    actor = actor or Actor.local()
+    params = {"counts": counts, "kind": kind, "quorum_limit": QUORUM_LIMIT}
+    rows: list[Any] = []
+    report = yield from _settle(address, tokens, actor, "rabbit_requeue", rows, **params)
+    if rows:
+        yield from _after_requeue(address, rows, actor)
+    return report
+
+
+def _after_requeue(address: EntityAddress, rows: Sequence[Any], actor: Actor) -> Steps:
+    """What came back once too often leaves (RMQ-121); what is too much leaves (RMQ-096); what has expired leaves, at the head
+    (RMQ-020). Whoever waits is woken for the rest."""
+    spent = [row.lock_token for row in rows if row.spent]
+    if spent:
+        yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, str(actor))
+    if rows[0].limited:
+        yield from keep_limit(address.namespace, address.path)
+    if any(row.expired for row in rows):
+        yield AfterCommit(clear_head(address.namespace, address.path))
+    if rows[0].waiting:
+        queue = yield from _known(address)
+        yield from wake([queue.id] if queue else ())
+
+
+@use_case
+def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
+    """Dead-letter what these tokens hold, or drop it where there is no dead-letter exchange (RMQ-060, RMQ-061). Returns a
+    SettleReport."""
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    tokens = unique_tokens(tokens)
+    if not tokens:
+        return SettleReport((), ())
+    return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, str(actor))))
+
+
+def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
+    """Take away what tokens hold. Returns the rows; none where the queue has gone."""
+
+    def steps(work: Work) -> Steps:
+        queue = work.queue(address.path)
+        if queue is None:
+            return []
+        numbers = [sequence_number_of(token) for token in tokens]
+        rows = yield call("rabbit_dying_by_token", entity_id=queue.id, numbers=numbers, tokens=list(tokens))
+        yield from keep_limits(work, (yield from dead_letter(work, address.path, rows, reason)))
+        return rows
+
+    return (yield from transact(address.namespace, actor, steps))
+
+
+def _known(address: EntityAddress) -> Steps:
+    """The queue behind an address, or None. Who holds a token may use it, whoever the queue belongs to."""
+    queue = (yield from topology.of(address.namespace)).queues.get(address.path)
+    return queue or (yield from topology.current(address.namespace)).queues.get(address.path)
+
+
+def _settle(
+    address: EntityAddress,
+    tokens: Iterable[UUID],
+    actor: Actor | None,
+    statement: str,
+    found: list[Any] | None = None,
+    **params: Any,
+) -> Steps:
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    tokens = unique_tokens(list(tokens))
+    if not tokens:
+        return SettleReport((), ())
+    queue = yield from _known(address)
+    if queue is None:
+        return SettleReport((), tuple(tokens))
+    numbers = [sequence_number_of(token) for token in tokens]
+    rows = yield call(statement, entity_id=queue.id, actor=str(actor), numbers=numbers, tokens=tokens, **params)
+    if found is not None:
+        found += rows
+    return settle_report(tokens, rows)
+
+
+def release_owner(owner_ids: int | Iterable[int]) -> Steps:
+    """Give back all that connections hold, each message to its place: its delivery has failed (RMQ-123). Returns how many."""
+    owners = [owner_ids] if isinstance(owner_ids, int) else list(owner_ids)
+    held: dict[EntityAddress, list[UUID]] = {}
+    for row in (yield call("rabbit_held", owner_ids=owners)):
+        held.setdefault(EntityAddress(row.namespace_name, row.path), []).append(row.lock_token)
+    total = 0
+    for address, tokens in held.items():
+        for at in range(0, len(tokens), BATCH):
+            part = tokens[at : at + BATCH]
+            report = yield from requeue.steps(address, part, kind=EventKind.LOCK_LOST, actor=Actor.local("broker"))
+            total += len(report.settled)
+    return total
+
+
+@use_case
+def purge_queue(address: EntityAddress, *, owner_id: int | None = None, actor: Actor | None = None) -> Steps:
+    """Remove what is ready now; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028, RMQ-329). Returns how many
+    there were. Raises AmqpError: no such queue (404), or another connection's (405)."""
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+
+    def attempt(queue: QueueInfo) -> Steps:
+        rows = yield call("rabbit_last_number", entity_id=queue.id)
+        total, walked = 0, BATCH
+        while rows and walked == BATCH:
+            params = {"last_number": rows[0].last_number, "max_count": BATCH, "actor": str(actor)}
+            done = yield call("rabbit_purge", entity_id=queue.id, **params)
+            if not done:
+                return None
+            total, walked = total + done[0].done, done[0].walked
+        if total >= BATCH:
+            yield from advance_head(queue.id, SubQueue.MAIN)
+        return total if rows else None
+
+    return (yield from on_queue(address, attempt, owner_id=owner_id))

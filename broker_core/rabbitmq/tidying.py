@@ -1,0 +1,99 @@
+"""Tidying: what has expired, and what is too much, leaves its queue. Deliveries, sweeps and changes of policies ask for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker_core.broker.tidying import advance_head
+from broker_core.semantics.types import SubQueue
+from broker_core.store.driver import AfterCommit, Steps
+from broker_core.store.statements import call
+
+from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, expire_at_head, has_priorities, keep_limits
+from .limits import drops_head
+from .work import BROKER, Work, transact
+
+PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
+
+
+def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+    """All that has expired of a queue, for a sweep. entity: with entity_id. Returns how many messages left."""
+    total = 0
+    for queue in (yield call("rabbit_queues_due", entity_ids=[entity.entity_id])):
+        done = BATCH
+        while done == BATCH and time.monotonic() < deadline:
+            began = time.monotonic()
+            done = yield from expire_some(queue.namespace_name, queue.path)
+            total += done
+            if done:
+                pause((time.monotonic() - began) * PAUSE_SHARE)
+    return total
+
+
+def expire_head(entity_id: int) -> Steps:
+    """What has expired of a queue, as much as may be on the way of something else. Returns how many messages left."""
+    total = 0
+    for queue in (yield call("rabbit_queues_due", entity_ids=[entity_id])):
+        for _ in range(ROUNDS):
+            done = yield from expire_some(queue.namespace_name, queue.path)
+            total += done
+            if done < BATCH:
+                break
+    return total
+
+
+def after_policy(entity_ids: Sequence[int]) -> Steps:
+    """What a change of policies means for messages that are there: too many leave (RMQ-097), and those whose life is over by it
+    (RMQ-902). After the commit of that change, if there is a transaction around it."""
+    yield AfterCommit(_after_policy(list(entity_ids)))
+
+
+def _after_policy(entity_ids: list[int]) -> Steps:
+    for queue in (yield call("rabbit_queues_due", entity_ids=entity_ids)):
+        if queue.expired:
+            yield from expire_head(queue.entity_id)
+        done = BATCH
+        while queue.over and done >= BATCH:
+            done = yield from keep_limit(queue.namespace_name, queue.path)
+        yield from advance_head(queue.entity_id, SubQueue.MAIN)
+
+
+def clear_head(vhost: str, name: str) -> Steps:
+    """Take away what has expired at the head, as much as may be on the way of something else. Returns whether that was all."""
+    for _ in range(ROUNDS):
+        if (yield from expire_some(vhost, name)) < BATCH:
+            return True
+    return False
+
+
+def expire_some(vhost: str, name: str) -> Steps:
+    """Take away a batch of what has expired, in a transaction: at the head (RMQ-012), or anywhere in a queue that expires exactly
+    (RMQ-901). Returns how many messages left; fewer than BATCH: that was all."""
+
+    def steps(work: Work) -> Steps:
+        done = yield from expire_at_head(work, name)
+        queue = work.queue(name)
+        if queue is None or done == BATCH:
+            return done
+        for statement in ("rabbit_dying_anywhere", *(("rabbit_dying_by_default",) if has_priorities(queue) else ())):
+            rows = yield call(statement, entity_id=queue.id, max_count=BATCH)
+            yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+            done = BATCH if len(rows) == BATCH else done + len(rows)
+        return done
+
+    return (yield from transact(vhost, BROKER, steps))
+
+
+def keep_limit(vhost: str, name: str) -> Steps:
+    """Take away what a queue has more than it may, in a transaction. Returns how many messages left."""
+
+    def steps(work: Work) -> Steps:
+        queue = work.queue(name)
+        if queue is None or not drops_head(queue):
+            return 0
+        yield call("rabbit_lock_counters", entity_ids=[queue.id])
+        return (yield from keep_limits(work, [name]))
+
+    return (yield from transact(vhost, BROKER, steps))

@@ -1,0 +1,101 @@
+"""What publishing, dead-lettering and expiring share: one transaction that routes by a topology, and whom it wakes afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from broker_core.semantics.errors import ServerBusy
+from broker_core.semantics.rabbitmq import errors
+from broker_core.semantics.types import EntityAddress
+from broker_core.store.driver import AfterCommit, Atomically, Steps
+from broker_core.store.failures import TRANSIENT
+from broker_core.store.statements import call
+
+from . import topology
+from .topology import QueueInfo, Topology
+
+TRIES = 8  # a topology that changes at every try is a runaway configuration, not bad luck
+BROKER = "process:broker"
+
+
+class Stale(Exception):
+    """The topology is not the one that was routed by. Nothing was changed."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One transaction's. waiting: ids of queues that somebody waits at for what was stored."""
+
+    topology: Topology
+    actor: str
+    waiting: set[int] = field(default_factory=set)
+
+    @property
+    def vhost(self) -> str:
+        return self.topology.vhost
+
+    def queue(self, name: str) -> QueueInfo | None:
+        return self.topology.queues.get(name)
+
+
+def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
+    """Run steps in one transaction, and wake afterwards; anew if the topology changed, or another transaction was met crosswise.
+
+    Returns what the steps return.
+    """
+    for is_last in (*(False,) * (TRIES - 1), True):
+        work = Work((yield from topology.of(vhost)), actor)
+        try:
+            answer = yield Atomically(steps(work))
+        except Stale:
+            topology.forget(vhost)
+        except ServerBusy as busy:
+            if is_last or not isinstance(busy.__cause__, TRANSIENT):
+                raise
+        else:
+            yield from wake(work.waiting)
+            return answer
+    raise changes_too_fast()
+
+
+def changes_too_fast() -> ServerBusy:
+    return ServerBusy("The virtual host's exchanges and queues change as fast as messages come. Nothing was changed; try again.")
+
+
+def wake(entity_ids: Iterable[int]) -> Steps:
+    """Tell who waits at these queues, after the commit."""
+    for entity_id in entity_ids:
+        yield AfterCommit(_wake(entity_id))
+
+
+def _wake(entity_id: int) -> Steps:
+    yield call("wake", entity_id=entity_id)
+
+
+def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
+    """The queue behind an address, which a connection may use: AmqpError (404), or (405) for another's exclusive queue.
+
+    What is remembered may be of a queue deleted since: then its statements find nothing, and the caller forgets the topology.
+    """
+    known = yield from topology.of(address.namespace)
+    if address.path not in known.queues:
+        known = yield from topology.current(address.namespace)
+    queue = known.queues.get(address.path)
+    if queue is None:
+        raise errors.not_found_queue(address.namespace, address.path)
+    if queue.owner_id is not None and queue.owner_id != owner_id:
+        raise errors.locked_queue(address.namespace, address.path)
+    return queue
+
+
+def on_queue(address: EntityAddress, attempt: Callable[[QueueInfo], Steps], *, owner_id: int | None = None) -> Steps:
+    """Attempt something on a queue; an attempt that returns None found the queue gone, and is made once more. Raises AmqpError
+    (404, 405)."""
+    for _ in range(2):
+        queue = yield from find_queue(address, owner_id=owner_id)
+        answer = yield from attempt(queue)
+        if answer is not None:
+            return answer
+        topology.forget(address.namespace)
+    raise errors.not_found_queue(address.namespace, address.path)
