@@ -19,7 +19,6 @@ Headers = Mapping[str, Any]
 
 X_DEATH = "x-death"
 FIRST, LAST = "x-first-death-", "x-last-death-"
-DELIVERY_COUNT = "x-delivery-count"
 
 
 class Reason(StrEnum):
@@ -33,7 +32,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """An entry of x-death: how often a message died in a queue for a reason, and how it stood the first time (RMQ-066 to RMQ-068)."""
+    """An entry of x-death: how often a message died in a queue for a reason, and how it stood then first (RMQ-066 to RMQ-068)."""
 
     queue: str
     reason: str
@@ -73,7 +72,7 @@ def die(
     deaths, is_fresh = _deaths(before)
     own_keys = tuple(dict.fromkeys([*routing_keys[:1], *carbon_copies(before)]))
     death = _entry(queue, reason, at, exchange, own_keys, properties.get("expiration"))
-    after = {name: value for name, value in before.items() if name not in (X_DEATH, DELIVERY_COUNT)}
+    after = {name: value for name, value in before.items() if name != X_DEATH}
     if is_fresh:
         after |= {f"{FIRST}reason": str(reason), f"{FIRST}queue": queue, f"{FIRST}exchange": exchange}
     after |= {f"{LAST}reason": str(reason), f"{LAST}queue": queue, f"{LAST}exchange": exchange}

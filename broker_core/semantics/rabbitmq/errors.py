@@ -37,11 +37,11 @@ class AmqpError(BrokerError):
     """A refusal as AMQP 0-9-1 tells it. Nothing was stored.
 
     reply_code, reply_name: 404 and "NOT_FOUND". text: as sent, "NOT_FOUND - no queue 'q' in vhost '/'". is_connection_error:
-    whether it ends the connection, or only the channel.
+    whether it ends the connection, or only the channel. argument: the one that is refused, if it is one.
     """
 
-    def __init__(self, reply_name: str, problem: str):
-        self.reply_name, self.problem = reply_name, problem
+    def __init__(self, reply_name: str, problem: str, argument: str | None = None):
+        self.reply_name, self.problem, self.argument = reply_name, problem, argument
         self.reply_code, self.is_connection_error = CODES[reply_name]
         self.text = cut(f"{reply_name} - {problem}")
         super().__init__(self.text)
@@ -74,8 +74,8 @@ def refused(problem: str) -> AmqpError:
     return AmqpError("ACCESS_REFUSED", problem)
 
 
-def failed(problem: str) -> AmqpError:
-    return AmqpError("PRECONDITION_FAILED", problem)
+def failed(problem: str, argument: str | None = None) -> AmqpError:
+    return AmqpError("PRECONDITION_FAILED", problem, argument)
 
 
 # Virtual hosts and users
@@ -190,22 +190,22 @@ def invalid_property(property: str, vhost: str, name: str) -> AmqpError:
 
 def invalid_argument(argument: str, vhost: str, name: str, reason: Any) -> AmqpError:
     """reason: an Erlang term (RMQ-333)."""
-    return failed(f"invalid arg '{argument}' for {queue(vhost, name)}: {term(reason)}")
+    return failed(f"invalid arg '{argument}' for {queue(vhost, name)}: {term(reason)}", argument)
 
 
 def invalid_argument_type(type: str, argument: str, what: str) -> AmqpError:
     """An exchange's name that is no text (RMQ-337, RMQ-311). what: as `queue` and `exchange` above name it."""
-    return failed(f"invalid type '{type}' for arg '{argument}' in {what}")
+    return failed(f"invalid type '{type}' for arg '{argument}' in {what}", argument)
 
 
 def unsupported_argument(argument: str, vhost: str, name: str, queue_type: str) -> AmqpError:
     """RMQ-343"""
-    return failed(f"invalid arg '{argument}' for {queue(vhost, name)} of queue type rabbit_{queue_type}_queue")
+    return failed(f"invalid arg '{argument}' for {queue(vhost, name)} of queue type rabbit_{queue_type}_queue", argument)
 
 
 def inequivalent(argument: str, what: str, received: str, current: str) -> AmqpError:
     """A second declaration that differs (RMQ-310, RMQ-311, RMQ-344, RMQ-345). received, current: as texts show them."""
-    return failed(f"inequivalent arg '{argument}' for {what}: received {received} but current is {current}")
+    return failed(f"inequivalent arg '{argument}' for {what}: received {received} but current is {current}", argument)
 
 
 # Messages

@@ -1,4 +1,4 @@
-"""How long a message lives: by its own `expiration`, and by the time-to-live in force for its queue (RMQ-001, RMQ-005 to RMQ-010)."""
+"""How long a message lives: by its own `expiration`, and by its queue's time-to-live (RMQ-001, RMQ-005 to RMQ-010)."""
 
 from __future__ import annotations
 
