@@ -28,7 +28,7 @@ def use(address: EntityAddress) -> Steps:
 
 
 def delete_idle(row: Any) -> Steps:
-    """Delete a queue that a sweep found unused (RMQ-045). row: entity_id, namespace_name, path. Returns whether it was still so."""
+    """Delete a queue that a sweep found unused (RMQ-045). Returns whether it still was. row: entity_id, namespace_name, path."""
     return (yield from _delete_unused(row.entity_id, EntityAddress(row.namespace_name, row.path)))
 
 

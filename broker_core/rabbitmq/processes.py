@@ -165,7 +165,7 @@ def joined() -> Process:
 
 
 def leave_all() -> None:
-    """End all epochs of this process. What their connections hold goes back when others look for the dead, or the next one joins."""
+    """End all epochs of this process. What their connections hold goes back when somebody looks for the dead."""
     while _processes:
         _processes.popitem()[1].leave("its process closed its connections to the database")
 

@@ -78,10 +78,9 @@ def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
 
     What is remembered may be of a queue deleted since: then its statements find nothing, and the caller forgets the topology.
     """
-    known = yield from topology.of(address.namespace)
-    if address.path not in known.queues:
-        known = yield from topology.current(address.namespace)
-    queue = known.queues.get(address.path)
+    queue = (yield from topology.of(address.namespace)).queues.get(address.path)
+    if queue is None or queue.owner_id not in (None, owner_id):
+        queue = (yield from topology.current(address.namespace)).queues.get(address.path)
     if queue is None:
         raise errors.not_found_queue(address.namespace, address.path)
     if queue.owner_id is not None and queue.owner_id != owner_id:

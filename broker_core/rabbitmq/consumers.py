@@ -1,0 +1,251 @@
+"""Who consumes from a queue: the registry in the database, in line, and what this process's own consumers have room for.
+
+The database knows who is there, so that exclusive use, single active consumers and the end of auto-delete queues hold across
+processes. Room (credit) is known only here: prefetch is of the channel, and changes while it runs (RMQ-140, RMQ-141). So
+priorities among consumers, taking turns, and the hand-off of messages that live for no time hold among those of one process.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from broker_core.broker import shared
+from broker_core.semantics.rabbitmq import errors, table
+from broker_core.semantics.rabbitmq.arguments import QUORUM
+from broker_core.semantics.rabbitmq.erlang import Chars
+from broker_core.semantics.types import EntityAddress
+from broker_core.store import connections as database
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from . import expiring
+from .queues import remove
+from .vhosts import HeldVhost, hold_vhost
+from .work import wake
+
+if TYPE_CHECKING:
+    from .channels import Channel
+
+UNLIMITED = 2**31 - 1
+_counting = threading.Lock()
+SMALLEST, LARGEST = -(2**31), 2**31 - 1  # priorities that are told apart
+
+
+@dataclass(eq=False, slots=True)
+class Consumer:
+    """A consumer of this process. prefetch: how many deliveries it may have unacknowledged, 0 for any number (RMQ-142).
+
+    may_take: whether it is its turn, where only one consumer of the queue is active (RMQ-148). outstanding: its unacknowledged
+    deliveries, those included that wait to be fetched.
+    """
+
+    id: int
+    channel: Channel
+    address: EntityAddress
+    entity_id: int
+    tag: str
+    no_ack: bool
+    priority: int
+    prefetch: int
+    may_take: bool
+    outstanding: int = 0
+
+    @property
+    def owner_id(self) -> int:
+        return self.channel.connection.id
+
+    @property
+    def holder(self) -> str:
+        return self.channel.connection.name
+
+    @property
+    def room(self) -> int:
+        """How many more deliveries it may get now: all there are, where none is to be acknowledged (RMQ-114)."""
+        if self.no_ack:
+            return UNLIMITED
+        own = self.prefetch - self.outstanding if self.prefetch else UNLIMITED
+        return max(0, min(own, self.channel.room))
+
+    def hand_over(self, deliveries: Sequence[Any]) -> None:
+        """Deliveries for its connection that are committed: its channel fetches them next. From any thread."""
+        self.count(len(deliveries))
+        self.channel.handed.extend((self, delivery) for delivery in deliveries)
+
+    def count(self, more: int) -> None:
+        """Reckon with so many more deliveries to be acknowledged, or with fewer."""
+        if not self.no_ack:
+            with _counting:
+                self.outstanding += more
+                self.channel.outstanding += more
+
+
+class Registry:
+    """The consumers of this process by queue. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[tuple[database.Database, int], list[Consumer]] = {}
+
+    def add(self, consumer: Consumer) -> None:
+        with self._lock:
+            self._of.setdefault((database.current_database(), consumer.entity_id), []).append(consumer)
+
+    def drop(self, consumer: Consumer) -> None:
+        with self._lock:
+            for key in [key for key, found in self._of.items() if consumer in found]:
+                self._of[key].remove(consumer)
+                if not self._of[key]:
+                    del self._of[key]
+
+    def of(self, entity_id: int) -> list[Consumer]:
+        with self._lock:
+            return list(self._of.get((database.current_database(), entity_id), ()))
+
+
+registry = Registry()
+
+
+def with_credit(entity_id: int) -> Consumer | None:
+    """A consumer of this process that would take a message of this queue at once, or None (RMQ-016, RMQ-922).
+
+    It has `room` for so many; what was stored as delivered to its `owner_id`, held by `holder`, is given to `hand_over` after the
+    commit. With `no_ack` nothing is stored at all.
+    """
+    ready = [c for c in registry.of(entity_id) if c.may_take and c.room and c.channel.is_open]
+    return max(ready, key=lambda c: c.priority, default=None)
+
+
+def outranked(consumer: Consumer) -> bool:
+    """Whether one of higher priority, in this process, waits for messages of the same queue and has room (RMQ 1.7)."""
+    return any(
+        other.priority > consumer.priority and other.channel.waits and other.may_take and other.room
+        for other in registry.of(consumer.entity_id)
+    )
+
+
+def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
+    """Who gets each of the next `count` messages of a queue: the highest priority with room, equal ones in turns (RMQ-145)."""
+    plan: list[Consumer] = []
+    shared_room = {c.channel: c.channel.room for c in consumers}
+    given = dict.fromkeys(consumers, 0)
+
+    def has_room(consumer: Consumer) -> bool:
+        return given[consumer] < consumer.room and (consumer.no_ack or shared_room[consumer.channel] > 0)
+
+    for level in sorted({c.priority for c in consumers}, reverse=True):
+        turn = deque(c for c in consumers if c.priority == level)
+        while turn and len(plan) < count:
+            consumer = turn.popleft()
+            if not has_room(consumer):
+                continue
+            plan.append(consumer)
+            given[consumer] += 1
+            shared_room[consumer.channel] -= not consumer.no_ack
+            turn.append(consumer)
+    return plan
+
+
+def register(
+    channel: Channel,
+    address: EntityAddress,
+    entity_id: int,
+    *,
+    tag: str,
+    no_ack: bool,
+    exclusive: bool,
+    priority: int | None,
+    arguments: Mapping[str, Any],
+) -> Steps:
+    """Begin to consume from a queue, in a transaction that the caller opens. Returns the Consumer. Raises AmqpError."""
+    stored = table.encode(arguments, "argument")
+    level = priority_of(address, arguments, priority)
+    yield from hold_vhost(address.namespace)
+    rows = yield call("lock_queue_to_consume", entity_id=entity_id)
+    if not rows:
+        raise errors.not_found_queue(address.namespace, address.path)
+    _check_may_consume(channel, address, rows[0], exclusive)
+    if not (yield call("hold_connection", connection_id=channel.connection.id)):
+        raise channel.connection.lost("others have taken its process for dead")
+    added = yield call(
+        "add_consumer",
+        queue_id=entity_id,
+        connection_id=channel.connection.id,
+        channel=channel.number,
+        tag=tag,
+        no_ack=no_ack,
+        exclusive=exclusive,
+        priority=level,
+        prefetch=channel.prefetch,
+        arguments=json.dumps(stored),
+    )
+    if not added:
+        raise errors.exclusive_use(address.namespace, address.path)
+    may_take = added[0].is_first or not rows[0].effective.get("single_active_consumer")
+    return Consumer(added[0].id, channel, address, entity_id, tag, no_ack, level, channel.prefetch, may_take)
+
+
+def unregister(consumer: Consumer) -> Steps:
+    """End a consumer, in a transaction that the caller opens; with the last one an auto-delete queue goes (RMQ 1.3)."""
+    held = yield from hold_vhost(consumer.address.namespace)
+    yield call("lock_queues_left", entity_ids=[consumer.entity_id])
+    yield call("remove_consumer", consumer_id=consumer.id)
+    yield from after_leaving(held, [consumer.entity_id])
+
+
+def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Steps:
+    """End the consumers of a connection, or of one channel of it, in a transaction that holds the virtual host."""
+    queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
+    if queues:
+        yield call("lock_queues_left", entity_ids=queues)
+        yield call("forget_consumers_of", connection_id=connection_id, channel=channel)
+        yield from after_leaving(held, queues)
+
+
+def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps:
+    """What follows for queues that have lost consumers: some go, the others' time of being unused begins, the next in line is
+    told (RMQ-043, RMQ-050, RMQ-148)."""
+    left = yield call("queues_left", entity_ids=list(entity_ids))
+    gone = [row for row in left if row.is_auto_delete]
+    yield from delete_queues(held, gone)
+    yield from expiring.restart([row.id for row in left if not row.is_auto_delete])
+    yield from wake(sorted(set(entity_ids) - {row.id for row in gone}))
+
+
+def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps:
+    """Delete these queues (id, path) with all that is in them."""
+    if rows:
+        yield from remove(held.id, [row.id for row in rows])
+        for row in rows:
+            shared.forget(EntityAddress(held.name, row.path))
+
+
+def open_queue(address: EntityAddress, connection_id: int) -> Steps:
+    """The queue that a connection is about to use, which counts as use (RMQ-041). Raises AmqpError: 404, 405."""
+    queue = yield from expiring.use(address)
+    if queue is None:
+        raise errors.not_found_queue(address.namespace, address.path)
+    if queue.owner_id not in (None, connection_id):
+        raise errors.locked_queue(address.namespace, address.path)
+    return queue
+
+
+def priority_of(address: EntityAddress, arguments: Mapping[str, Any], given: int | None) -> int:
+    """A consumer's priority: given, or by its argument x-priority, or 0. Raises AmqpError (406) for one that is no integer."""
+    value = arguments.get("x-priority", 0) if given is None else given
+    kind, value = table.typed(value)
+    if kind not in table.INTEGERS:
+        reason = Chars(f"expected integer, got {kind}")
+        raise errors.invalid_argument("x-priority", address.namespace, address.path, reason)
+    return min(max(value, SMALLEST), LARGEST)
+
+
+def _check_may_consume(channel: Channel, address: EntityAddress, queue: Any, exclusive: bool) -> None:
+    if exclusive and queue.effective.get("single_active_consumer"):
+        raise errors.exclusive_use(address.namespace, address.path)
+    if channel.prefetch_of_all and queue.options.get("type") == QUORUM:
+        raise errors.not_implemented(f"{errors.queue(address.namespace, address.path)} does not support global qos")

@@ -1,0 +1,280 @@
+"""What a process owns in the database, how it is known to be alive, and what ends with a connection."""
+
+import asyncio
+import os
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from broker_core import entities, rabbitmq
+from broker_core.rabbitmq import channels, processes
+from broker_core.rabbitmq import connections as rabbit
+from broker_core.rabbitmq.processes import ConnectionLost
+from broker_core.rabbitmq.publishing import Publication, publish
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.types import EntityAddress
+from broker_core.store import aio, connections
+from tests.broker.looking import ledger_agrees
+
+LEASE_IS_OVER = "UPDATE vitrine_broker_process SET lease_until = clock_timestamp() WHERE epoch = %s"
+
+
+def query(text, *params):
+    return connections.current().execute(text, params).fetchall()
+
+
+@contextmanager
+def as_another_process():
+    """Inside the block this process has another epoch, as a second one would."""
+    held = dict(processes._processes)
+    processes._processes.clear()
+    try:
+        yield
+    finally:
+        processes.leave_all()
+        processes._processes.update(held)
+
+
+def until(what):
+    """Wait for what another thread is to do."""
+    for _ in range(500):
+        if what():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it does not happen")
+
+
+@pytest.fixture(autouse=True)
+def _an_epoch_of_its_own(broker_database):
+    """Each test begins without an epoch and ends it."""
+    processes.leave_all()
+    query("DELETE FROM vitrine_broker_process RETURNING epoch")
+    yield
+    processes.leave_all()
+
+
+@pytest.fixture
+def queue(vhost):
+    address = EntityAddress(vhost, "q")
+    rabbitmq.declare_queue(address)
+    return address
+
+
+def send(queue, *bodies):
+    publish(queue.namespace, [Publication(body.encode(), routing_key=queue.path) for body in bodies])
+
+
+def bodies(deliveries):
+    return [d.body.decode() for d in deliveries]
+
+
+def is_there(address):
+    return bool(query("SELECT 1 FROM vitrine_entity WHERE path = %s AND deleted_at IS NULL", address.path))
+
+
+def test_a_process_has_one_epoch_with_a_lease_and_a_lock(vhost):
+    with rabbit.connect(vhost, "first") as first, rabbit.connect(vhost) as second:
+        (row,) = query("SELECT epoch, lease_until - clock_timestamp() AS lease FROM vitrine_broker_process")
+        assert processes.LEASE.total_seconds() - 2 < row.lease.total_seconds() <= processes.LEASE.total_seconds()
+        assert query("SELECT epoch, name FROM vitrine_connection WHERE id = ANY (%s) ORDER BY id", [first.id, second.id]) == [
+            (row.epoch, "first"),
+            (row.epoch, second.actor.holder_label),
+        ]
+        assert query("SELECT pg_try_advisory_lock(hashtextextended('vitrine epoch ' || %s, 0))", row.epoch) == [(False,)]
+    assert query("SELECT 1 FROM vitrine_connection WHERE id = ANY (%s)", [first.id, second.id]) == []
+    with pytest.raises(AmqpError, match="^CONNECTION_FORCED"):
+        first.channel()
+
+
+def test_the_lease_is_renewed_and_no_renewal_brings_the_dead_back(vhost):
+    connection = rabbit.connect(vhost)
+    process = processes.current()
+    query(LEASE_IS_OVER + " RETURNING epoch", process.epoch)
+    process._renew()
+    assert query("SELECT lease_until > clock_timestamp() + interval '13 s' AS renewed FROM vitrine_broker_process") == [(True,)]
+    query(LEASE_IS_OVER + " RETURNING epoch", process.epoch)
+    assert rabbit.recover_dead() == {"connections": 1}
+    with pytest.raises(processes._Condemned):
+        process._renew()
+    assert query("SELECT 1 FROM vitrine_broker_process") == []
+    connection.close()
+
+
+def test_a_process_that_was_stopped_longer_than_its_lease_takes_a_fresh_epoch(vhost, queue):
+    old = rabbit.connect(vhost, "old")
+    channel = old.channel()
+    epoch = processes.current().epoch
+    processes.current()._valid_until = time.monotonic() - 0.001
+    with pytest.raises(ConnectionLost, match="^CONNECTION_FORCED - connection 'old' is lost: its process was stopped"):
+        channel.get("q")
+    with pytest.raises(ConnectionLost):
+        old.channel()
+    with rabbit.connect(vhost) as new:
+        assert processes.current().epoch > epoch
+        assert query("SELECT id FROM vitrine_connection") == [(new.id,)]  # the old one was ended by who joined
+    old.close()
+
+
+def test_a_broken_session_ends_the_epoch_at_once(vhost, queue):
+    connection = rabbit.connect(vhost)
+    send(queue, "a")
+    assert connection.channel().get("q").body == b"a"
+    process = processes.current()
+    pid = process._keeper.info.backend_pid
+    query("SELECT pg_terminate_backend(%s, 5000)", pid)
+    until(lambda: process.lost)
+    with pytest.raises(ConnectionLost, match="the database has ended the session"):
+        connection.channel()
+    with rabbit.connect(vhost) as another:
+        delivery = another.channel().get("q")
+        assert (delivery.body, delivery.redelivered) == (b"a", True)
+
+
+def test_an_unknown_virtual_host_is_refused(broker_database, vhost):
+    for name in ("nope", vhost.upper()):
+        with pytest.raises(AmqpError, match=f"^NOT_ALLOWED - vhost {name} not found$") as refused:
+            rabbit.connect(name)
+        assert (refused.value.reply_code, refused.value.is_connection_error) == (530, True)
+    entities.create_namespace("service-bus")
+    with pytest.raises(AmqpError, match="not found"):
+        rabbit.connect("service-bus")
+    with pytest.raises(InvalidArgument, match="name: "):
+        rabbit.connect(vhost, "n" * 256)
+    assert query("SELECT 1 FROM vitrine_connection") == []
+
+
+def test_closing_a_connection_requeues_all_in_original_order(vhost, queue):
+    send(queue, *"abcd")
+    connection = rabbit.connect(vhost)
+    first, second = connection.channel(), connection.channel()
+    assert [first.get("q").body, second.get("q").body, first.get("q").body] == [b"a", b"b", b"c"]
+    connection.close()
+    connection.close()
+    with rabbit.connect(vhost) as another:
+        found = [another.channel().get("q") for _ in range(4)]
+        assert [(d.body, d.redelivered) for d in found] == [(b"a", True), (b"b", True), (b"c", True), (b"d", False)]
+    assert ledger_agrees(queue)
+
+
+def test_closing_a_connection_deletes_its_exclusive_queues(vhost):
+    connection = rabbit.connect(vhost)
+    channel = connection.channel()
+    mine = channel.declare_queue("mine", exclusive=True).address
+    channel.declare_queue("others")
+    send(mine, "a")
+    with rabbit.connect(vhost) as another:
+        for use in ("get", "consume", "declare_queue", "delete_queue"):
+            with pytest.raises(AmqpError, match="^RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine'"):
+                getattr(another.channel(), use)("mine")
+        assert channel.get("mine").body == b"a"
+        connection.close()
+        assert not is_there(mine)
+        with pytest.raises(AmqpError, match=f"^NOT_FOUND - no queue 'mine' in vhost '{vhost}'$"):
+            another.channel().get("mine")
+        assert another.channel().get("others") is None
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer(vhost):
+    """RMQ 1.3: it lives on while it never had one, and a get does not arm it."""
+    with rabbit.connect(vhost) as connection, rabbit.connect(vhost) as another:
+        channel = connection.channel()
+        address = channel.declare_queue("brief", auto_delete=True).address
+        assert channel.get("brief") is None
+        channel.close()
+        assert is_there(address)
+        first, second = connection.channel(), another.channel()
+        tag = first.consume("brief")
+        second.consume("brief")
+        first.cancel(tag)
+        assert is_there(address)
+        another.close()
+        assert not is_there(address)
+
+
+def test_dead_processes_are_recovered_by_their_lock_or_their_lease(vhost, queue):
+    send(queue, "a", "b")
+    with as_another_process():
+        killed = rabbit.connect(vhost, "killed")
+        killed.channel().get("q")
+        killed.channel().declare_queue("temporary", exclusive=True)
+        assert rabbit.recover_dead() == {}  # it lives
+    with as_another_process():
+        stopped = rabbit.connect(vhost, "stopped")  # joining, it looks for the dead
+        assert query("SELECT name FROM vitrine_connection") == [("stopped",)]
+        assert not is_there(EntityAddress(vhost, "temporary"))
+        held = stopped.channel()
+        assert held.get("q").body == b"a"
+        query(LEASE_IS_OVER + " RETURNING epoch", processes.current().epoch)
+        assert rabbit.recover_dead() == {"connections": 1}
+        assert rabbit.recover_dead() == {}
+        with rabbit.connect(vhost) as new:  # this process does not know yet that it is dead: the row says so
+            assert new.channel().get("q").body == b"a"
+            with pytest.raises(ConnectionLost, match="others"):  # the zombie's late acknowledgement changes nothing
+                held.ack(1)
+            assert [row.n for row in query("SELECT count(*) AS n FROM vitrine_message WHERE owner_id = %s", new.id)] == [1]
+    assert ledger_agrees(queue)
+
+
+def test_an_operator_closes_a_connection_and_its_client_is_told(vhost, queue):
+    send(queue, "a")
+    connection = rabbit.connect(vhost)
+    channel = connection.channel()
+    channel.get("q")
+    with as_another_process():
+        assert rabbit.force_close(connection.id)
+        assert not rabbit.force_close(connection.id)
+    until(lambda: connection.closed)
+    with pytest.raises(AmqpError, match="^CONNECTION_FORCED - Closed via management plugin$"):
+        channel.ack(1)
+    with rabbit.connect(vhost) as another:
+        assert another.channel().get("q").redelivered
+
+
+def test_channels_have_numbers_and_end_with_their_connection(vhost):
+    with rabbit.connect(vhost) as connection:
+        first, second = connection.channel(), connection.channel()
+        assert (first.number, second.number) == (1, 2)
+        with pytest.raises(AmqpError, match="^CHANNEL_ERROR - second 'channel.open' seen"):
+            connection.channel(2)
+        first.close()
+        assert connection.channel().number == 1
+        with pytest.raises(AmqpError, match="^CHANNEL_ERROR - expected 'channel.open'"):
+            first.get("q")
+    with pytest.raises(AmqpError, match="^CONNECTION_FORCED"):
+        second.get("q")
+
+
+def test_use_cases_can_be_awaited(vhost, queue):
+    send(queue, "a", "b")
+
+    async def story():
+        connection = await rabbit.connect.aio(vhost)
+        channel = connection.channel()
+        got = await channels.get.aio(channel, "q")
+        await channels.consume.aio(channel, "q", tag="t")
+        delivered = await channels.deliveries.aio(channel, 10, max_wait_seconds=5)
+        await channels.ack.aio(channel, got.delivery_tag)
+        await rabbit.close.aio(connection)
+        await aio.close()
+        return got.body, bodies(delivered)
+
+    assert asyncio.run(story()) == (b"a", ["b"])
+    with rabbit.connect(vhost) as connection:
+        assert [connection.channel().get("q").body] == [b"b"]
+
+
+def test_a_forked_child_does_not_keep_its_parents_session(vhost):
+    """Else the parent's lock would outlive the parent."""
+    connection = rabbit.connect(vhost)
+    child = os.fork()
+    if child == 0:
+        try:
+            connection.channel()
+        except ConnectionLost:
+            os._exit(0 if processes.current() is None else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    connection.channel()
+    connection.close()
