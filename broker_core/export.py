@@ -3,20 +3,21 @@
 One entity after the other, each as it was at one instant: its transaction reads one snapshot, a page of messages at a time, so
 memory does not grow with the number of messages. Two entities are of two instants: a message that goes from one to the other
 meanwhile may be in both, or in none. Locks are left out, for they belong to their holders; whose lock has ended unnoticed has one
-failed delivery more. The history is left out, too: docs/history.md says how to keep it.
+failed delivery more. Connections are left out, with what ends with them: their consumers and exclusive queues. The history is
+left out, too: docs/history.md says how to keep it. What only one family has is told by its part (export_families).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Any
 
-from .entities.kinds import Entity, from_row
-from .export_lines import FORMAT, VERSION, duration, in_base64, instant, line, message
-from .semantics.entity_settings import values_of
+from .export_families import part_of
+from .export_lines import FORMAT, VERSION, in_base64, instant, line, message
 from .semantics.errors import EntityNotFound, NotAllowed
-from .semantics.types import Actor, EntityKind, Right
+from .semantics.types import Actor, EntityKind, Family, Right
 from .store import connections
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import Statement, call
@@ -46,26 +47,30 @@ def export(
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))
     totals = {"entities": 0, "messages": 0}
     for namespace in namespaces:
-        clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
-        write(
-            line(
-                "namespace",
-                {
-                    "name": namespace.name,
-                    "description": namespace.description,
-                    "tier": namespace.tier,
-                    "created_at": instant(namespace.created_at),
-                    "clock": clock,
-                },
-            )
-        )
-        yield from _policies(namespace.id, None, write, with_keys)
-        for found in (yield call("export_entity_ids", namespace_id=namespace.id)):
-            messages = yield Atomically(_entity(namespace.id, found.id, write, with_keys))
-            if messages is not None:
-                totals = {"entities": totals["entities"] + 1, "messages": totals["messages"] + messages}
+        exported = yield from _namespace(namespace, write, with_keys)
+        totals["entities"] += len(exported)
+        totals["messages"] += sum(exported.values())
     write(line("end", totals))
     return totals
+
+
+def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool) -> Steps:
+    """All lines of a namespace. Returns how many messages were exported, by the ids of their entities."""
+    part = part_of(Family(namespace.family))
+    told = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
+    clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
+    write(line("namespace", {**told, "created_at": instant(namespace.created_at), "clock": clock}))
+    yield from _policies(namespace.id, None, write, with_keys)
+    for text in (yield from part.lines_before(namespace.id)):
+        write(text)
+    exported: dict[int, int] = {}
+    for found in (yield call("export_entity_ids", namespace_id=namespace.id)):
+        messages = yield Atomically(_entity(namespace.id, found.id, part, write, with_keys))
+        if messages is not None:
+            exported[found.id] = messages
+    for text in (yield from part.lines_after(namespace.id, list(exported))):
+        write(text)
+    return exported
 
 
 def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
@@ -80,44 +85,39 @@ def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
             )
 
 
-def _entity(namespace_id: int, entity_id: int, write: Callable[[str], Any], with_keys: bool) -> Steps:
+def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool) -> Steps:
     """All lines of one entity, as of one instant. Returns its number of messages, None where it was deleted meanwhile."""
     yield call("export_snapshot")
     rows = yield call("export_entity", entity_id=entity_id)
     if not rows:
         return None
     [row] = rows
-    entity = from_row(row)
-    write(line("entity", _described(entity, row)))
+    write(line("entity", {**_described(row), **part.described(row)}))
     yield from _policies(namespace_id, entity_id, write, with_keys)
-    if entity.kind is EntityKind.SUBSCRIPTION:
+    if row.kind == EntityKind.SUBSCRIPTION:
         for rule in (yield call("list_rules", subscription_id=entity_id)):
             told = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
             write(line("rule", told))
     sessions = yield from _paged(write, _sessions(entity_id), _session_line)
     seen = yield from _paged(write, _seen(entity_id), _seen_line)
-    messages = yield from _paged(write, _messages(entity_id, row.now), lambda m: line("message", message(m)))
-    write(line("entity_end", {"path": entity.address.path, "messages": messages, "sessions": sessions, "seen": seen}))
+    messages = yield from _paged(
+        write, _messages(entity_id, row.now), lambda m: line("message", {**message(m), **part.told_of_message(m)})
+    )
+    write(line("entity_end", {"path": row.path, "messages": messages, "sessions": sessions, "seen": seen}))
     return messages
 
 
-def _described(entity: Entity, row: Any) -> dict[str, Any]:
-    settings = {name: _setting(value) for name, value in values_of(entity.settings).items()}
+def _described(row: Any) -> dict[str, Any]:
     return {
-        "path": entity.address.path,
-        "kind": str(entity.kind),
-        "settings": {name: value for name, value in settings.items() if value is not None},
-        "created_at": instant(entity.created_at),
-        "updated_at": instant(entity.updated_at),
+        "path": row.path,
+        "kind": row.kind,
+        "created_at": instant(row.created_at),
+        "updated_at": instant(row.updated_at),
         "next_number": row.next_number,
         "last_activity_at": instant(row.last_activity_at),
         "last_receive_at": instant(row.last_receive_at),
         "celery_bindings": row.celery_bindings or None,
     }
-
-
-def _setting(value: Any) -> Any:
-    return duration(value) if hasattr(value, "total_seconds") else value
 
 
 def _policies(namespace_id: int, entity_id: int | None, write: Callable[[str], Any], with_keys: bool) -> Steps:

@@ -12,21 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import policies
-from .entities.kinds import as_parameters
-from .entities.namespaces import limits
-from .export_lines import FORMAT, VERSION, Fields, Line, parse_duration, read_lines, read_message
-from .semantics.entity_settings import (
-    DURATIONS,
-    check_namespace_name,
-    check_path,
-    check_policy_name,
-    check_subscription_name,
-    new_settings,
-)
+from .export_families import part_of
+from .export_families.part import Given, Reader
+from .export_lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
+from .semantics import families
+from .semantics.entity_settings import check_policy_name
 from .semantics.errors import BrokerError, EntityExists, InvalidArgument
 from .semantics.filters import rule_from_json
-from .semantics.limits import Limits
-from .semantics.types import Actor, EntityAddress, EntityKind, Family, MessageState, Right, SubQueue, Tier
+from .semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call
 
@@ -77,8 +70,7 @@ class _Entity:
 
     id: int
     path: str
-    kind: EntityKind
-    requires_session: bool
+    given: Given
     next_number: int
     counts: dict[str, int] = field(default_factory=lambda: {"message": 0, "session": 0, "seen": 0})
     last: tuple[int, int, int] = (-1, 0, 0)
@@ -94,8 +86,7 @@ class _Import:
     actor: Actor
     names: list[str] = field(default_factory=list)
     namespace_id: int = 0
-    limits: Limits | None = None
-    topics: dict[str, int] = field(default_factory=dict)
+    reader: Reader | None = None
     entity: _Entity | None = None
     entities: int = 0
     messages: int = 0
@@ -110,9 +101,11 @@ class _Import:
     def steps(self) -> Steps:
         self._header()
         for line in self.lines:
-            if line.kind == "end":
-                return self._end(line)
             try:
+                if line.kind in ("namespace", "end"):
+                    yield from self._namespace_end(line)
+                if line.kind == "end":
+                    return self._end(line)
                 yield from self._line(line)
             except (EntityExists, InvalidArgument) as exc:
                 if isinstance(exc, EntityExists) or exc.name.startswith("line "):
@@ -127,10 +120,12 @@ class _Import:
         if line is None or line.kind != FORMAT:
             raise InvalidArgument("line 1", f"is not the head of an export of Vitrine's, {{'{FORMAT}': ...}}")
         version = line.content.whole("version")
-        if version != VERSION:
-            line.content.refuse("version", f"{version} is not {VERSION}, the one that is read here")
+        if version not in READABLE:
+            line.content.refuse("version", f"{version} is none of {', '.join(map(str, READABLE))}, which are read here")
 
     def _line(self, line: Line) -> Steps:
+        if self.reader is not None and line.kind in self.reader.own_lines and self.entity is None:
+            return (yield from self.reader.line(line.kind, line.content))
         handler = {
             "namespace": self._namespace,
             "policy": self._policy,
@@ -145,13 +140,23 @@ class _Import:
             raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is no kind of line of an export")
         if line.kind in ("rule", "session", "seen", "message", "entity_end") and self.entity is None:
             raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any entity")
-        if line.kind in ("namespace", "entity") and self.entity is not None:
-            raise InvalidArgument(f"line {line.number}", f"'{self.entity.path}' has not ended: its entity_end is missing")
+        if line.kind == "entity":
+            self._require_ended(line)
         if line.kind != "namespace" and not self.names:
             raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any namespace")
         yield from handler(line.content)
 
+    def _require_ended(self, line: Line) -> None:
+        if self.entity is not None:
+            raise InvalidArgument(f"line {line.number}", f"'{self.entity.path}' has not ended: its entity_end is missing")
+
     # Configuration
+
+    def _namespace_end(self, line: Line) -> Steps:
+        """The namespace before this line, if any, is complete."""
+        self._require_ended(line)
+        if self.reader is not None:
+            yield from self.reader.namespace_end()
 
     def _namespace(self, content: Fields) -> Steps:
         name, description = content.text("name"), content.text("description")
@@ -159,7 +164,8 @@ class _Import:
             if self.names:
                 raise InvalidArgument("name", "the file has several namespaces; only one can be given another name")
             name = self.rename
-        check_namespace_name(name)
+        family = content.member("family", Family, default=Family.SERVICE_BUS)
+        families.check_namespace_name(family, name)
         if len(description) > 250:
             content.refuse("description", "must have at most 250 characters")
         tier, created_at = content.member("tier", Tier), content.instant("created_at")
@@ -173,7 +179,7 @@ class _Import:
         rows = yield call(
             "import_namespace",
             name=name,
-            family=str(Family.SERVICE_BUS),
+            family=str(family),
             description=description,
             tier=str(tier),
             created_at=created_at,
@@ -183,7 +189,7 @@ class _Import:
         if not rows:
             raise EntityExists(name)
         self.names.append(name)
-        self.namespace_id, self.limits, self.topics = rows[0].id, limits(tier), {}
+        self.namespace_id, self.reader = rows[0].id, part_of(family).Reader(rows[0].id, name, tier)
 
     def _policy(self, content: Fields) -> Steps:
         name = check_policy_name(content.text("name"))
@@ -201,26 +207,15 @@ class _Import:
             content.refuse("name", f"'{name}' is there twice")
 
     def _entity(self, content: Fields) -> Steps:
-        path, kind = content.text("path"), content.member("kind", EntityKind)
-        address = EntityAddress(self.names[-1], path)
-        topic_id = self._topic_of(address, kind, content)
-        given = content.mapping("settings")
-        read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in given.items()}
-        settings = new_settings(kind, {"default_message_time_to_live": None, "auto_delete_on_idle": None, **read}, self.limits)
-        rows = yield call(
-            "create_entity",
-            namespace_id=self.namespace_id,
-            path=path,
-            kind=str(kind),
-            topic_id=topic_id,
-            **as_parameters(settings),
-        )
+        address = EntityAddress(self.names[-1], content.text("path"))
+        given = self.reader.entity(address, content)
+        columns = {"kind": str(given.kind), "topic_id": given.topic_id, **given.columns}
+        rows = yield call("create_entity", namespace_id=self.namespace_id, path=address.path, **columns)
         if not rows:
-            content.refuse("path", f"'{path}' is there twice")
+            content.refuse("path", f"'{address.path}' is there twice")
         next_number = content.whole("next_number", least=1, most=LAST_NUMBER)
-        self.entity = _Entity(rows[0].id, path, kind, getattr(settings, "requires_session", False), next_number)
-        if kind is EntityKind.TOPIC:
-            self.topics[path.lower()] = self.entity.id
+        self.entity = _Entity(rows[0].id, address.path, given, next_number)
+        self.reader.entity_stored(address, given, self.entity.id)
         bindings = content.value("celery_bindings") or []
         if not isinstance(bindings, list) or not all(_is_binding(pair) for pair in bindings):
             content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
@@ -237,20 +232,8 @@ class _Import:
         )
         content.done()
 
-    def _topic_of(self, address: EntityAddress, kind: EntityKind, content: Fields) -> int | None:
-        if kind is not EntityKind.QUEUE and not self.limits.topics:
-            content.refuse("kind", f"a namespace of the tier {self.limits.tier} has no topics")
-        if kind is not EntityKind.SUBSCRIPTION:
-            check_path(address.path)
-            return None
-        topic = address.topic
-        if topic is None or topic.path.lower() not in self.topics:
-            content.refuse("path", f"'{address.path}' names no topic that stands before it")
-        check_subscription_name(address.name)
-        return self.topics[topic.path.lower()]
-
     def _rule(self, content: Fields) -> Steps:
-        if self.entity.kind is not EntityKind.SUBSCRIPTION:
+        if self.entity.given.kind is not EntityKind.SUBSCRIPTION:
             content.refuse("name", f"'{self.entity.path}' is no subscription, so it has no rules")
         told = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
         created_at = content.instant("created_at")
@@ -287,13 +270,13 @@ class _Import:
         yield from self._add("seen", row, 0)
 
     def _message(self, content: Fields) -> Steps:
-        row, held = read_message(content), self.entity
+        row, held = read_message(content, self.reader), self.entity
         key = (row["subqueue"], row["state"], row["sequence_number"])
         if key <= held.last:
             content.refuse("sequence_number", "must rise from one message of a list to the next")
         if row["sequence_number"] >= held.next_number:
             content.refuse("sequence_number", f"must lie below the entity's next_number, {held.next_number}")
-        self._require_place(row, content)
+        self.reader.check_message(row, held.given, content)
         held.last = key
         yield from self._add("message", row, len(row["body"]))
 
@@ -302,15 +285,6 @@ class _Import:
         if last is not None and row[name] <= last:
             content.refuse(name, "must rise from one line to the next")
         self.entity.last_ids[name] = row[name]
-
-    def _require_place(self, row: dict[str, Any], content: Fields) -> None:
-        """Refuse a message that would lie where nothing ever takes it from."""
-        if row["subqueue"] != SubQueue.MAIN:
-            return
-        if self.entity.kind is EntityKind.TOPIC and row["state"] != MessageState.SCHEDULED:
-            content.refuse("state", "must be scheduled: a topic holds no other messages")
-        if self.entity.requires_session and row["session_id"] is None:
-            content.refuse("session_id", f"is missing, and '{self.entity.path}' requires sessions")
 
     def _add(self, kind: str, row: dict[str, Any], size: int) -> Steps:
         self.entity.counts[kind] += 1
@@ -335,11 +309,10 @@ class _Import:
         (row,) = yield call("import_finish", entity_id=held.id)
         if row.twice is not None:
             content.refuse("path", f"two messages have the sequence number {row.twice}")
+        yield from self.reader.entity_end(held.id)
         self.entities, self.messages, self.entity = self.entities + 1, self.messages + held.counts["message"], None
 
     def _end(self, line: Line) -> dict[str, Any]:
-        if self.entity is not None:
-            raise InvalidArgument(f"line {line.number}", f"'{self.entity.path}' has not ended: its entity_end is missing")
         for name, found in (("entities", self.entities), ("messages", self.messages)):
             if line.content.whole(name) != found:
                 line.content.refuse(name, f"the file has {found}: some are missing, or there are too many")

@@ -11,18 +11,23 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
+from uuid import UUID
 
 from .semantics.durations import format_iso
 from .semantics.errors import InvalidArgument
 from .semantics.types import BodyKind, MessageState, SubQueue
 
 FORMAT = "vitrine-export"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # the first knew no family but Service Bus
 LONGEST_LINE = 256 * 2**20  # bytes; a message of 100 MB takes 134 in base64
+
+# What a message has in some families only; their parts tell it (export_families).
+FAMILY_COLUMNS = ("lock_token", "locked_by", "visible_at", "hold_kind", "held_since", "renewals", "priority")
 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
@@ -76,8 +81,11 @@ def message(row: Any) -> dict[str, Any]:
     }
 
 
-def read_message(content: Fields) -> dict[str, Any]:
-    """The inverse: columns by name, as a statement takes them. Refuses what the table would refuse."""
+def read_message(content: Fields, part: Any) -> dict[str, Any]:
+    """The inverse: columns by name, as a statement takes them. Refuses what the table would refuse.
+
+    part: the reader of the message's family (export_families.part.Reader).
+    """
     found = {
         "subqueue": int(content.member("list", SubQueue)),
         "state": int(content.member("state", MessageState)),
@@ -93,8 +101,8 @@ def read_message(content: Fields) -> dict[str, Any]:
         "last_received_at": content.instant("last_received_at", optional=True),
         "message_id": content.text("message_id", optional=True),
         "session_id": content.text("session_id", optional=True),
-        "properties": content.json_text("properties", _is_texts),
-        "application_properties": content.json_text("application_properties", _is_typed),
+        "properties": content.json_text("properties", part.holds_properties),
+        "application_properties": content.json_text("application_properties", part.holds_application_properties),
         "dead_letter_reason": content.text("dead_letter_reason", optional=True),
         "dead_letter_description": content.text("dead_letter_description", optional=True),
         "dead_letter_source": content.text("dead_letter_source", optional=True),
@@ -103,13 +111,20 @@ def read_message(content: Fields) -> dict[str, Any]:
         "resubmitted_from": content.json_text("resubmitted_from"),
         "transfer": content.json_text("transfer"),
         "body": content.bytes_("body"),
+        **dict.fromkeys(FAMILY_COLUMNS),
+        **part.message(content),
     }
     content.done()
     if found["state"] == MessageState.SCHEDULED and found["scheduled_enqueue_at"] is None:
         content.refuse("scheduled_enqueue_at", "is missing, and the message is scheduled")
     if found["subqueue"] == SubQueue.DEAD_LETTER and found["dead_lettered_at"] is None:
         content.refuse("dead_lettered_at", "is missing, and the message is a dead letter")
-    if found["expires_at"] is not None and found["expires_at"] <= found["enqueued_at"]:
+    lives_to = found["expires_at"]
+    if (
+        lives_to is not None
+        and lives_to <= found["enqueued_at"]
+        and not (part.may_expire_at_once and lives_to == found["enqueued_at"])
+    ):
         content.refuse("expires_at", "must come after enqueued_at")
     return found
 
@@ -171,16 +186,24 @@ class Fields:
 
         return self._take(name, check, f"must be a whole number from {least} to {most}", optional)
 
-    def number(self, name: str) -> float:
-        return float(
-            self._take(name, lambda value: type(value) in (int, float) and 0 <= value <= 1e9, "must be a number from 0", False)
-        )
+    def number(self, name: str, *, least: float = 0) -> float:
+        def check(value):
+            return type(value) in (int, float) and least <= value <= 1e9
+
+        return float(self._take(name, check, f"must be a number from {least:g}", False))
+
+    def one_of(self, name: str, allowed: Sequence[str]) -> str:
+        return self._take(name, lambda value: value in allowed, f"must be one of {', '.join(allowed)}", False)
 
     def flag(self, name: str) -> bool:
         return self._take(name, lambda value: isinstance(value, bool), "must be true or false", False)
 
     def mapping(self, name: str) -> dict[str, Any]:
         return self._take(name, lambda value: isinstance(value, dict), "must be an object", False)
+
+    def inner(self, name: str) -> Fields:
+        """An object whose fields are taken one by one; `done` is to be called on it, too."""
+        return Fields(f"{self.where}.{name}", self.mapping(name))
 
     def value(self, name: str) -> Any:
         return self._left.pop(name, None)
@@ -202,13 +225,20 @@ class Fields:
         except (binascii.Error, ValueError) as exc:
             return self.refuse(name, f"is no base64: {exc}")
 
-    def member(self, name: str, enum: Any, default: Any = None) -> Any:
+    def uuid(self, name: str) -> UUID:
+        text = self._take(name, lambda value: isinstance(value, str), "must be a UUID", False)
+        try:
+            return UUID(text)
+        except ValueError as exc:
+            return self.refuse(name, f"is no UUID: {exc}")
+
+    def member(self, name: str, enum: Any, default: Any = None, *, optional: bool = False) -> Any:
         names = {member.name.lower(): member for member in enum}
         found = self._take(
             name,
             lambda value: isinstance(value, str) and value in names,
             f"must be one of {', '.join(names)}",
-            default is not None,
+            optional or default is not None,
         )
         return default if found is None else names[found]
 
@@ -250,11 +280,11 @@ def _matches(pattern: re.Pattern) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and bool(pattern.fullmatch(value))
 
 
-def _is_texts(value: dict) -> bool:
+def is_texts(value: dict) -> bool:
     return all(isinstance(text, str) for text in value.values())
 
 
-def _is_typed(value: dict) -> bool:
+def is_typed(value: dict) -> bool:
     """Names with [type, text], as semantics.values stores them; a null has no text."""
     return all(
         isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and (pair[1] is None or isinstance(pair[1], str))

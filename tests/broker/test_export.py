@@ -5,6 +5,7 @@ import json
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -260,7 +261,8 @@ BAD = [
     ("namespace", {"name": "5"}, r"line 2: namespace: namespace: '5'"),
     ("namespace", {"tier": "gold"}, r"namespace.tier: 'gold' must be one of basic, standard, premium"),
     ("policy", {"name": "?"}, r"line 3: policy: policy: "),
-    ("vitrine-export", {"version": 2}, r"version: 2 is not 1"),
+    ("vitrine-export", {"version": 3}, r"version: 3 is none of 1, 2"),
+    ("namespace", {"family": "kafka"}, r"namespace.family: 'kafka' must be one of service_bus, queue_storage, rabbitmq"),
 ]
 
 
@@ -299,6 +301,19 @@ def test_a_damaged_file_is_refused(queue, damage, refusal):
         import_(damage(exported(queue.namespace)), name="damaged")
     with pytest.raises(EntityNotFound):
         entities.get_namespace("damaged")
+
+
+def test_a_file_of_the_first_version_is_imported(broker_database):
+    """Written by the code of that time."""
+    lines = (Path(__file__).parent / "export_of_version_1.jsonl").read_text().splitlines(keepends=True)
+    name = f"v1-{uuid.uuid4().hex[:8]}"
+    assert import_(lines, name=name) == {"namespaces": [name], "entities": 3, "messages": 3}
+    told = content(exported(name))
+    assert told[0]["namespace"].pop("family") == "service_bus"
+    assert told == content(lines)
+    assert broker.accept_session(EntityAddress(name, "orders"), "a").state == b"half"
+    [message] = broker.receive(EntityAddress(name, "news").subscription("all"))
+    assert (bytes(message.body), message.subject) == (b"\x00\xff", "s")
 
 
 def test_a_tier_has_no_more_in_a_copy(namespace):

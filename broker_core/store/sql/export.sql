@@ -1,4 +1,5 @@
--- Vitrine's own export and import (broker_core/export.py, broker_core/export_import.py). No lock is exported: it belongs to its holder.
+-- Vitrine's own export and import (broker_core/export.py, broker_core/export_import.py, broker_core/export_families). No lock is exported: it belongs
+-- to its holder. A storage queue's message keeps its receipt and stays invisible as long as it would have: neither is anybody's.
 
 -- name: export_snapshot
 -- First in a transaction: all that follows is of one instant.
@@ -13,8 +14,9 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
  ORDER BY lower(n.name);
 
 -- name: export_entity_ids
--- What is in a namespace, topics before subscriptions.
-SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL ORDER BY topic_id IS NOT NULL, lower(path);
+-- What is in a namespace and belongs to no connection, topics before subscriptions.
+SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL AND owner_id IS NULL
+ ORDER BY topic_id IS NOT NULL, lower(path), path;
 
 -- name: export_entity
 -- An entity with the small rows that belong to it, and its namespace's time.
@@ -38,12 +40,14 @@ SELECT name, primary_key, secondary_key, send, listen, manage FROM vitrine_share
 -- that an ended lock is and that nobody has noted yet (SB-090).
 SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live, scheduled_enqueue_at,
        first_received_at, last_received_at, message_id, session_id, properties, application_properties, dead_letter_reason,
-       dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body
+       dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body,
+       lock_token, locked_by, visible_at, hold_kind, held_since, renewals, priority
   FROM (SELECT m.subqueue, m.state, m.sequence_number,
                m.delivery_count + coalesce(m.subqueue = 0 AND m.locked_until <= %(now)s, false)::int AS delivery_count,
                m.size, m.body_kind, m.enqueued_at, m.expires_at, m.time_to_live, m.scheduled_enqueue_at, m.first_received_at, m.last_received_at,
                m.message_id, m.session_id, m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description,
                m.dead_letter_source, m.dead_lettered_at, m.enqueued_sequence_number, m.resubmitted_from, m.transfer, m.body,
+               m.lock_token, m.locked_by, m.visible_at, m.hold_kind, m.held_since, m.renewals, m.priority,
                sum(m.size) OVER w AS bytes, row_number() OVER w AS place
           FROM (SELECT * FROM vitrine_message
                  WHERE entity_id = %(entity_id)s
@@ -62,6 +66,23 @@ SELECT session_id, state, state_updated_at FROM vitrine_session
 -- The next message ids an entity has seen (SB-130).
 SELECT message_id, seen_at, sequence_number FROM vitrine_seen_id
  WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR message_id > %(after)s::text) ORDER BY message_id LIMIT %(max_count)s;
+
+-- name: export_exchanges
+SELECT name, type, durable, auto_delete, internal, arguments, created_at FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s ORDER BY name;
+
+-- name: export_bindings
+-- Those between exchanges, and those to the queues that were exported.
+SELECT s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.arguments
+  FROM vitrine_exchange AS s JOIN vitrine_binding AS b ON b.source_id = s.id
+  LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
+ WHERE s.namespace_id = %(namespace_id)s AND (b.queue_id IS NULL OR b.queue_id = ANY (%(entity_ids)s::bigint[]))
+ ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash;
+
+-- name: import_exchange
+INSERT INTO vitrine_exchange (namespace_id, name, type, durable, auto_delete, internal, arguments, effective, created_at)
+VALUES (%(namespace_id)s, %(name)s, %(type)s, %(durable)s, %(auto_delete)s, %(internal)s, %(arguments)s::text::jsonb, '{}',
+        coalesce(%(created_at)s::timestamptz, clock_timestamp()))
+RETURNING id;
 
 -- name: import_namespace
 -- A namespace as it was; its clock goes on from where it was exported, if it had left real time. No row: the name is taken.
@@ -101,21 +122,25 @@ stored AS (
     INSERT INTO vitrine_message (entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live,
                                  scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
                                  application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
-                                 enqueued_sequence_number, resubmitted_from, transfer, body)
+                                 enqueued_sequence_number, resubmitted_from, transfer, body, lock_token, locked_by, visible_at, hold_kind,
+                                 held_since, renewals, priority)
     SELECT %(entity_id)s, t.subqueue, t.state, t.sequence_number, t.delivery_count, t.size, t.body_kind, t.enqueued_at, t.expires_at, t.time_to_live,
            t.scheduled_enqueue_at, t.first_received_at, t.last_received_at, t.message_id, t.session_id, t.properties::jsonb,
            t.application_properties::jsonb, t.dead_letter_reason, t.dead_letter_description, t.dead_letter_source, t.dead_lettered_at,
-           t.enqueued_sequence_number, t.resubmitted_from::jsonb, t.transfer::jsonb, t.body
+           t.enqueued_sequence_number, t.resubmitted_from::jsonb, t.transfer::jsonb, t.body, t.lock_token, t.locked_by, t.visible_at,
+           t.hold_kind, t.held_since, t.renewals, t.priority
       FROM unnest(%(subqueue)s::int2[], %(state)s::int2[], %(sequence_number)s::int8[], %(delivery_count)s::int4[], %(size)s::int4[],
                   %(body_kind)s::int2[], %(enqueued_at)s::timestamptz[], %(expires_at)s::timestamptz[], %(time_to_live)s::interval[],
                   %(scheduled_enqueue_at)s::timestamptz[], %(first_received_at)s::timestamptz[], %(last_received_at)s::timestamptz[],
                   %(message_id)s::text[], %(session_id)s::text[], %(properties)s::text[], %(application_properties)s::text[],
                   %(dead_letter_reason)s::text[], %(dead_letter_description)s::text[], %(dead_letter_source)s::text[],
                   %(dead_lettered_at)s::timestamptz[], %(enqueued_sequence_number)s::int8[], %(resubmitted_from)s::text[],
-                  %(transfer)s::text[], %(body)b::bytea[])
+                  %(transfer)s::text[], %(body)b::bytea[], %(lock_token)s::uuid[], %(locked_by)s::text[], %(visible_at)s::timestamptz[],
+                  %(hold_kind)s::int2[], %(held_since)s::timestamptz[], %(renewals)s::int4[], %(priority)s::int2[])
            AS t(subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live, scheduled_enqueue_at,
                 first_received_at, last_received_at, message_id, session_id, properties, application_properties, dead_letter_reason,
-                dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body)
+                dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body,
+                lock_token, locked_by, visible_at, hold_kind, held_since, renewals, priority)
  RETURNING subqueue, state, sequence_number, delivery_count, size, enqueued_at, time_to_live, message_id, session_id, properties,
            application_properties)
 INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size, enqueued_at, time_to_live,
@@ -136,10 +161,8 @@ SELECT %(entity_id)s, t.message_id, t.seen_at, t.sequence_number
   FROM unnest(%(message_id)s::text[], %(seen_at)s::timestamptz[], %(sequence_number)s::int8[]) AS t(message_id, seen_at, sequence_number);
 
 -- name: import_finish
--- When all messages of an entity are there: the ledger, the heads of its lists, its sessions, and, where some messages failed as often as is allowed,
--- deadlines that make the next receive or sweep look at them. twice: a number that two messages have.
-WITH entity AS MATERIALIZED (SELECT id, now, requires_session, max_delivery_count FROM vitrine_entity_now WHERE id = %(entity_id)s),
-present AS MATERIALIZED (
+-- When all messages of an entity are there: the ledger and the heads of its lists. twice: a number that two messages have.
+WITH present AS MATERIALIZED (
     SELECT subqueue, state, count(*) AS n, sum(size) AS bytes, min(sequence_number) AS first FROM vitrine_message
      WHERE entity_id = %(entity_id)s GROUP BY subqueue, state),
 counted AS (
@@ -151,18 +174,28 @@ sent AS (
 heads AS (
     UPDATE vitrine_queue_head AS h
        SET head = coalesce((SELECT first FROM present AS p WHERE p.subqueue = h.subqueue AND p.state = 0), (SELECT next_number FROM sent))
-     WHERE h.entity_id = %(entity_id)s),
+     WHERE h.entity_id = %(entity_id)s)
+SELECT coalesce((SELECT sum(n) FROM present), 0)::bigint AS messages,
+       (SELECT sequence_number FROM vitrine_message WHERE entity_id = %(entity_id)s GROUP BY sequence_number HAVING count(*) > 1 LIMIT 1) AS twice;
+
+-- name: import_finish_service_bus
+-- Its sessions, and, where some messages failed as often as is allowed, deadlines that make the next receive or sweep look at them.
+WITH entity AS MATERIALIZED (SELECT id, now, requires_session, max_delivery_count FROM vitrine_entity_now WHERE id = %(entity_id)s),
 sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT e.id, m.session_id, min(m.sequence_number)
       FROM entity AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id IS NOT NULL
      WHERE e.requires_session GROUP BY 1, 2
-        ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number),
-deadlines AS (
-    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT e.id, 0, e.now, min(m.sequence_number), max(m.sequence_number)
-      FROM entity AS e JOIN vitrine_message AS m
-        ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= e.max_delivery_count
-     GROUP BY e.id, e.now, m.sequence_number / 500)
-SELECT coalesce((SELECT sum(n) FROM present), 0)::bigint AS messages,
-       (SELECT sequence_number FROM vitrine_message WHERE entity_id = %(entity_id)s GROUP BY sequence_number HAVING count(*) > 1 LIMIT 1) AS twice;
+        ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number)
+INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+SELECT e.id, 0, e.now, min(m.sequence_number), max(m.sequence_number)
+  FROM entity AS e JOIN vitrine_message AS m
+    ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= e.max_delivery_count
+ GROUP BY e.id, e.now, m.sequence_number / 500;
+
+-- name: import_finish_queue_storage
+-- The ledger of a storage queue's invisible messages: by why they are, until when.
+INSERT INTO vitrine_count_base (entity_id, subqueue, state, until, n, bytes)
+SELECT e.id, 0, coalesce(m.hold_kind, 10), m.visible_at, count(*), 0
+  FROM vitrine_entity_now AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.visible_at > e.now
+ WHERE e.id = %(entity_id)s GROUP BY e.id, coalesce(m.hold_kind, 10), m.visible_at;

@@ -30,6 +30,7 @@ WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
 # What the broker itself writes as a reason: then no receiver settled the message, and no processing time is known.
 BROKER_REASONS = (
     *("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded"),  # Service Bus
+    *("MaxDequeueCountExceeded", "Requeued"),  # Queue Storage: to the poison queue and, by an operator, back
     *("expired", "maxlen", "delivery_limit"),  # RabbitMQ; a receiver's reason is "rejected"
 )
 
