@@ -181,3 +181,9 @@ SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_
         ORDER BY sequence_number LIMIT unacked.n) AS m
  WHERE t.timeout > 0 AND m.last_received_at + t.timeout * interval '1 ms' <= e.now
  ORDER BY e.id, m.sequence_number LIMIT %(max_count)s;
+
+-- name: why_lost
+-- Whether a connection is still there; and of the queues that are, how long a delivery may be unacknowledged. NULL: all are gone.
+SELECT EXISTS (SELECT FROM vitrine_connection WHERE id = %(connection_id)s) AS is_connected,
+       (SELECT min(coalesce((e.effective->>'consumer_timeout')::bigint, %(default_timeout)s::bigint)) FROM vitrine_entity AS e
+         WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL) AS milliseconds;
