@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker_core.semantics.rabbitmq import policies as rules
 from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import Actor
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
-from . import in_force
+from . import in_force, tidying, topology
 from .vhosts import HeldVhost, changing, get_vhost, topology_changed
 
 
@@ -49,7 +49,7 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
         )
         return PolicyChange(row.created, False, *(yield from bring_into_force(held)))
 
-    return (yield from _changed(vhost, actor, change))
+    return (yield from changing(vhost, actor, change))
 
 
 @use_case
@@ -61,7 +61,7 @@ def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor
             return PolicyChange()
         return PolicyChange(False, True, *(yield from bring_into_force(held)))
 
-    return (yield from _changed(vhost, actor, change))
+    return (yield from changing(vhost, actor, change))
 
 
 @use_case
@@ -81,7 +81,14 @@ def bring_into_force(held: HeldVhost) -> Steps:
     exchanges = yield from _bring_exchanges(held, policies)
     if queues or exchanges:
         yield from topology_changed(held.id)
+    if queues:
+        yield AfterCommit(_tidy(held.name, queues))
     return queues, exchanges
+
+
+def _tidy(vhost: str, queues: Sequence[int]) -> Steps:
+    yield from topology.current(vhost)  # what this process remembers is of before the change
+    yield from tidying.after_policy(queues)
 
 
 def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
@@ -119,18 +126,3 @@ def _bring_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps:
         effective = [json.dumps(found) for _, found in changed]
         yield call("set_exchange_effects", ids=[exchange_id for exchange_id, _ in changed], effective=effective)
     return tuple(exchange_id for exchange_id, _ in changed)
-
-
-def _changed(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
-    done = yield from changing(vhost, actor, change)
-    if done.queues:
-        yield from _tidy(done.queues)
-    return done
-
-
-def _tidy(entity_ids: Sequence[int]) -> Steps:
-    try:
-        from . import tidying
-    except ImportError:
-        return
-    yield from tidying.after_policy(entity_ids)
