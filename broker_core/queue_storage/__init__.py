@@ -21,6 +21,7 @@ from .queues import (
     set_metadata,
     update_queue,
 )
+from .reading import explain
 from .values import GotMessage, PeekedMessage, PutMessage, Updated
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "delete",
     "delete_all",
     "delete_queue",
+    "explain",
     "get",
     "get_queue",
     "list_queues",

@@ -1,7 +1,7 @@
 """Getting and peeking.
 
-A get is one statement. What may follow it: a look from the beginning, where it found less than was asked for, and now and then; the
-move of spent messages; and the rest of the get.
+A get is one statement. What may follow it: a look from the beginning, where it found less than was asked for, and now and
+then; the move of spent messages; and the rest of the get.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ _looked = Memory(100_000)  # database and queue -> _Looked
 def get(
     address: EntityAddress, count: int = 1, *, visibility_timeout: timedelta = DEFAULT_LEASE, actor: Actor | None = None
 ) -> Steps:
-    """Up to count (1 to 32) visible messages, invisible from now on for visibility_timeout: a list of GotMessage (QS-020, QS-021).
+    """Up to count (1 to 32) visible messages, invisible from now on for visibility_timeout: a list of GotMessage (QS-020,
+    QS-021).
 
-    It comes at once, empty where nothing is visible. Raises OutOfRangeQueryParameterValue (QS-022, QS-023), QueueNotFound (QS-028).
+    It comes at once, empty where nothing is visible. Raises OutOfRangeQueryParameterValue (QS-022, QS-023), QueueNotFound
+    (QS-028).
     """
     actor = may(actor, Right.LISTEN, address)
     check_get(count, visibility_timeout)
@@ -56,7 +58,7 @@ def get(
 
 @use_case
 def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) -> Steps:
-    """Up to count (1 to 32) visible messages as a get would return them, unchanged: a list of PeekedMessage (QS-035 to QS-037)."""
+    """Up to count (1 to 32) visible messages as a get would return them, unchanged: a list of PeekedMessage (QS-035)."""
     may(actor, Right.LISTEN, address)
     check_count(count)
 

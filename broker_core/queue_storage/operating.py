@@ -90,8 +90,8 @@ def requeue_poison(
     time_to_live: timedelta | None = DEFAULT_LIFE,
     actor: Actor | None = None,
 ) -> Steps:
-    """Move messages of a poison queue back to the queue they came from, or, where they were put here, to the one that this is named
-    after. Those that a consumer holds stay.
+    """Move messages of a poison queue back to the queue they came from, or, where they were put here, to the one that this is
+    named after. Those that a consumer holds stay.
 
     They are new messages with a life of their own, which name what they were (QS-109). Returns old number -> new number. Raises
     QueueNotFound if a queue they came from is gone: then nothing is moved.

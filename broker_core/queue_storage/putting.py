@@ -27,7 +27,8 @@ def put(
 ) -> Steps:
     """Append a message and return it as a PutMessage (QS-001).
 
-    visibility_timeout: how long nobody gets it, up to 7 days. time_to_live: seven days unless given; None: it never expires (QS-003).
+    visibility_timeout: how long nobody gets it, up to 7 days. time_to_live: 7 days unless given; None: it never expires
+    (QS-003).
     Raises OutOfRangeQueryParameterValue (QS-007), InvalidQueryParameterValue (QS-005, QS-006), RequestBodyTooLarge (QS-010),
     InvalidXmlDocument (QS-912), then QueueNotFound (QS-012).
     """

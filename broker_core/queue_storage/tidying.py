@@ -29,8 +29,14 @@ def queues_with_due() -> Steps:
     return [row for row in rows if row.expired or row.has_poison]
 
 
+def is_due(entity: Any) -> bool:
+    """Whether a sweep is to look at a queue: something has expired, or spent messages go to a poison queue. entity: a row of
+    `entities_with_due`."""
+    return entity.expired or "poison_queue" in entity.effective
+
+
 def expire(entity: Any, deadline: float, pause: Callable[[float], None] = time.sleep) -> Steps:
-    """Everything due on one queue, in batches until the deadline (time.monotonic). Returns how many messages were removed or moved.
+    """Everything due on one queue, in batches until the deadline (time.monotonic). Returns how many messages went.
 
     entity: a row with its `entity_id`.
     """

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 LONGEST_VISIBILITY_TIMEOUT = timedelta(days=7)
 SHORTEST_LEASE = timedelta(seconds=1)  # a get makes invisible for at least so long (QS-022)
 SHORTEST_LIFE = timedelta(seconds=1)
-# What a put without a time-to-live gets (QS-003). Given by itself it is a value as any other; this object is "not given" (QS-904).
+# What a put without a time-to-live gets (QS-003). This object stands for "not given", which an equal one does not (QS-904).
 DEFAULT_LIFE = timedelta(days=7)
 DEFAULT_LEASE = timedelta(seconds=30)
 NEVER = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)  # how the wire shows a message that never expires

@@ -37,8 +37,8 @@ _ZERO = timedelta(0)
 def check_put(visibility_timeout: timedelta, time_to_live: timedelta | None) -> None:
     """The delay and the life of a new message. time_to_live: None is never; DEFAULT_LIFE itself is "not given".
 
-    Raises OutOfRangeQueryParameterValue (QS-007), InvalidQueryParameterValue (QS-005, QS-006). A delay as long as the default life
-    is accepted: such a message expires as it becomes visible (QS-008, QS-904).
+    Raises OutOfRangeQueryParameterValue (QS-007), InvalidQueryParameterValue (QS-005, QS-006). A delay as long as the default
+    life is accepted: such a message expires as it becomes visible (QS-008, QS-904).
     """
     _check_visibility(visibility_timeout, _ZERO)
     if time_to_live is None or time_to_live is DEFAULT_LIFE:
@@ -92,7 +92,7 @@ def encode_text(text: str) -> bytes:
 
 
 def number_of(message_id: Any) -> int | None:
-    """The sequence number that a message id carries in its last 60 bits, as a receipt does; None: it is no id of ours (QS-050)."""
+    """The sequence number that a message id carries in its last 60 bits, as a receipt does; None: no id of ours (QS-050)."""
     found = as_uuid(message_id)
     return None if found is None else sequence_number_of(found)
 

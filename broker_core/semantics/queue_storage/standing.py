@@ -50,7 +50,7 @@ class Facts(Protocol):
 
 def standing(message: Facts, now: datetime) -> Standing:
     """The message's standing at `now` of its account's clock: expiry first, at its very instant (QS-073, QS-078)."""
-    if message.expires_at is not None and message.expires_at <= now:
+    if has_expired(message, now):
         return Standing.EXPIRED
     if message.visible_at > now:
         return _OF_HOLD[HoldKind(message.hold_kind or HoldKind.GET)]
@@ -58,7 +58,12 @@ def standing(message: Facts, now: datetime) -> Standing:
 
 
 def next_change_at(message: Facts, now: datetime) -> datetime | None:
-    """The instant at which the clock alone changes the standing: it becomes visible, or it expires, whichever comes first."""
+    """The instant at which the clock alone changes the standing: it becomes visible, or it expires, whichever comes first.
+
+    None: never; what has expired stays so.
+    """
+    if has_expired(message, now):
+        return None
     instants = (message.visible_at, message.expires_at)
     return min((at for at in instants if at is not None and at > now), default=None)
 
@@ -66,3 +71,18 @@ def next_change_at(message: Facts, now: datetime) -> datetime | None:
 def is_visible(message: Facts, now: datetime) -> bool:
     """Whether a get at `now` may return it (QS-020)."""
     return standing(message, now) is Standing.VISIBLE
+
+
+def has_expired(message: Facts, now: datetime) -> bool:
+    """Whether it is as if it were gone (QS-073, QS-078)."""
+    return message.expires_at is not None and message.expires_at <= now
+
+
+def will_expire_first(message: Facts, now: datetime) -> bool:
+    """Whether its life ends while it is invisible, or as it becomes visible: then it is never visible again (QS-024, QS-903)."""
+    return message.expires_at is not None and now < message.expires_at <= message.visible_at
+
+
+def is_spent(dequeue_count: int, max_dequeue_count: int | None) -> bool:
+    """Whether it was handed out as often as its queue allows (QS-105, QS-106)."""
+    return max_dequeue_count is not None and dequeue_count >= max_dequeue_count

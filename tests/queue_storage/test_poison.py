@@ -1,0 +1,285 @@
+"""Poison queues, and what operators do: release, remove, requeue."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import queue_storage
+from broker_core.queue_storage import (
+    create_queue,
+    delete,
+    get,
+    list_queues,
+    peek,
+    put,
+    put_all,
+    release,
+    remove,
+    requeue_poison,
+    update,
+)
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
+from broker_core.semantics.queue_storage.explaining import Code
+from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core.store import connections
+from tests.broker.looking import entity_id, events, ledger_agrees, now
+from tests.queue_storage.test_time import sweep
+
+SECOND = timedelta(seconds=1)
+
+
+def texts(messages):
+    return [message.text for message in messages]
+
+
+def poison_of(address):
+    return EntityAddress(address.namespace, f"{address.path}-poison")
+
+
+def fail(address, step, times, count=32):
+    """Get whatever is visible so many times, and let each lease end."""
+    for _ in range(times):
+        got = get(address, count, visibility_timeout=SECOND)
+        step(SECOND)
+    return got
+
+
+def origin(address, number=1):
+    query = "SELECT resubmitted_from FROM vitrine_message WHERE entity_id = %s AND sequence_number = %s"
+    return connections.current().execute(query, [entity_id(address), number]).fetchone()[0]
+
+
+def test_a_message_got_as_often_as_allowed_moves_with_the_next_get(make_queue, step):
+    address = make_queue(max_dequeue_count=2)
+    original = put(address, "bad", time_to_live=3600 * SECOND)
+    assert fail(address, step, 2)[0].dequeue_count == 2
+    assert not [q for q in list_queues(address.namespace) if q.name.endswith("-poison")]  # made when first needed
+    put(address, "good")
+    assert texts(get(address, 32)) == ["good"]
+    (copy,) = peek(poison_of(address))
+    assert (copy.text, copy.dequeue_count, copy.inserted_at) == ("bad", 0, now(address))
+    assert copy.message_id != original.message_id
+    assert copy.expires_at == now(address) + timedelta(days=7)
+    assert ledger_agrees(address) and ledger_agrees(poison_of(address))
+
+
+def test_what_moved_is_linked_in_both_directions(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    original = put(address, "bad")
+    fail(address, step, 1)
+    get(address)
+    poison = poison_of(address)
+    gone, born = events(address, 1)[-1], events(poison, 1)[0]
+    assert (EventKind(gone.kind), gone.reason) == (EventKind.MOVED, "MaxDequeueCountExceeded")
+    assert gone.details == {"to": [{"entity": entity_id(poison), "path": poison.path, "sequence_number": 1}]}
+    assert EventKind(born.kind) is EventKind.SENT
+    came_from = {"entity": entity_id(address), "path": address.path, "sequence_number": 1, "reason": "MaxDequeueCountExceeded"}
+    assert born.details == {"from": came_from}
+    link = origin(poison)
+    assert (link["path"], link["sequence_number"], link["message_id"]) == (address.path, 1, original.message_id)
+    assert (link["dequeue_count"], link["times"]) == (1, 1)
+
+
+def test_a_sweep_moves_it_once_its_lease_has_ended(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    put(address, "bad")
+    (held,) = get(address)
+    assert sweep(address) == 0
+    step(30 * SECOND)
+    assert sweep(address) == 1
+    assert texts(peek(poison_of(address))) == ["bad"]
+    with pytest.raises(MessageNotFound):
+        delete(address, held.message_id, held.pop_receipt)
+    assert ledger_agrees(address)
+
+
+def test_the_last_get_allowed_may_still_delete_or_go_on(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    put_all(address, "ab")
+    first, second = get(address, 2)
+    step(30 * SECOND)  # ended, and nobody has looked yet
+    delete(address, first.message_id, first.pop_receipt)
+    receipt, _ = update(address, second.message_id, second.pop_receipt, visibility_timeout=60 * SECOND)
+    step(59 * SECOND)
+    assert (sweep(address), get(address)) == (0, [])
+    delete(address, second.message_id, receipt)
+    assert ledger_agrees(address)
+
+
+def test_a_get_gives_what_is_behind_many_spent_messages(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    put_all(address, ["bad"] * 1100)
+    for _ in range(35):
+        get(address, 32, visibility_timeout=SECOND)
+    step(SECOND)
+    put(address, "good")
+    assert texts(get(address)) == ["good"]
+    assert queue_storage.approximate_count(address) == 1
+    assert queue_storage.approximate_count(poison_of(address)) == 1100
+    assert ledger_agrees(address) and ledger_agrees(poison_of(address))
+
+
+def test_without_a_limit_a_message_comes_back_for_ever(queue, step):
+    put(queue, "a")
+    assert fail(queue, step, 30)[0].dequeue_count == 30
+    assert [q.name for q in list_queues(queue.namespace)] == [queue.path]
+
+
+def test_a_poison_queue_has_none_itself(account, step):
+    address = EntityAddress(account, "orders-poison")
+    create_queue(address, max_dequeue_count=1)
+    put(address, "a")
+    fail(address, step, 3)
+    assert [q.name for q in list_queues(account)] == ["orders-poison"]
+    codes = [reason.code for reason in queue_storage.explain(address, 1).reasons]
+    assert codes == [Code.PARKED, Code.NEXT]
+
+
+def test_a_named_poison_queue_serves_several(account, step):
+    addresses = [EntityAddress(account, name) for name in ("orders", "returns")]
+    for address in addresses:
+        create_queue(address, max_dequeue_count=1, poison_queue="grave")
+        put(address, address.path)
+        fail(address, step, 1)
+        get(address)
+    grave = EntityAddress(account, "grave")
+    assert texts(peek(grave, 32)) == ["orders", "returns"]
+    assert requeue_poison(grave, [1, 2]) == {1: 2, 2: 2}
+    assert [texts(get(address)) for address in addresses] == [["orders"], ["returns"]]
+
+
+def test_a_long_name_cannot_have_a_poison_queue_of_its_own(account):
+    with pytest.raises(InvalidArgument):
+        create_queue(EntityAddress(account, "q" * 57), max_dequeue_count=5)
+    assert create_queue(EntityAddress(account, "q" * 56), max_dequeue_count=5).created
+
+
+def test_a_poison_queue_that_was_deleted_is_made_anew(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    for turn in range(2):
+        put(address, f"bad {turn}")
+        fail(address, step, 1)
+        assert get(address) == []
+        assert texts(peek(poison_of(address), 32)) == [f"bad {turn}"]
+        queue_storage.delete_queue(poison_of(address))
+
+
+# Operators
+
+
+def test_requeue_moves_back_as_a_new_message_and_remembers(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    put(address, "bad", time_to_live=3600 * SECOND)
+    fail(address, step, 1)
+    get(address)
+    poison = poison_of(address)
+    put(poison, "put here")
+    (held,) = get(poison)  # a consumer has it
+    assert requeue_poison(poison, [1, 2, 99], time_to_live=None) == {2: 2}
+    assert requeue_poison(poison, [1]) == {}
+    step(30 * SECOND)
+    assert requeue_poison(poison, [1]) == {1: 3}
+    with pytest.raises(MessageNotFound):
+        delete(poison, held.message_id, held.pop_receipt)
+    first, second = get(address, 2)
+    assert (first.text, first.expires_at, second.text) == ("put here", None, "bad")
+    assert (second.dequeue_count, second.expires_at) == (1, now(address) + timedelta(days=7))
+    assert origin(address, 3)["times"] == 2
+    assert EventKind(events(poison, 1)[-1].kind) is EventKind.MOVED
+    assert events(poison, 1)[-1].reason == "Requeued"
+    assert ledger_agrees(address) and ledger_agrees(poison)
+
+
+def test_requeue_needs_to_know_where_to(make_queue, queue, step):
+    put(queue, "a")
+    with pytest.raises(InvalidArgument, match="no poison queue"):
+        requeue_poison(queue, [1])
+    address = make_queue(max_dequeue_count=1)
+    put(address, "bad")
+    fail(address, step, 1)
+    get(address)
+    queue_storage.delete_queue(address)
+    with pytest.raises(QueueNotFound):
+        requeue_poison(poison_of(address), [1])
+    assert texts(peek(poison_of(address))) == ["bad"]
+
+
+def test_release_makes_visible_now_and_the_holders_receipt_is_dead(queue):
+    put(queue, "leased")
+    (held,) = get(queue)
+    delayed = put(queue, "delayed", visibility_timeout=60 * SECOND)
+    put(queue, "visible")
+    assert release(queue, [1, 2, 3, 99]) == [1, 2]
+    assert texts(peek(queue, 32)) == ["leased", "delayed", "visible"]
+    for message in (held, delayed):
+        with pytest.raises(PopReceiptMismatch):
+            delete(queue, message.message_id, message.pop_receipt)
+    assert EventKind(events(queue, 1)[-1].kind) is EventKind.RELEASED
+    assert ledger_agrees(queue)
+    assert get(queue)[0].dequeue_count == 2
+
+
+def test_remove_takes_single_messages_whoever_holds_them(queue):
+    put_all(queue, "abc")
+    (held,) = get(queue)
+    assert remove(queue, [1, 3, 99]) == [1, 3]
+    with pytest.raises(MessageNotFound):
+        delete(queue, held.message_id, held.pop_receipt)
+    assert texts(peek(queue, 32)) == ["b"]
+    assert EventKind(events(queue, 3)[-1].kind) is EventKind.PURGED
+    assert ledger_agrees(queue)
+
+
+def test_numbers_that_are_none_are_refused(queue):
+    for operation in (release, remove, requeue_poison):
+        with pytest.raises(InvalidArgument):
+            operation(queue, ["x"])
+        with pytest.raises(QueueNotFound):
+            operation(EntityAddress(queue.namespace, "nowhere"), [1])
+
+
+# Explaining
+
+
+def codes(address, number):
+    found = queue_storage.explain(address, number)
+    return [(reason.code, reason.ends_at) for reason in found.reasons]
+
+
+def test_every_invisible_message_has_its_reason_and_its_instant(queue, step):
+    at = now(queue)
+    put(queue, "delayed", visibility_timeout=60 * SECOND)
+    message = put(queue, "rescheduled")
+    update(queue, message.message_id, message.pop_receipt, visibility_timeout=70 * SECOND)
+    put(queue, "leased")
+    get(queue)
+    put(queue, "extended")
+    (held,) = get(queue)
+    update(queue, held.message_id, held.pop_receipt, visibility_timeout=80 * SECOND)
+    put(queue, "short", time_to_live=10 * SECOND)
+    put(queue, "next")
+    assert codes(queue, 1) == [(Code.DELAYED, at + 60 * SECOND)]
+    assert codes(queue, 2) == [(Code.RESCHEDULED, at + 70 * SECOND)]
+    assert codes(queue, 3) == [(Code.LEASED, at + 30 * SECOND)]
+    assert codes(queue, 4) == [(Code.EXTENDED, at + 80 * SECOND)]
+    step(10 * SECOND)
+    assert codes(queue, 5) == [(Code.EXPIRED, at + 70 * SECOND)]
+    assert codes(queue, 6) == [(Code.NEXT, None)]
+    assert queue_storage.explain(queue, 6).deliverable and not queue_storage.explain(queue, 1).deliverable
+    assert queue_storage.explain(queue, 7) is None
+    with pytest.raises(QueueNotFound):
+        queue_storage.explain(EntityAddress(queue.namespace, "nowhere"), 1)
+
+
+def test_an_update_over_the_end_of_the_life_is_flagged(queue):
+    at = now(queue)
+    message = put(queue, "a", time_to_live=10 * SECOND)
+    update(queue, message.message_id, message.pop_receipt, visibility_timeout=100 * SECOND)
+    assert codes(queue, 1) == [(Code.RESCHEDULED, at + 100 * SECOND), (Code.WILL_EXPIRE_FIRST, at + 10 * SECOND)]
+
+
+def test_a_message_beyond_the_reach_of_a_peek_is_told_so(queue):
+    put_all(queue, ["x"] * 40)
+    assert [code for code, _ in codes(queue, 32)] == [Code.BEHIND]
+    assert [code for code, _ in codes(queue, 33)] == [Code.BEHIND, Code.BEYOND_REACH]

@@ -1,0 +1,165 @@
+"""Accounts and queues: created, listed, changed, deleted, counted."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import entities, queue_storage, sweeps
+from broker_core.queue_storage import (
+    approximate_count,
+    clear,
+    create_account,
+    create_queue,
+    delete_queue,
+    get,
+    get_queue,
+    list_queues,
+    put,
+    put_all,
+    set_metadata,
+    update_queue,
+)
+from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed
+from broker_core.semantics.queue_storage.errors import (
+    AccountNotFound,
+    InvalidMetadata,
+    InvalidResourceName,
+    OutOfRangeInput,
+    QueueAlreadyExists,
+    QueueNotFound,
+)
+from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
+from tests.broker.looking import ledger_agrees
+
+SECOND = timedelta(seconds=1)
+
+
+def test_an_account_is_created_once(broker_database):
+    account = create_account("shopaccount1", "orders and returns")
+    assert (account.family, account.description) == (Family.QUEUE_STORAGE, "orders and returns")
+    with pytest.raises(EntityExists):
+        create_account("shopaccount1")
+    with pytest.raises(InvalidArgument):
+        create_account("Shop")
+
+
+def test_creating_twice_with_the_same_metadata_is_one_queue(account):
+    address = EntityAddress(account, "orders")
+    first = create_queue(address, metadata={"Colour": "Blue"})
+    again = create_queue(address, metadata={"COLOUR": "Blue"})
+    assert (first.created, again.created) == (True, False)
+    assert first.id == again.id and dict(again.metadata) == {"colour": "Blue"}
+    for other in ({"colour": "blue"}, {}, None, {"colour": "Blue", "size": "1"}):
+        with pytest.raises(QueueAlreadyExists):
+            create_queue(address, metadata=other)
+
+
+def test_a_queue_that_is_wrong_is_not_created(account, namespace):
+    for name, refusal in (("ab", OutOfRangeInput), ("Orders", InvalidResourceName), ("a--b", InvalidResourceName)):
+        with pytest.raises(refusal):
+            create_queue(EntityAddress(account, name))
+    with pytest.raises(InvalidMetadata):
+        create_queue(EntityAddress(account, "orders"), metadata={"a-b": "c"})
+    with pytest.raises(InvalidArgument):
+        create_queue(EntityAddress(account, "orders"), max_dequeue_count=0)
+    with pytest.raises(InvalidArgument):
+        create_queue(EntityAddress(account, "orders"), history_level=7)
+    with pytest.raises(InvalidArgument, match="sub-queue"):
+        create_queue(EntityAddress(account, "orders").dead_letter)
+    with pytest.raises(AccountNotFound):
+        create_queue(EntityAddress("nowhere1", "orders"))
+    with pytest.raises(NotAllowed):
+        create_queue(EntityAddress(namespace, "orders"))
+    assert list_queues(account) == []
+
+
+def test_queues_are_listed_by_name(account):
+    for name in ("b-1", "b1", "b-0", "a00", "c00", "b00"):
+        create_queue(EntityAddress(account, name.ljust(3, "x")))
+    assert [q.name for q in list_queues(account)] == ["a00", "b-0", "b-1", "b00", "b1x", "c00"]
+    assert [q.name for q in list_queues(account, "b-")] == ["b-0", "b-1"]
+    assert list_queues(account, "B") == []
+    with pytest.raises(AccountNotFound):
+        list_queues("nowhere1")
+
+
+def test_metadata_is_replaced_as_a_whole(account):
+    address = EntityAddress(account, "orders")
+    create_queue(address, metadata={"a": "1", "b": "2"}, max_dequeue_count=3)
+    set_metadata(address, {"C": "3"})
+    found = get_queue(address)
+    assert (dict(found.metadata), found.max_dequeue_count) == ({"c": "3"}, 3)
+    set_metadata(address, None)
+    assert dict(get_queue(address).metadata) == {}
+    with pytest.raises(QueueNotFound):
+        set_metadata(EntityAddress(account, "nowhere"), {})
+
+
+def test_options_are_changed_one_by_one(account):
+    address = EntityAddress(account, "orders")
+    create_queue(address)
+    assert get_queue(address).poison is None
+    changed = update_queue(address, max_dequeue_count=5, expiry_grace=timedelta(0), history_level=1)
+    assert (changed.max_dequeue_count, changed.expiry_grace, changed.history_level) == (5, timedelta(0), HistoryLevel.LIFECYCLE)
+    assert changed.poison == EntityAddress(account, "orders-poison")
+    assert update_queue(address, poison_queue="grave").poison == EntityAddress(account, "grave")
+    with pytest.raises(InvalidArgument):
+        update_queue(address, lock_duration=SECOND)
+    with pytest.raises(InvalidArgument):
+        update_queue(address, poison_queue="orders")
+    assert get_queue(address).poison_queue == "grave"
+
+
+def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(queue):
+    put(queue, "a")
+    delete_queue(queue)
+    for operation in (lambda: put(queue, "b"), lambda: get(queue), lambda: delete_queue(queue), lambda: clear(queue)):
+        with pytest.raises(QueueNotFound):
+            operation()
+    with pytest.raises(QueueNotFound):
+        approximate_count(queue)
+    assert create_queue(queue).created
+    assert get(queue) == []
+    assert put(queue, "new").sequence_number == 1
+    sweeps.remove_deleted_entities()
+    assert [m.text for m in get(queue)] == ["new"]
+
+
+def test_the_count_is_exact_and_has_delayed_leased_and_visible_ones_but_no_expired_ones(queue, step):
+    put_all(queue, "abc")
+    put(queue, "delayed", visibility_timeout=60 * SECOND)
+    put_all(queue, "xy", time_to_live=10 * SECOND)
+    get(queue, 2)
+    assert approximate_count(queue) == 6
+    step(10 * SECOND)
+    assert approximate_count(queue) == 4
+    get(queue, 32)
+    assert approximate_count(queue) == 4
+    sweeps.roll_up_counts()
+    assert approximate_count(queue) == 4
+    assert ledger_agrees(queue)
+
+
+def test_accounts_have_a_clock_of_their_own(queue, account):
+    other = create_account(f"{account[:20]}b").name
+    entities.pause_clock(other)
+    address = EntityAddress(other, "orders")
+    create_queue(address)
+    for each in (queue, address):
+        put(each, "a", visibility_timeout=60 * SECOND)
+    entities.step_clock(other, 60 * SECOND)
+    assert (len(get(address)), len(get(queue))) == (1, 0)
+
+
+def test_a_queue_of_any_family_is_in_the_lists(queue):
+    from broker_core import reads
+
+    put_all(queue, "ab")
+    put(queue, "c", visibility_timeout=60 * SECOND)
+    message = put(queue, "d")
+    queue_storage.update(queue, message.message_id, message.pop_receipt, visibility_timeout=60 * SECOND)
+    (got,) = get(queue)
+    queue_storage.update(queue, got.message_id, got.pop_receipt, visibility_timeout=60 * SECOND)
+    get(queue)
+    found = reads.counts(queue)
+    assert (found.active, found.locked, found.delayed, found.rescheduled, found.extended) == (4, 1, 1, 1, 1)

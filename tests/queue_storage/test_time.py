@@ -1,0 +1,240 @@
+"""Expiry, the hint that gets begin at, and clocks that go back."""
+
+import time
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from broker_core import entities, queue_storage, sweeps
+from broker_core.queue_storage import approximate_count, get, getting, peek, put, put_all, tidying, update_queue
+from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core.store import connections
+from broker_core.store.driver import run
+from broker_core.store.statements import SQL, call
+from tests.broker.looking import entity_id, events, ledger_agrees
+
+SECOND = timedelta(seconds=1)
+GRACE = 60 * SECOND
+
+
+def texts(messages):
+    return [message.text for message in messages]
+
+
+def rows(address):
+    query = "SELECT sequence_number FROM vitrine_message WHERE entity_id = %s ORDER BY 1"
+    return [row[0] for row in connections.current().execute(query, [entity_id(address)])]
+
+
+def hint(address):
+    query = "SELECT visible_from FROM vitrine_queue_head WHERE entity_id = %s AND subqueue = 0"
+    return connections.current().execute(query, [entity_id(address)]).fetchone()[0]
+
+
+def sweep(address):
+    (row,) = [row for row in run(tidying.queues_with_due()) if row.entity_id == entity_id(address)] or [None]
+    return run(tidying.expire(row, time.monotonic() + 5, lambda _: None)) if row else 0
+
+
+@pytest.fixture
+def look_at_once(monkeypatch):
+    """Gets look from the beginning each time, as they do now and then."""
+    monkeypatch.setattr(getting, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(getting, "SHARE", 0)
+
+
+# Expiry
+
+
+def test_the_instant_of_a_lives_end_is_its_end(queue, step):
+    put(queue, "a", time_to_live=10 * SECOND)
+    step(10 * SECOND - timedelta(microseconds=1))
+    assert texts(peek(queue)) == ["a"]
+    step(timedelta(microseconds=1))
+    assert (peek(queue), get(queue), approximate_count(queue)) == ([], [], 0)
+
+
+def test_an_expired_message_is_kept_for_the_grace_then_removed_by_a_sweep(make_queue, step):
+    for grace in (GRACE, 5 * SECOND):
+        address = make_queue(expiry_grace=grace)
+        put_all(address, "ab", time_to_live=10 * SECOND)
+        put(address, "held", visibility_timeout=9000 * SECOND, time_to_live=9001 * SECOND)
+        step(10 * SECOND + grace - timedelta(microseconds=1))
+        assert (sweep(address), rows(address)) == (0, [1, 2, 3])
+        step(timedelta(microseconds=1))
+        assert (sweep(address), rows(address)) == (2, [3])
+        assert EventKind(events(address, 1)[-1].kind) is EventKind.EXPIRED
+        assert ledger_agrees(address)
+
+
+def test_a_get_removes_what_is_past_its_grace_when_no_sweep_runs(queue, step):
+    put_all(queue, ["x"] * 3, time_to_live=10 * SECOND)
+    step(10 * SECOND + GRACE)
+    assert get(queue) == []
+    assert rows(queue) == []
+    assert ledger_agrees(queue)
+
+
+def test_an_expired_lease_leaves_nothing_in_the_counts(queue, step):
+    from broker_core import reads
+
+    put(queue, "a", time_to_live=10 * SECOND)
+    get(queue, visibility_timeout=3600 * SECOND)
+    step(10 * SECOND + GRACE)
+    assert reads.counts(queue).locked == 1
+    sweep(queue)
+    found = reads.counts(queue)
+    assert (found.active, found.locked) == (0, 0)
+    assert ledger_agrees(queue)
+
+
+# The hint
+
+
+def test_the_hint_follows_what_is_taken(queue, step, look_at_once):
+    put(queue, "a")
+    step(10 * SECOND)
+    second = put(queue, "b")
+    get(queue)
+    assert hint(queue) == second.visible_at
+    get(queue)
+    step(5 * SECOND)
+    get(queue)
+    assert hint(queue) == second.visible_at + 5 * SECOND
+
+
+def test_a_message_committed_below_the_hint_is_found_by_a_get_that_finds_too_little(queue, step):
+    _commit_below_the_hint(queue, step)
+    assert texts(get(queue)) == ["late"]
+
+
+def test_a_message_committed_below_the_hint_is_found_now_and_then_under_load(queue, step, look_at_once):
+    _commit_below_the_hint(queue, step)
+    put_all(queue, ["new"] * 10)
+    assert "late" in texts(get(queue)) + texts(get(queue)) + texts(get(queue))
+
+
+def test_a_peek_sees_a_message_committed_below_the_hint(queue, step):
+    _commit_below_the_hint(queue, step)
+    assert texts(peek(queue, 32)) == ["late"]
+
+
+def _commit_below_the_hint(queue, step):
+    """Another process puts, and commits only when the clock and the hint have gone on."""
+    put(queue, "first")
+    get(queue, visibility_timeout=3600 * SECOND)
+    params = {"entity_id": entity_id(queue), "actor": "t", "holder": "t", "bodies": [b"late"], "bytes": 4}
+    with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
+        other.execute(SQL["storage_put"], params | {"visibility": timedelta(0), "time_to_live": None})
+        step(10 * SECOND)
+        run(call("storage_look", entity_id=entity_id(queue), max_count=500))
+        below = hint(queue)
+    assert below > peek_all(queue)[0].visible_at
+
+
+def peek_all(queue):
+    query = "SELECT visible_at FROM vitrine_message WHERE entity_id = %s AND message_id IS NOT NULL AND body = 'late'"
+    return connections.current().execute(query, [entity_id(queue)]).fetchall()
+
+
+def test_a_clock_set_back_hides_nothing(account, queue, step):
+    step(timedelta(days=1))
+    get(queue)
+    entities.resume_clock(account)  # a day back
+    put(queue, "a")
+    assert texts(get(queue)) == ["a"]
+
+
+def test_more_deliveries_allowed_bring_spent_messages_back(make_queue, step):
+    address = make_queue(max_dequeue_count=1, poison_queue="grave-yard")
+    put(address, "a")
+    get(address, visibility_timeout=SECOND)
+    step(SECOND)
+    update_queue(address, max_dequeue_count=2)
+    assert texts(get(address)) == ["a"]
+
+
+def test_looking_from_the_beginning_is_left_out_while_it_is_dear(queue, monkeypatch):
+    """Dead index entries that an old transaction keeps are walked rarely, not with every get of an empty queue."""
+    looks = []
+    monkeypatch.setattr(getting, "CHEAP", -1.0)
+    monkeypatch.setattr(getting, "SHARE", 10_000)
+    look = getting._look
+    monkeypatch.setattr(getting, "_look", lambda queue_id: (looks.append(queue_id), (yield from look(queue_id)))[1])
+    for _ in range(5):
+        assert get(queue) == []
+    assert len(looks) == 1
+
+
+# The indexes that statements use
+
+
+@pytest.mark.parametrize("name", ["storage_get", "storage_peek", "storage_look", "storage_move_spent", "storage_poison"])
+def test_what_is_visible_is_found_by_its_index(queue, name):
+    put_all(queue, ["x"] * 200)
+    put_all(queue, ["x"] * 2000, visibility_timeout=60 * SECOND)
+    connection = connections.current()
+    connection.execute("ANALYZE vitrine_message")
+    params = {
+        "entity_id": entity_id(queue), "max_count": 1, "from_start": False, "holder": "h", "visibility": SECOND, "target_id": 1,
+        "actor": "a", "reason": "r", "time_to_live": SECOND,
+    }  # fmt: skip
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    with connection.transaction(force_rollback=True):
+        plan = "\n".join(row[0] for row in connection.execute("EXPLAIN ANALYZE " + SQL[name], params, prepare=True))
+    assert "vitrine_message_visible" in plan
+    assert "rows=2200" not in plan and "rows=2000" not in plan, plan
+
+
+def test_many_invisible_messages_do_not_slow_a_get(make_queue):
+    """10,000 invisible messages slow a get by less than a fifth: by the pages it touches, which no other load disturbs."""
+    few, many = make_queue(), make_queue()
+    put_all(many, ["x"] * 10_000, visibility_timeout=3600 * SECOND)
+    touched = []
+    for address in (few, many):
+        put_all(address, ["x"] * 320)
+        get(address, 32)
+        touched.append(_pages_of_a_get(address))
+    assert touched[1] <= touched[0] * 1.2, touched
+
+
+def _pages_of_a_get(address):
+    params = {"entity_id": entity_id(address), "max_count": 32, "from_start": False, "holder": "h", "visibility": SECOND}
+    connection = connections.current()
+    with connection.transaction(force_rollback=True):
+        (plan,) = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + SQL["storage_get"], params).fetchone()[0]
+    return plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+
+
+def test_what_is_gone_is_not_walked_again_and_again(queue):
+    """After thousands of puts, gets and deletes a get of an empty queue touches no more pages than before."""
+    put(queue, "a")
+    get(queue)
+    before = _pages_of_a_get(queue)
+    for _ in range(30):
+        put_all(queue, ["x"] * 100)
+        while held := get(queue, 32):
+            queue_storage.delete_all(queue, held)
+    run(call("storage_look", entity_id=entity_id(queue), max_count=500))
+    assert _pages_of_a_get(queue) <= before + 20
+
+
+def test_heads_and_roll_ups_do_no_harm(queue, step):
+    put_all(queue, "abc")
+    get(queue, 2)
+    sweeps.advance_heads()
+    sweeps.roll_up_counts()
+    step(30 * SECOND)
+    assert sorted(texts(get(queue, 3))) == ["a", "b", "c"]
+    assert sweeps.check_ledger()["differences"] == []
+
+
+def test_a_sweep_of_all_finds_its_queues(make_queue, step):
+    plain, poisoned = make_queue(), make_queue(max_dequeue_count=1)
+    ids = {row.entity_id for row in run(tidying.queues_with_due())}
+    assert entity_id(plain) not in ids and entity_id(poisoned) in ids
+    put(plain, "a", time_to_live=SECOND)
+    step(SECOND + GRACE)
+    assert entity_id(plain) in {row.entity_id for row in run(tidying.queues_with_due())}
+    assert isinstance(plain, EntityAddress)
