@@ -235,9 +235,8 @@ class _Reader:
             return value
         changed = {key: MAX_EXPIRY for key in _TTL_KEYS if isinstance(n := definition.get(key), int) and n > MAX_EXPIRY}
         for key in changed:
-            self.found.warnings.append(
-                Note(f"{path}.definition.{key}", f"{definition[key]} is lowered to {MAX_EXPIRY}, ten years")
-            )
+            text = f"{definition[key]} is lowered to {MAX_EXPIRY}, which is ten years"
+            self.found.warnings.append(Note(f"{path}.definition.{key}", text))
         return {**value, "definition": {**definition, **changed}}
 
     # Members
