@@ -13,8 +13,11 @@ from typing import Any
 
 from . import entities
 from .broker import forwarding, tidying
+from .queue_storage import tidying as storage_tidying
+from .rabbitmq import channels, connections, expiring
+from .rabbitmq import tidying as rabbit_tidying
 from .semantics.errors import BrokerError
-from .semantics.types import Actor, EntityAddress, SubQueue
+from .semantics.types import Actor, EntityAddress, Family, SubQueue
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call
 
@@ -27,11 +30,13 @@ PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep mo
 
 @use_case
 def expire_messages(*, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep) -> Steps:
-    """Expired messages to the dead-letter queue or away, on every entity whose mode lets a sweep do it now (SB-902)."""
+    """Expired messages to where their family has them go, on every entity whose mode lets a sweep do it now (SB-902, QS-074,
+    RMQ-012)."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due")):
-        if entity.expired:
-            total += yield from _expire_entity(entity, deadline, pause)
+        is_due, expire = _EXPIRING[Family(entity.family)]
+        if is_due(entity):
+            total += yield from expire(entity, deadline, pause)
     return {"expired": total}
 
 
@@ -108,17 +113,25 @@ def advance_heads() -> Steps:
 
 @use_case
 def delete_idle_entities() -> Steps:
-    """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194)."""
+    """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194, RMQ-040)."""
 
     deleted = []
     for row in (yield call("idle_entities")):
-        address = EntityAddress(row.namespace_name, row.path)
+        delete = expiring.delete_idle if row.family == Family.RABBITMQ else _delete_idle
         try:
-            yield from entities.delete_entity.steps(address, actor=Actor.local("broker"))
-            deleted.append(str(address))
+            if (yield from delete(row)):
+                deleted.append(str(EntityAddress(row.namespace_name, row.path)))
         except BrokerError:  # used or deleted meanwhile
             continue
     return {"deleted": deleted} if deleted else {}
+
+
+@use_case
+def end_connections() -> Steps:
+    """What dead processes held and owned is free again (RMQ-123); channels that keep a delivery too long are closed (RMQ-126)."""
+    ended = yield from connections.recover_dead.steps()
+    overdue = yield from channels.end_overdue.steps()
+    return ended | overdue
 
 
 @use_case
@@ -169,6 +182,11 @@ def check_ledger() -> Steps:
     }
 
 
+def _delete_idle(row: Any) -> Steps:
+    yield from entities.delete_entity.steps(EntityAddress(row.namespace_name, row.path), actor=Actor.local("broker"))
+    return True
+
+
 def _one_roll_up() -> Steps:
     (row,) = yield call("one_at_a_time", work="roll-up")
     if not row.mine:
@@ -217,3 +235,11 @@ def _expire_sessions(entity: Any, deadline: float, pause: Callable[[float], None
         else:
             from_number = row.last_number + 1
     return total
+
+
+# By family: whether an entity (a row of `entities_with_due`) is to be looked at, and what takes its expired messages away.
+_EXPIRING = {
+    Family.SERVICE_BUS: (lambda entity: entity.expired, _expire_entity),
+    Family.QUEUE_STORAGE: (storage_tidying.is_due, storage_tidying.expire),
+    Family.RABBITMQ: (lambda entity: entity.expired, rabbit_tidying.expire),
+}

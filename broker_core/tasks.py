@@ -33,6 +33,11 @@ def end_locks():
 
 
 @sweep_task
+def end_connections():
+    return sweeps.end_connections()
+
+
+@sweep_task
 def activate_scheduled():
     return sweeps.activate_scheduled()
 

@@ -207,7 +207,7 @@ RETURNING h.head;
 -- name: entities_with_due
 -- Entities for which a tidying step has something to do now, by kind of work. At most one probe of an index each. What forwards its messages
 -- has the broker to receive from it, so it is never without activity.
-SELECT e.id AS entity_id, e.family, e.kind, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
+SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
        may_expire.now_ AND (
