@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
+    "channels": ("Channel", "Tagged"),
+    "connections": ("Connection", "connect", "force_close", "recover_dead"),
     "bindings": ("bind_exchange", "bind_queue", "unbind_exchange", "unbind_queue"),
     "in_force": ("effective", "effective_of_exchange"),
     "exchanges": ("declare_exchange", "delete_exchange"),
@@ -18,6 +20,9 @@ _NAMES = {
         *("get_exchange", "get_queue", "list_bindings", "list_exchanges", "list_queues"),
     ),
     "policies": ("PolicyChange", "delete_policy", "list_policies", "set_policy"),
+    "delivering": ("Delivery", "acknowledge", "get", "purge_queue", "reject", "requeue", "take"),
+    "properties": ("Properties",),
+    "publishing": ("Publication", "Published", "publish"),
     "queues": ("DeclaredQueue", "declare_queue", "delete_queue"),
     "vhosts": ("create_vhost", "delete_vhost", "ensure_vhost", "get_vhost", "list_vhosts"),
 }

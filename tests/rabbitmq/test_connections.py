@@ -3,75 +3,24 @@
 import asyncio
 import os
 import time
-from contextlib import contextmanager
 
 import pytest
 
-from broker_core import entities, rabbitmq
+from broker_core import entities
 from broker_core.rabbitmq import channels, processes
 from broker_core.rabbitmq import connections as rabbit
 from broker_core.rabbitmq.processes import ConnectionLost
-from broker_core.rabbitmq.publishing import Publication, publish
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
-from broker_core.store import aio, connections
+from broker_core.store import aio
 from tests.broker.looking import ledger_agrees
+
+from .connected import as_another_process, bodies, is_there, query, send, until
 
 LEASE_IS_OVER = "UPDATE vitrine_broker_process SET lease_until = clock_timestamp() WHERE epoch = %s"
 
-
-def query(text, *params):
-    return connections.current().execute(text, params).fetchall()
-
-
-@contextmanager
-def as_another_process():
-    """Inside the block this process has another epoch, as a second one would."""
-    held = dict(processes._processes)
-    processes._processes.clear()
-    try:
-        yield
-    finally:
-        processes.leave_all()
-        processes._processes.update(held)
-
-
-def until(what):
-    """Wait for what another thread is to do."""
-    for _ in range(500):
-        if what():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it does not happen")
-
-
-@pytest.fixture(autouse=True)
-def _an_epoch_of_its_own(broker_database):
-    """Each test begins without an epoch and ends it."""
-    processes.leave_all()
-    query("DELETE FROM vitrine_broker_process RETURNING epoch")
-    yield
-    processes.leave_all()
-
-
-@pytest.fixture
-def queue(vhost):
-    address = EntityAddress(vhost, "q")
-    rabbitmq.declare_queue(address)
-    return address
-
-
-def send(queue, *bodies):
-    publish(queue.namespace, [Publication(body.encode(), routing_key=queue.path) for body in bodies])
-
-
-def bodies(deliveries):
-    return [d.body.decode() for d in deliveries]
-
-
-def is_there(address):
-    return bool(query("SELECT 1 FROM vitrine_entity WHERE path = %s AND deleted_at IS NULL", address.path))
+pytestmark = pytest.mark.usefixtures("fresh_epoch")
 
 
 def test_a_process_has_one_epoch_with_a_lease_and_a_lock(vhost):
@@ -260,7 +209,7 @@ def test_use_cases_can_be_awaited(vhost, queue):
         await aio.close()
         return got.body, bodies(delivered)
 
-    assert asyncio.run(story()) == (b"a", ["b"])
+    assert asyncio.run(story()) == (b"a", "b")
     with rabbit.connect(vhost) as connection:
         assert [connection.channel().get("q").body] == [b"b"]
 

@@ -1,0 +1,56 @@
+"""What tests of connections, channels and consumers share."""
+
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+
+from broker_core import entities
+from broker_core.rabbitmq import processes
+from broker_core.rabbitmq.publishing import Publication, publish
+from broker_core.store import connections
+
+
+def query(text, *params):
+    return connections.current().execute(text, params).fetchall()
+
+
+def send(queue, *bodies, **properties):
+    publish(queue.namespace, [Publication(body.encode(), routing_key=queue.path, **properties) for body in bodies])
+
+
+def bodies(deliveries):
+    return "".join(d.body.decode() for d in deliveries)
+
+
+def is_there(address):
+    """Whether the queue is there, without using it."""
+    text = (
+        "SELECT 1 FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.name = %s AND path = %s"
+    )
+    return bool(query(text + " AND deleted_at IS NULL", address.namespace, address.path))
+
+
+def step(vhost, milliseconds):
+    """Let the virtual host's clock go on."""
+    entities.step_clock(vhost, timedelta(milliseconds=milliseconds))
+
+
+def until(what):
+    """Wait for what another thread is to do."""
+    for _ in range(500):
+        if what():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it does not happen")
+
+
+@contextmanager
+def as_another_process():
+    """Inside the block this process has another epoch, as a second one would."""
+    held = dict(processes._processes)
+    processes._processes.clear()
+    try:
+        yield
+    finally:
+        processes.leave_all()
+        processes._processes.update(held)

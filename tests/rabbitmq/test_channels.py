@@ -1,0 +1,317 @@
+"""Channels: delivery tags, acknowledgements, prefetch, what comes back when they close, and the time to acknowledge."""
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq import channels, delivering
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.types import EntityAddress
+from tests.broker.looking import events, ledger_agrees
+
+from .connected import as_another_process, bodies, is_there, query, send, step, until
+
+
+def get_all(channel, queue="q"):
+    """All that is ready, for good."""
+    found = []
+    while (delivery := channel.get(queue, no_ack=True)) is not None:
+        found.append(delivery)
+    return found
+
+
+def test_one_consumer_gets_all_in_order(channel, queue):
+    for body in "abcde":
+        send(queue, body)
+    channel.consume("q")
+    assert bodies(channel.deliveries(2)) + bodies(channel.deliveries(10)) == "abcde"
+
+
+def test_tags_count_from_one_on_each_channel_for_gets_and_consumers(connection, queue):
+    send(queue, *"abcd")
+    first, second = connection.channel(), connection.channel()
+    assert first.get("q").delivery_tag == 1
+    assert second.get("q").delivery_tag == 1
+    first.consume("q", tag="t")
+    assert [(d.delivery_tag, d.consumer_tag) for d in first.deliveries(10)] == [(2, "t"), (3, "t")]
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
+@pytest.mark.parametrize("tag", [0, 1, 99])
+def test_an_unknown_tag_ends_the_channel(connection, queue, settle, tag):
+    send(queue, "a", "b")
+    channel = connection.channel()
+    assert channel.get("q").delivery_tag == 1
+    channel.ack(1)
+    assert channel.get("q").delivery_tag == 2
+    with pytest.raises(AmqpError, match=f"^PRECONDITION_FAILED - unknown delivery tag {tag}$") as refused:
+        getattr(channel, settle)(tag)
+    assert (refused.value.reply_code, refused.value.is_connection_error) == (406, False)
+    with pytest.raises(AmqpError, match="unknown delivery tag"):  # the channel is over, the connection is not
+        channel.get("q")
+    assert connection.channel().get("q").body == b"b"
+
+
+def test_multiple_means_all_up_to_the_tag_and_zero_means_all(connection, queue):
+    send(queue, *"abcd")
+    channel = connection.channel()
+    channel.ack(0, multiple=True)  # there are none, and that is fine
+    assert bodies([channel.get("q") for _ in range(4)]) == "abcd"
+    channel.ack(2)
+    channel.ack(3, multiple=True)
+    assert list(channel.unacked) == [4]
+    with pytest.raises(AmqpError, match="unknown delivery tag 3$"):
+        channel.ack(3, multiple=True)
+    channel = connection.channel()
+    assert bodies([channel.get("q")]) == "d"
+    channel.nack(0, multiple=True)
+    assert channel.unacked == {}
+    assert bodies(get_all(channel)) == "d"
+    assert ledger_agrees(queue)
+
+
+def test_tags_of_another_channel_are_unknown(connection, queue):
+    send(queue, "a")
+    connection.channel().get("q")
+    with pytest.raises(AmqpError, match="unknown delivery tag 1$"):
+        connection.channel().ack(1)
+
+
+def test_what_needs_no_acknowledgement_is_gone_at_once_and_prefetch_does_not_count(channel, queue):
+    send(queue, *"abcd")
+    channel.qos(1)
+    assert channel.get("q", no_ack=True).body == b"a"
+    channel.consume("q", no_ack=True)
+    assert bodies(channel.deliveries(10)) == "bcd"
+    assert channel.unacked == {}
+    assert query("SELECT count(*) AS n FROM vitrine_message WHERE entity_id = %s", events(queue)[0].entity_id) == [(0,)]
+
+
+def test_reject_and_nack_requeue_or_drop(channel, queue):
+    send(queue, *"abcd")
+    for _ in range(4):
+        channel.get("q")
+    channel.reject(1)
+    channel.reject(2, requeue=False)
+    channel.nack(4, multiple=True)
+    assert [(d.body, d.redelivered) for d in get_all(channel)] == [(b"a", True), (b"c", True), (b"d", True)]
+
+
+def test_a_requeue_restores_the_original_position(channel, queue):
+    send(queue, *"01234")
+    for _ in range(3):
+        channel.get("q")
+    channel.nack(2)
+    channel.nack(1)
+    assert bodies(get_all(channel)) == "0134"
+
+
+def test_a_quorum_queue_has_the_same_position_and_counts_returns(channel):
+    channel.declare_queue("quorum", type="quorum")
+    send(EntityAddress(channel.connection.vhost, "quorum"), *"01234")
+    for _ in range(3):
+        channel.get("quorum")
+    channel.nack(2)
+    channel.nack(1)
+    found = get_all(channel, "quorum")
+    assert bodies(found) == "0134"
+    assert [d.delivery_count for d in found] == [1, 1, 0, 0]
+
+
+def test_closing_a_channel_requeues_in_order_and_only_what_was_delivered_is_redelivered(connection, queue):
+    send(queue, *"0123")
+    channel, other = connection.channel(), connection.channel()
+    assert bodies([channel.get("q"), other.get("q"), channel.get("q")]) == "012"
+    with channel:
+        pass
+    assert [(d.body, d.redelivered) for d in get_all(connection.channel())] == [(b"0", True), (b"2", True), (b"3", False)]
+    other.ack(1)
+    channel.close()
+    assert ledger_agrees(queue)
+
+
+def test_recover_requeues_all_of_the_channel(connection, queue):
+    send(queue, *"ab")
+    channel = connection.channel()
+    assert bodies([channel.get("q"), channel.get("q")]) == "ab"
+    channel.recover()
+    assert [(d.body, d.redelivered) for d in get_all(channel)] == [(b"a", True), (b"b", True)]
+    with pytest.raises(AmqpError, match="^NOT_IMPLEMENTED - requeue=false$") as refused:
+        channel.recover(requeue=False)
+    assert refused.value.reply_code == 540
+    with pytest.raises(AmqpError, match="NOT_IMPLEMENTED"):  # it ended the connection
+        connection.channel()
+
+
+def test_acknowledging_a_delivery_of_a_queue_that_is_gone_is_silent(channel, queue):
+    send(queue, *"abc")
+    for _ in range(3):
+        channel.get("q")
+    channel.delete_queue("q")
+    channel.ack(1)
+    rabbitmq.declare_queue(queue)  # another one of this name has nothing to do with it
+    send(queue, "new")
+    channel.nack(2)
+    channel.reject(3, requeue=False)
+    assert bodies(get_all(channel)) == "new"
+
+
+def test_a_get_tells_how_many_are_ready_behind_it(channel, queue):
+    send(queue, *"abc")
+    delivery = channel.get("q")
+    assert (delivery.delivery_tag, delivery.redelivered, delivery.exchange, delivery.routing_key) == (1, False, "", "q")
+    assert (delivery.message_count, delivery.body) == (2, b"a")
+    channel.ack(1)
+    get_all(channel)
+    assert channel.get("q") is None
+
+
+def test_the_empty_name_is_the_queue_declared_last(connection, channel):
+    for use in ("get", "consume", "delete_queue"):
+        with pytest.raises(AmqpError, match="^NOT_FOUND - no previously declared queue$"):
+            getattr(connection.channel(), use)()
+    channel.declare_queue("a")
+    address = channel.declare_queue().address
+    assert address.path.startswith("amq.gen-")
+    send(address, "x")
+    assert channel.get().body == b"x"
+    assert channel.delete_queue() == 0
+    assert not is_there(address)
+
+
+def test_prefetch_counts_for_each_consumer_begun_later(channel, queue):
+    send(queue, *"0123456789")
+    channel.consume("q", tag="before")
+    channel.cancel("before")
+    channel.qos(3)
+    channel.consume("q", tag="a")
+    channel.consume("q", tag="b")
+    channel.qos(1)  # for those that begin from now on
+    found = channel.deliveries(100)
+    assert [d.consumer_tag for d in found] == ["a", "b"] * 3
+    assert channel.deliveries(100) == []
+    channel.ack(found[0].delivery_tag)
+    assert [(d.consumer_tag, d.body) for d in channel.deliveries(100)] == [("a", b"6")]
+    channel.nack(found[1].delivery_tag)
+    assert [(d.consumer_tag, d.body) for d in channel.deliveries(100)] == [("b", b"1")]
+
+
+def test_global_prefetch_is_shared_and_can_change_while_it_runs(channel, queue):
+    send(queue, *"0123456789")
+    channel.qos(3, global_=True)
+    channel.consume("q", tag="a")
+    channel.consume("q", tag="b")
+    assert len(channel.deliveries(100)) == 3
+    channel.qos(5, global_=True)
+    assert len(channel.deliveries(100)) == 2
+    channel.qos(0, global_=True)
+    assert len(channel.deliveries(100)) == 5
+    channel.ack(0, multiple=True)
+    assert channel.outstanding == 0
+
+
+def test_both_prefetches_apply(channel, queue):
+    send(queue, *"0123456789")
+    channel.qos(2)
+    channel.qos(3, global_=True)
+    channel.consume("q", tag="a")
+    assert len(channel.deliveries(100)) == 2
+    channel.consume("q", tag="b")
+    assert [d.consumer_tag for d in channel.deliveries(100)] == ["b"]
+
+
+def test_a_get_ignores_prefetch(channel, queue):
+    send(queue, *"abc")
+    channel.qos(1)
+    channel.qos(1, global_=True)
+    channel.consume("q")
+    assert bodies(channel.deliveries(10)) == "a"
+    assert bodies([channel.get("q"), channel.get("q")]) == "bc"
+    channel.ack(1)
+    send(queue, "d")
+    assert bodies(channel.deliveries(10)) == "d"  # and what was got takes no room
+
+
+def test_bad_prefetches_are_refused(connection):
+    for prefetch in (-1, 65_536, True, 1.5, "1"):
+        with pytest.raises(InvalidArgument, match="prefetch: .* is no whole number from 0 to 65535"):
+            connection.channel().qos(prefetch)
+    with pytest.raises(AmqpError, match=r"^NOT_IMPLEMENTED - prefetch_size!=0 \(10\)$"):
+        connection.channel().qos(0, prefetch_size=10)
+
+
+def test_a_quorum_queue_has_no_global_prefetch(connection):
+    channel = connection.channel()
+    channel.declare_queue("ql", type="quorum")
+    channel.qos(1, global_=True)
+    with pytest.raises(AmqpError, match="^NOT_IMPLEMENTED - queue 'ql' in vhost '.*' does not support global qos$") as refused:
+        channel.consume("ql")
+    assert (refused.value.reply_code, refused.value.is_connection_error) == (540, True)
+
+
+def test_a_refusal_ends_the_channel_with_all_it_holds(connection, queue):
+    send(queue, "a")
+    channel = connection.channel()
+    channel.declare_queue("brief", auto_delete=True)
+    channel.consume("brief")
+    channel.get("q")
+    with pytest.raises(AmqpError, match="^NOT_FOUND"):
+        channel.get("none")
+    assert not is_there(EntityAddress(queue.namespace, "brief"))
+    assert connection.channel().get("q").redelivered
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_delivery_not_acknowledged_in_time_comes_back_and_ends_its_channel(connection, kind):
+    """Also one that was got (RMQ-126)."""
+    address = connection.channel().declare_queue("slow", type=kind).address
+    send(address, *"abc")
+    channel, other = connection.channel(), connection.channel()
+    assert bodies([channel.get("slow"), other.get("slow")]) == "ab"
+    step(connection.vhost, channels.DEFAULT_TIMEOUT / 2)
+    assert channel.get("slow").body == b"c"
+    other.ack(1)
+    step(connection.vhost, channels.DEFAULT_TIMEOUT / 2 - 1)
+    assert channels.end_overdue() == {}
+    step(connection.vhost, 1)
+    assert channels.end_overdue() == {"overdue": 1}
+    assert channels.end_overdue() == {}
+    until(lambda: channel._overdue)
+    text = (
+        "PRECONDITION_FAILED - delivery acknowledgement on channel 2 timed out. Timeout value used: 1800000 ms. "
+        "This timeout value can be configured, see consumers doc guide to learn more"
+    )
+    with pytest.raises(AmqpError) as refused:
+        channel.get("slow")
+    assert (refused.value.text, refused.value.is_connection_error) == (text, False)
+    assert [(d.body, d.redelivered) for d in get_all(other, "slow")] == [(b"a", True), (b"c", True)]
+    assert ledger_agrees(address)
+
+
+def test_a_late_acknowledgement_is_told_whether_or_not_the_news_came(connection, queue):
+    send(queue, "a")
+    channel = connection.channel()
+    channel.get("q")
+    step(connection.vhost, channels.DEFAULT_TIMEOUT)
+    channel.ack(1)  # nobody has looked yet: as RabbitMQ, which looks once a minute
+    send(queue, "b")
+    held = channel.get("q")
+    delivering.requeue(queue, [held.token])
+    with pytest.raises(AmqpError, match="^PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"):
+        channel.ack(2)
+
+
+def test_a_queue_has_a_timeout_of_its_own(connection):
+    channel = connection.channel()
+    address = channel.declare_queue("quick", arguments={"x-consumer-timeout": 60_000}).address
+    never = channel.declare_queue("never", arguments={"x-consumer-timeout": 0}).address
+    send(address, "a")
+    send(never, "n")
+    assert bodies([channel.get("quick"), channel.get("never")]) == "an"
+    step(connection.vhost, 60_000)
+    with as_another_process():
+        assert channels.end_overdue() == {"overdue": 1}
+    until(lambda: channel._overdue)
+    with pytest.raises(AmqpError, match="Timeout value used: 60000 ms"):
+        channel.publish([])
+    assert channels.end_overdue() == {}
