@@ -239,7 +239,8 @@ STORIES = [
     (given_back_after_its_life_ended, None, None, None),
     # taken away at its instant; no longer counted; counted until it is at the head (SB-032, QS-901, RMQ-013)
     (expired_behind_one_that_lives, (1, "lives", None), (1, "lives", None), (2, "lives", None)),
-    (put_with_no_life_at_all, "refused", "refused", "gone at once"),
+    # none of its own; an error; it expires where nobody takes it at once (SB-039, QS-005, RMQ-016)
+    (put_with_no_life_at_all, "a", "refused", "gone at once"),
     # dead-lettered after MaxDeliveryCount; never; nobody took it back (SB-091, QS-027, RMQ-121)
     (taken_ten_times_and_never_settled, "taken away", "given again", "not given again"),
     # a conflict; the same metadata is the same queue; an equivalent declaration is no change (SB 1.2, QS-085, RMQ 1.5)
