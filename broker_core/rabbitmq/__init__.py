@@ -19,7 +19,7 @@ _NAMES = {
         *("StoredBinding", "StoredExchange", "StoredQueue"),
         *("get_exchange", "get_queue", "list_bindings", "list_exchanges", "list_queues"),
     ),
-    "policies": ("PolicyChange", "delete_policy", "list_policies", "set_policy"),
+    "policies": ("PolicyChange", "delete_policy", "list_policies", "set_policy", "set_queue_option"),
     "delivering": ("Delivery", "acknowledge", "get", "purge_queue", "reject", "requeue", "take"),
     "properties": ("Properties",),
     "publishing": ("Publication", "Published", "publish"),

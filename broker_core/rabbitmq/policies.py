@@ -6,14 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import policies as rules
 from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import Actor
+from broker_core.semantics.types import Actor, EntityAddress
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from . import in_force, tidying, topology
+from .queues import find_queue
 from .vhosts import HeldVhost, changing, get_vhost, topology_changed
 
 
@@ -73,6 +75,37 @@ def list_policies(vhost: str, operator: bool | None = None, *, actor: Actor | No
     return [policy for policy in policies if operator in (None, policy.is_operator)]
 
 
+@use_case
+def set_queue_option(
+    address: EntityAddress,
+    *,
+    retroactive_ttl: bool | None = None,
+    exact_expiry: bool | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Change how a queue treats the lives of its messages; what is None stays. Not part of RabbitMQ's declarations.
+
+    retroactive_ttl: whether a time-to-live that comes later holds for the messages that are there (RMQ-902).
+    exact_expiry:    whether a message goes at its own instant, or once it is at the head (RMQ-901).
+    Raises AmqpError (404).
+    """
+    given = {"retroactive_ttl": retroactive_ttl, "exact_expiry": exact_expiry}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, bool):
+            raise InvalidArgument(name, f"{value!r} must be True or False")
+
+    def change(held: HeldVhost) -> Steps:
+        row = yield from find_queue(held.name, address.path)
+        options = row.options | {name: value for name, value in given.items() if value is not None}
+        if options != row.options:
+            found = in_force.of_queue(row.name, options, (yield from in_force.policies_of(held.id)))
+            yield from _write_queues(held.id, [(row.id, in_force.queue_columns(options, found))])
+            yield from topology_changed(held.id)
+            yield AfterCommit(_tidy(held.name, [row.id]))
+
+    yield from changing(address.namespace, actor, change)
+
+
 def bring_into_force(held: HeldVhost) -> Steps:
     """Compute what is in force for all that the virtual host has, and write what differs: one statement for all queues, one for
     all exchanges. Returns the ids of both."""
@@ -97,11 +130,11 @@ def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
         columns = in_force.queue_columns(row.options, in_force.of_queue(row.name, row.options, policies))
         if any(columns[name] != getattr(row, name) for name in in_force.COLUMNS):
             changed.append((row.id, columns))
-    yield from write_queues(held.id, changed)
+    yield from _write_queues(held.id, changed)
     return tuple(entity_id for entity_id, _ in changed)
 
 
-def write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, Any]]]) -> Steps:
+def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, Any]]]) -> Steps:
     """Write what is in force for queues, ids with columns, in one statement."""
     if changed:
         yield call(

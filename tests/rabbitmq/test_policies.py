@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Publication, topology
-from broker_core.semantics.errors import NotAuthorized
+from broker_core.rabbitmq import Properties, Publication, topology
+from broker_core.semantics.errors import InvalidArgument, NotAuthorized
 from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import Actor, EntityAddress, Right
@@ -249,6 +249,52 @@ def test_a_shorter_time_to_live_holds_for_what_is_there(vhost, declare, put, pub
     rabbitmq.delete_policy(vhost, "p")
     entities.step_clock(vhost, 10 * SECOND)
     assert rabbitmq.get(address, no_ack=True).body == b"new"
+
+
+def test_a_longer_time_to_live_keeps_the_instant_a_message_had(vhost, declare, put, publish):
+    """RMQ-903: neither a longer one, nor none."""
+    put("p", {"message-ttl": 1000})
+    address = declare()
+    for change in (lambda: put("p", {"message-ttl": 60000}), lambda: rabbitmq.delete_policy(vhost, "p")):
+        put("p", {"message-ttl": 1000})
+        publish("short")
+        change()
+        entities.step_clock(vhost, 1.1 * SECOND)
+        assert rabbitmq.get(address, no_ack=True) is None
+
+
+def test_a_time_to_live_that_is_not_retroactive_leaves_what_is_there(vhost, declare, put, publish):
+    """RMQ-902, as 3.10 does it."""
+    address = declare()
+    rabbitmq.set_queue_option(address, retroactive_ttl=False)
+    publish("old")
+    put("p", {"message-ttl": 1000})
+    publish("new")
+    assert columns(address)[0] is None
+    entities.step_clock(vhost, 5 * SECOND)
+    assert rabbitmq.get(address, no_ack=True).body == b"old"
+    assert rabbitmq.get(address, no_ack=True) is None
+    publish("newer")
+    rabbitmq.set_queue_option(address, retroactive_ttl=True)
+    assert columns(address)[0] == SECOND
+
+
+def test_exact_expiry_takes_what_is_behind_the_head(vhost, declare, publish):
+    """RMQ-901: switched on, it holds at once."""
+    address = declare()
+    publish("stays")
+    expiring = Publication(b"goes", routing_key="q", properties=Properties(expiration="1000"))
+    rabbitmq.publish(vhost, [expiring])
+    entities.step_clock(vhost, 2 * SECOND)
+    assert rabbitmq.declare_queue(address, passive=True).messages == 2
+    rabbitmq.set_queue_option(address, exact_expiry=True)
+    assert columns(address)[2] == "eager"
+    assert rabbitmq.declare_queue(address, passive=True).messages == 1
+    version = run(topology.current(vhost)).version
+    rabbitmq.set_queue_option(address, exact_expiry=True)
+    assert run(topology.current(vhost)).version == version
+    with pytest.raises(InvalidArgument, match="exact_expiry"):
+        rabbitmq.set_queue_option(address, exact_expiry="yes")
 
 
 def test_a_time_to_live_is_bounded(put):
