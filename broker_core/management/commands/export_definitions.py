@@ -1,0 +1,25 @@
+"""manage.py export_definitions: virtual hosts as RabbitMQ's definitions.json, on standard output."""
+
+import json
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core.rabbitmq.definitions import export_definitions
+from broker_core.semantics.errors import BrokerError
+
+
+class Command(BaseCommand):
+    help = (
+        "Write exchanges, queues, bindings, policies and operator policies of all virtual hosts, or of one, as RabbitMQ's "
+        "definitions.json. Messages are not in it: for those see export_vitrine."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument("--vhost", help="only this one, in the form of one virtual host, which names none")
+
+    def handle(self, *, vhost, **options):
+        try:
+            document = export_definitions(vhost)
+        except BrokerError as exc:
+            raise CommandError(str(exc)) from exc
+        self.stdout.write(json.dumps(document, indent=1, ensure_ascii=False))

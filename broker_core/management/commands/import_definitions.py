@@ -1,0 +1,40 @@
+"""manage.py import_definitions FILE: exchanges, queues, bindings and policies from RabbitMQ's definitions.json."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core.rabbitmq.definitions import Result, import_definitions
+from broker_core.semantics.errors import BrokerError
+
+
+class Command(BaseCommand):
+    help = (
+        "Create and update virtual hosts, exchanges, queues, bindings, policies and operator policies from RabbitMQ's "
+        "definitions.json. Nothing is deleted; a queue or exchange that is there and differs stays as it is. Each object has its "
+        "outcome; what fails keeps nothing else back."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument("file", help="the definitions file, or - for standard input")
+        parser.add_argument("--vhost", help="where to, for a file of one virtual host")
+
+    def handle(self, *, file, vhost, **options):
+        try:
+            outcomes = import_definitions(_read(file), vhost)
+        except BrokerError as exc:
+            raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
+        for outcome in outcomes:
+            (self.stderr if outcome.result is Result.FAILED else self.stdout).write(str(outcome))
+        counts = Counter(outcome.result for outcome in outcomes)
+        if counts[Result.FAILED]:
+            raise CommandError(f"{counts[Result.FAILED]:,} of {len(outcomes):,} failed; the others are as told above.")
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as exc:
+        raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
