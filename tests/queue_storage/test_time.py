@@ -11,7 +11,7 @@ from broker_core.queue_storage import approximate_count, get, getting, peek, put
 from broker_core.semantics.types import EntityAddress, EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import SQL, call
+from broker_core.store.statements import SQL
 from tests.broker.looking import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
@@ -128,7 +128,7 @@ def _commit_below_the_hint(queue, step):
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
         other.execute(SQL["storage_put"], params | {"visibility": timedelta(0), "time_to_live": None})
         step(10 * SECOND)
-        run(call("storage_look", entity_id=entity_id(queue), max_count=500))
+        run(getting._look(entity_id(queue)))
         below = hint(queue)
     assert below > peek_all(queue)[0].visible_at
 
@@ -216,7 +216,7 @@ def test_what_is_gone_is_not_walked_again_and_again(queue):
         put_all(queue, ["x"] * 100)
         while held := get(queue, 32):
             queue_storage.delete_all(queue, held)
-    run(call("storage_look", entity_id=entity_id(queue), max_count=500))
+    run(getting._look(entity_id(queue)))
     assert _pages_of_a_get(queue) <= before + 20
 
 

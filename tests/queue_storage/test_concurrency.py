@@ -1,0 +1,190 @@
+"""Consumers side by side: each message to one of them, and a change that meets another one is either done or refused."""
+
+import threading
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from broker_core import queue_storage
+from broker_core.queue_storage import delete, get, peek, put, put_all, update
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch
+from broker_core.semantics.types import EntityAddress
+from broker_core.store import connections
+from broker_core.store.statements import SQL
+from tests.broker.looking import entity_id, events, ledger_agrees
+
+SECOND = timedelta(seconds=1)
+
+
+def side_by_side(*works):
+    """Each work in a thread with a connection of its own; their answers, or what they were refused."""
+    answers, start = [None] * len(works), threading.Barrier(len(works))
+
+    def run(at, work):
+        start.wait()
+        try:
+            answers[at] = work()
+        except BrokerError as refusal:
+            answers[at] = refusal
+        finally:
+            connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=run, args=(at, work)) for at, work in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return answers
+
+
+def test_two_consumers_get_disjoint_messages(queue):
+    put_all(queue, [str(i) for i in range(600)])
+
+    def drain():
+        found = []
+        while got := get(queue, 7):
+            found += [message.sequence_number for message in got]
+        return found
+
+    first, second = side_by_side(drain, drain)
+    assert sorted(first + second) == list(range(1, 601))
+    assert ledger_agrees(queue)
+
+
+def test_putting_getting_and_deleting_at_once_loses_and_doubles_nothing(make_queue):
+    address = make_queue(max_dequeue_count=50)
+    done = threading.Event()
+
+    def produce():
+        for i in range(150):
+            put(address, str(i))
+        done.set()
+
+    def consume():
+        found = []
+        while True:
+            last = done.is_set()
+            got = get(address, 5)
+            for message in got:
+                receipt, _ = update(address, message.message_id, message.pop_receipt, visibility_timeout=60 * SECOND)
+                delete(address, message.message_id, receipt)
+                found.append(message.text)
+            if last and not got:
+                return found
+
+    _, first, second = side_by_side(produce, consume, consume)
+    assert sorted(first + second, key=int) == [str(i) for i in range(150)]
+    assert ledger_agrees(address)
+
+
+def test_one_of_two_deletes_with_the_same_receipt_wins(queue):
+    for _ in range(20):
+        put(queue, "a")
+        (got,) = get(queue)
+        answers = side_by_side(*[lambda: delete(queue, got.message_id, got.pop_receipt)] * 2)
+        assert sorted(type(answer).__name__ for answer in answers) == ["MessageNotFound", "NoneType"]
+    assert ledger_agrees(queue)
+
+
+def test_one_of_two_updates_with_the_same_receipt_wins(queue):
+    for _ in range(20):
+        message = put(queue, "a")
+        key = message.message_id, message.pop_receipt
+        answers = side_by_side(*[lambda: update(queue, *key, visibility_timeout=SECOND)] * 2)
+        assert sorted(type(answer).__name__ for answer in answers) == ["PopReceiptMismatch", "Updated"]
+    assert ledger_agrees(queue)
+
+
+def meanwhile(statement, params, action):
+    """Run `action` in a thread while another connection has run a statement and not committed yet. Returns its answer."""
+    answers = []
+
+    def act():
+        try:
+            answers.append(action())
+        except BrokerError as refusal:
+            answers.append(refusal)
+        connections.close_all_of_this_thread()
+
+    with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
+        other.execute(SQL[statement], params)
+        racer = threading.Thread(target=act)
+        racer.start()
+        racer.join(0.3)
+        assert racer.is_alive(), "it did not wait"
+    racer.join(10)
+    return answers[0]
+
+
+@pytest.mark.parametrize("how", ["delete", "update", "clear", "remove", "release"])
+def test_what_meets_a_change_under_way_waits_and_decides_anew(queue, how):
+    """Under READ COMMITTED a row that was waited for is changed in its new version, or not at all; nothing is counted twice."""
+    message = put(queue, "a", visibility_timeout=10 * SECOND)
+    key = message.message_id, message.pop_receipt
+    params = {
+        "entity_id": entity_id(queue), "numbers": [1], "message_ids": [message.message_id], "receipts": [message.pop_receipt],
+        "actor": "t", "holder": "t", "visibility": 20 * SECOND, "body": b"longer than before",
+    }  # fmt: skip
+    answer = meanwhile(
+        "storage_update",
+        params,
+        {
+            "delete": lambda: delete(queue, *key),
+            "update": lambda: update(queue, *key, visibility_timeout=SECOND),
+            "clear": lambda: queue_storage.clear(queue),
+            "remove": lambda: queue_storage.remove(queue, [1]),
+            "release": lambda: queue_storage.release(queue, [1]),
+        }[how],
+    )
+    if how in ("delete", "update"):
+        assert isinstance(answer, PopReceiptMismatch)
+    else:
+        assert answer == {"clear": 1, "remove": [1], "release": [1]}[how]
+    assert [m.text for m in peek(queue)] == (["longer than before"] if how == "release" else [])
+    assert ledger_agrees(queue)
+
+
+def test_a_get_that_meets_another_does_not_wait_for_it(queue):
+    put_all(queue, "ab")
+    params = {"entity_id": entity_id(queue), "max_count": 1, "from_start": True, "holder": "t", "visibility": SECOND}
+    with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
+        other.execute(SQL["storage_get"], params)
+        assert [m.text for m in get(queue, 2)] == ["b"]
+    assert ledger_agrees(queue)
+
+
+def test_spent_messages_are_moved_once_by_whoever_comes_first(make_queue, step):
+    address = make_queue(max_dequeue_count=1)
+    put_all(address, ["bad"] * 200)
+    for _ in range(7):
+        get(address, 32, visibility_timeout=SECOND)
+    step(SECOND)
+    side_by_side(*[lambda: get(address, 32)] * 3)
+    get(address, 32)
+    poison = EntityAddress(address.namespace, f"{address.path}-poison")
+    assert (queue_storage.approximate_count(address), queue_storage.approximate_count(poison)) == (0, 200)
+    assert len({e.details["from"]["sequence_number"] for e in events(poison)}) == 200
+    assert ledger_agrees(address) and ledger_agrees(poison)
+
+
+def test_a_queue_deleted_by_another_process_is_found_missing(queue):
+    message = put(queue, "a")
+    get(queue)
+    connections.current().execute("UPDATE vitrine_entity SET deleted_at = now() WHERE id = %s", [entity_id(queue)])
+    from broker_core.semantics.queue_storage.errors import QueueNotFound
+
+    for operation in (
+        lambda: put(queue, "b"),
+        lambda: get(queue),
+        lambda: peek(queue),
+        lambda: delete(queue, message.message_id, message.pop_receipt),
+        lambda: update(queue, message.message_id, message.pop_receipt, visibility_timeout=SECOND),
+        lambda: queue_storage.clear(queue),
+        lambda: queue_storage.release(queue, [1]),
+        lambda: queue_storage.approximate_count(queue),
+    ):
+        with pytest.raises(QueueNotFound):
+            operation()
+    assert not issubclass(QueueNotFound, MessageNotFound)
