@@ -1,0 +1,300 @@
+"""Consumers: who may consume, who gets what, what follows when one goes, and what a publisher hands over at once."""
+
+import threading
+import time
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq import consumers, processes
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.types import EntityAddress
+from broker_core.store import connections
+from tests.broker.looking import ledger_agrees, somebody_waits
+
+from .connected import as_another_process, bodies, is_there, query, send, until
+
+
+def test_a_consumer_has_a_tag_of_its_own_on_its_channel(connection, queue):
+    channel, other = connection.channel(), connection.channel()
+    given = channel.consume("q")
+    assert given.startswith("amq.ctag-") and len(given) == len("amq.ctag-") + 22
+    assert channel.consume("q", tag="t") == "t"
+    assert other.consume("q", tag="t") == "t"
+    with pytest.raises(InvalidArgument, match="tag: "):
+        channel.consume("q", tag="t" * 256)
+    with pytest.raises(AmqpError, match="^NOT_ALLOWED - attempt to reuse consumer tag 't'$") as refused:
+        channel.consume("q", tag="t")
+    assert (refused.value.reply_code, refused.value.is_connection_error) == (530, True)
+
+
+def test_who_consumes_is_known_to_all(connection, channel, queue):
+    channel.qos(7)
+    channel.consume("q", tag="t", no_ack=True, arguments={"x-priority": -3, "other": "x"})
+    (row,) = query("SELECT * FROM vitrine_consumer WHERE connection_id = %s", connection.id)
+    assert (row.channel, row.tag, row.no_ack, row.exclusive, row.priority, row.prefetch) == (1, "t", True, False, -3, 7)
+    assert row.arguments == {"x-priority": ["signedint", "-3"], "other": ["longstr", "x"]}
+    assert rabbitmq.declare_queue(queue, passive=True).consumers == 1
+    with pytest.raises(AmqpError, match="^PRECONDITION_FAILED - queue 'q' in vhost '.*' in use$"):
+        rabbitmq.delete_queue(queue, if_unused=True)
+    channel.cancel("t")
+    assert rabbitmq.declare_queue(queue, passive=True).consumers == 0
+
+
+def test_exclusive_use_is_refused_where_anybody_consumes(connection, queue):
+    text = f"^ACCESS_REFUSED - queue 'q' in vhost '{queue.namespace}' in exclusive use$"
+    with as_another_process(), rabbitmq.connect(queue.namespace) as another:
+        channel = connection.channel()
+        channel.consume("q", tag="t")
+        with pytest.raises(AmqpError, match=text) as refused:
+            another.channel().consume("q", exclusive=True)
+        assert (refused.value.reply_code, refused.value.is_connection_error) == (403, False)
+        channel.cancel("t")
+        another.channel().consume("q", exclusive=True)
+        with pytest.raises(AmqpError, match=text):
+            channel.consume("q")
+        assert connection.channel().get("q") is None  # getting is nobody's to forbid
+
+
+@pytest.mark.parametrize(("value", "kind"), [("5", "longstr"), (True, "bool"), (None, "void")])
+def test_a_priority_that_is_no_integer_is_refused(connection, queue, value, kind):
+    text = f"^PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '.*': \"expected integer, got {kind}\"$"
+    with pytest.raises(AmqpError, match=text):
+        connection.channel().consume("q", arguments={"x-priority": value})
+    assert query("SELECT 1 FROM vitrine_consumer") == []
+
+
+def test_consumers_of_a_channel_get_messages_in_turns(channel, queue):
+    send(queue, *"012345")
+    for tag in "abc":
+        channel.consume("q", tag=tag)
+    assert [d.consumer_tag for d in channel.deliveries(6)] == ["a", "b", "c"] * 2
+
+
+def test_queues_of_a_channel_take_turns(connection, channel):
+    for name in ("one", "two"):
+        send(channel.declare_queue(name).address, *"012345")
+        channel.consume(name, tag=name)
+    assert {channel.deliveries(1)[0].consumer_tag for _ in range(2)} == {"one", "two"}
+
+
+def test_the_higher_priority_gets_all_while_it_has_room(channel, queue):
+    send(queue, *"012345")
+    channel.qos(2)
+    channel.consume("q", tag="low")
+    channel.consume("q", tag="high", priority=5)
+    channel.consume("q", tag="too", arguments={"x-priority": 5})
+    assert [d.consumer_tag for d in channel.deliveries(1)] == ["high"]
+    assert [d.consumer_tag for d in channel.deliveries(5)] == ["high", "too", "too", "low", "low"]
+    assert channel.deliveries(5) == []
+
+
+def test_the_higher_priority_of_another_channel_goes_first_while_it_waits(connection, queue):
+    low, high = connection.channel(), connection.channel()
+    low.consume("q", tag="low")
+    high.consume("q", tag="high", priority=1)
+    high.waits = True
+    send(queue, "a")
+    assert low.deliveries(5) == []
+    high.waits = False  # whoever does not fetch keeps nobody waiting
+    assert bodies(low.deliveries(5)) == "a"
+
+
+def test_a_single_active_consumer_gets_all_and_the_next_in_line_takes_over(connection):
+    vhost = connection.vhost
+    address = connection.channel().declare_queue("sac", arguments={"x-single-active-consumer": True}).address
+    with as_another_process(), rabbitmq.connect(vhost) as another:
+        first, second, third = connection.channel(), another.channel(), connection.channel()
+        first.consume("sac", tag="1")
+        second.consume("sac", tag="2")
+        third.consume("sac", tag="3")
+        send(address, *"0123")
+        assert second.deliveries(5) == third.deliveries(5) == []
+        assert bodies(first.deliveries(5)) == "0123"
+        send(address, "a", "b")
+        first.cancel("1")
+        assert third.deliveries(5) == []
+        assert bodies(second.deliveries(1)) == "a"
+        assert list(first.unacked) == [1, 2, 3, 4]
+        another.close()
+        assert [(d.body, d.redelivered) for d in third.deliveries(5)] == [(b"a", True), (b"b", False)]
+        with pytest.raises(AmqpError, match="^ACCESS_REFUSED - queue 'sac' .* in exclusive use$"):
+            connection.channel().consume("sac", exclusive=True)
+
+
+def test_the_next_in_line_is_woken_when_the_active_one_goes(connection):
+    address = connection.channel().declare_queue("sac", arguments={"x-single-active-consumer": True}).address
+    active, next_ = connection.channel(), connection.channel()
+    active.consume("sac", tag="1")
+    next_.consume("sac", tag="2")
+    send(address, "a")
+    found = []
+
+    def wait():
+        found.extend(next_.deliveries(5, max_wait_seconds=20))
+        connections.close_all_of_this_thread()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: next_.waits and somebody_waits(address))
+    active.cancel("1")
+    thread.join(10)
+    assert bodies(found) == "a"
+
+
+def test_waiting_for_deliveries_ends_with_the_first(channel, queue):
+    channel.consume("q")
+    other = channel.connection.channel().declare_queue("other").address
+    channel.consume("other")
+    began = time.monotonic()
+    assert channel.deliveries(5, max_wait_seconds=0.2) == []
+    assert time.monotonic() - began >= 0.2
+    found = []
+
+    def wait():
+        found.extend(channel.deliveries(5, max_wait_seconds=20))
+        connections.close_all_of_this_thread()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: channel.waits and somebody_waits(other))
+    send(other, "x")
+    thread.join(10)
+    assert bodies(found) == "x" and not channel.waits
+
+
+def test_cancelling_requeues_nothing(channel, queue):
+    send(queue, "a", "b")
+    channel.consume("q", tag="t")
+    assert bodies(channel.deliveries(1)) == "a"
+    channel.cancel("t")
+    assert channel.deliveries(5) == []
+    assert rabbitmq.declare_queue(queue, passive=True).messages == 1
+    channel.ack(1)
+    assert ledger_agrees(queue)
+
+
+def test_cancelling_an_unknown_tag_is_fine(channel):
+    channel.cancel("nobody")
+
+
+def test_a_deleted_queue_ends_its_consumers_and_the_channel_goes_on(connection, channel, queue):
+    channel.consume("q", tag="t")
+    rabbitmq.delete_queue(queue)
+    rabbitmq.declare_queue(queue)
+    send(queue, "a")
+    assert channel.deliveries(5) == []  # those of a queue made anew are not restored
+    assert (channel.cancelled, channel.consumers) == (["t"], {})
+    assert query("SELECT 1 FROM vitrine_consumer WHERE connection_id = %s", connection.id) == []
+    assert channel.get("q").body == b"a"
+
+
+def test_consuming_from_a_queue_that_is_not_there_is_refused(connection):
+    with pytest.raises(AmqpError, match="^NOT_FOUND - no queue 'none' in vhost") as refused:
+        connection.channel().consume("none")
+    assert refused.value.reply_code == 404
+
+
+def test_an_auto_delete_queue_goes_with_the_last_consumer_of_a_channel(connection):
+    channel = connection.channel()
+    address = channel.declare_queue("brief", auto_delete=True).address
+    send(address, "a")
+    first, second = connection.channel(), connection.channel()
+    first.consume("brief")
+    second.consume("brief", tag="t")
+    assert bodies(second.deliveries(1)) == "a"
+    first.close()
+    assert is_there(address)
+    second.cancel("t")
+    assert not is_there(address)
+    second.ack(1)
+
+
+def test_two_that_consume_exclusively_at_once_are_one(vhost, queue, fresh_epoch):
+    """Side by side, from connections of their own: exactly one of them may."""
+    opened = [rabbitmq.connect(vhost) for _ in range(4)]
+    done = []
+
+    def consume(connection):
+        try:
+            done.append(connection.channel().consume("q", exclusive=True))
+        except AmqpError as refused:
+            done.append(refused.reply_code)
+        connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=consume, args=(each,)) for each in opened]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(str, done))[:3] == ["403"] * 3 and len(done) == 4
+    for each in opened:
+        each.close()
+
+
+# What lives for no time
+
+
+def test_what_lives_for_no_time_goes_to_a_consumer_that_has_room(channel, queue):
+    no_time = {"properties": rabbitmq.Properties(expiration="0")}
+    channel.consume("q")
+    send(queue, *"01234", **no_time)
+    assert bodies(channel.deliveries(10)) == "01234"
+    assert channel.unacked.keys() == {1, 2, 3, 4, 5}
+    channel.ack(0, multiple=True)
+    assert ledger_agrees(queue)
+
+
+def test_what_lives_for_no_time_and_finds_no_room_dies_at_once(connection):
+    vhost = connection.vhost
+    channel = connection.channel()
+    dead = channel.declare_queue("dead").address
+    arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    address = channel.declare_queue("now", arguments=arguments).address
+    consuming = connection.channel()
+    consuming.qos(2)
+    consuming.consume("now")
+    send(address, *"01234")
+    assert rabbitmq.declare_queue(dead, passive=True).messages == 3
+    assert bodies(consuming.deliveries(10)) == "01"
+    send(address, "5")  # they are not acknowledged: there is no room
+    assert channel.get("now") is None
+    consuming.close()
+    assert channel.get("now") is None
+    assert rabbitmq.declare_queue(dead, passive=True).messages == 6
+    assert ledger_agrees(EntityAddress(vhost, "now")) and ledger_agrees(dead)
+
+
+def test_only_an_active_consumer_of_this_process_that_is_connected_has_credit(connection):
+    channel = connection.channel()
+    address = channel.declare_queue("sac", arguments={"x-single-active-consumer": True}).address
+    entity_id = query("SELECT id FROM vitrine_entity WHERE path = 'sac' AND deleted_at IS NULL")[0].id
+    assert consumers.with_credit(entity_id) is None
+    with as_another_process(), rabbitmq.connect(connection.vhost) as another:
+        other = another.channel()
+        other.consume("sac", tag="first")
+        channel.consume("sac", tag="second")
+        assert consumers.with_credit(entity_id).tag == "first"
+        other.cancel("first")
+        assert consumers.with_credit(entity_id) is None  # until it has seen that it is its turn
+        channel.deliveries(1)
+        assert consumers.with_credit(entity_id).tag == "second"
+    channel.close()
+    assert consumers.with_credit(entity_id) is None
+    assert address.path == "sac" and processes.current() is not None
+
+
+def test_turns_are_taken_within_the_room_there_is():
+    class Fake:
+        room = 4
+
+    one, two = Fake(), Fake()
+
+    def consumer(channel, prefetch=0, priority=0, no_ack=False):
+        return consumers.Consumer(0, channel, None, 1, "", no_ack, priority, prefetch, True)
+
+    a, b, c, d = consumer(one, 1), consumer(one), consumer(two, 9, priority=1), consumer(two, priority=-1, no_ack=True)
+    assert consumers.in_turns([a, b, c, d], 20) == [c, c, c, c, a, b, b, b, *[d] * 12]
+    assert consumers.in_turns([a, b], 2) == [a, b]
+    assert consumers.in_turns([], 5) == []
