@@ -14,6 +14,7 @@ _NAMES = {
     "connections": ("Connection", "connect", "force_close", "recover_dead"),
     "bindings": ("bind_exchange", "bind_queue", "unbind_exchange", "unbind_queue"),
     "in_force": ("effective", "effective_of_exchange"),
+    "definitions": ("Outcome", "Result", "export_definitions", "import_definitions"),
     "exchanges": ("declare_exchange", "delete_exchange"),
     "listing": (
         *("StoredBinding", "StoredExchange", "StoredQueue"),
