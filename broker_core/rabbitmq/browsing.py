@@ -11,9 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.rabbitmq import messages, table
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
+
+from . import topology
 
 HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
 MOST_CONSUMERS = 1_000
@@ -42,6 +45,8 @@ class QueueHead:
 
     behind_the_head: expired messages that wait behind one that is alive (RMQ-013); at_the_head: those that go next.
     head: the first message that can be delivered; None: none among those looked at.
+    expires_at: when the queue itself is deleted unless it is used before; None: never, or not while it has a consumer (RMQ-041).
+    owner: the name of the connection that an exclusive queue belongs to.
     """
 
     scanned: int
@@ -49,6 +54,8 @@ class QueueHead:
     behind_the_head: int
     at_the_head: int
     head: int | None
+    expires_at: datetime | None
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,19 @@ class ConnectionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """Where a message would go. keys: its routing key and those of CC and BCC; headers: without BCC.
+
+    queues: names, each once. missing: exchanges that were to be asked and are not there.
+    """
+
+    keys: tuple[str, ...]
+    headers: Mapping[str, Any]
+    queues: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VhostCounts:
     """What a virtual host has. exchanges: with the default one, which is no row."""
 
@@ -129,7 +149,9 @@ def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps:
     """The QueueHead of a queue: what stands first, and what expired ones wait behind it."""
     _require(actor, f"entity {entity_id}")
     (row,) = yield call("browse_queue_head", entity_id=entity_id, cap=HEAD_CAP)
-    return QueueHead(row.scanned, row.scanned >= HEAD_CAP, row.behind_the_head, row.at_the_head, row.head)
+    return QueueHead(
+        row.scanned, row.scanned >= HEAD_CAP, row.behind_the_head, row.at_the_head, row.head, row.expires_at, row.owner
+    )  # fmt: skip
 
 
 @use_case
@@ -143,7 +165,7 @@ def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None
         found.append(
             ConsumerRow(
                 row.id, row.tag, EntityAddress(vhost, row.queue), row.connection_id, row.connection, row.channel, row.no_ack,
-                row.exclusive, row.priority, row.prefetch, row.arguments, row.began_at, order,
+                row.exclusive, row.priority, row.prefetch, table.decode(row.arguments), row.began_at, order,
             )
         )  # fmt: skip
     return found
@@ -169,6 +191,18 @@ def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -
     _require(actor, vhost)
     rows = (yield call("browse_held", entity_ids=list(entity_ids), cap=HEAD_CAP)) if entity_ids else ()
     return [Held(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
+
+
+@use_case
+def would_route(
+    vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+) -> Steps:
+    """Where a message would go that is published now, as a Route. Raises AmqpError as publishing it would (RMQ-309, RMQ-312)."""
+    _require(actor, vhost)
+    known = yield from topology.current(vhost)
+    keys, kept = messages.keys_of(routing_key, headers or {})
+    routed = known.router.route(exchange, keys, kept)
+    return Route(tuple(keys), kept, routed.queues, routed.missing)
 
 
 @use_case

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.forms import BoundField
 
+from broker_core.reads import MessageFilter
 from broker_core.semantics.durations import parse_human_or_iso
 from broker_core.semantics.errors import InvalidArgument
 from explorer.forms.rabbitmq_words import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
@@ -190,9 +191,9 @@ class BindingForm(ArgumentsMixin, forms.Form):
 
 
 class UnbindForm(forms.Form):
-    """A binding as a row of the table names it: its number there."""
+    """A binding as a row of the page's table names it."""
 
-    binding = forms.IntegerField(min_value=1)
+    binding = forms.CharField(max_length=4000, strip=False)
 
 
 class PublishForm(forms.Form):
@@ -317,3 +318,30 @@ class ListQuery(forms.Form):
         if sort and sort.removeprefix("-") not in self.sorts:
             raise forms.ValidationError(f"must be one of {', '.join(self.sorts)}, with a minus before it for the largest first.")
         return sort
+
+
+QUEUE_TABS = ("messages", "ready", "unacked", "expired", "consumers", "bindings", "in-force", "history")
+
+
+class QueueQuery(forms.Form):
+    """Which list of a queue, narrowed to what; cursor: as the page before gave it. No tab: all messages."""
+
+    tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in QUEUE_TABS])
+    id = forms.CharField(required=False, max_length=255, label="Message id")
+    text = forms.CharField(required=False, max_length=200, label="Text in the payload")
+    header = forms.CharField(required=False, max_length=255, label="Header")
+    value = forms.CharField(required=False, max_length=200, label="Its value")
+    cursor = forms.CharField(required=False, max_length=200)
+    order = forms.ChoiceField(required=False, choices=[("", "first in the queue first"), ("newest", "newest first")])
+
+    def clean(self):
+        cleaned = super().clean()
+        if cleaned.get("value") and not cleaned.get("header"):
+            self.add_error("value", "needs the name of the header, too.")
+        return cleaned
+
+    @staticmethod
+    def message_filter(values: Mapping[str, Any], holds: tuple[int, ...] | None) -> MessageFilter:
+        """holds: of what state, as reads has it; None: of any."""
+        given = {"message_id": "id", "body_text": "text", "property_name": "header", "property_value": "value"}
+        return MessageFilter(holds=holds, **{name: values[field] or None for name, field in given.items()})

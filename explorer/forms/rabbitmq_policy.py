@@ -42,6 +42,10 @@ class PolicyForm(ArgumentsMixin, forms.Form):
         known = self.initial.get("definition", {})
         self.set_up_arguments(rows_of({name: value for name, value in known.items() if self._key(name) is None}))
 
+    @property
+    def title(self) -> str:
+        return self.fixed_name or ("new operator policy" if self.is_operator else "new policy")
+
     def groups(self) -> list[tuple[str, list[BoundField]]]:
         """The keys as the page shows them: titles, each with its fields."""
         groups = (

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from broker_core.semantics.durations import human
+from broker_core.semantics.rabbitmq.policies import OPERATOR_KEYS
 
 
 class Unit(StrEnum):
@@ -29,8 +30,8 @@ class Key:
     """One setting.
 
     argument: its name in a declaration; policy: in a policy's definition; effective: in the queue's effective values. Empty: it
-    cannot be given there. operator: whether operator policies may have it. quorum: only quorum queues know it; None: all do.
-    tag: the short word in lists.
+    cannot be given there. quorum: whether only quorum queues know it, or only classic ones; None: both do. tag: the short word in
+    lists.
     """
 
     label: str
@@ -40,9 +41,13 @@ class Key:
     policy: str = ""
     tag: str = ""
     choices: tuple[str, ...] = ()
-    operator: bool = False
     quorum: bool | None = None
     for_exchanges: bool = False
+
+    @property
+    def operator(self) -> bool:
+        """Whether operator policies may have it (RMQ-203)."""
+        return self.policy in OPERATOR_KEYS
 
     @property
     def effective(self) -> str:
@@ -56,17 +61,17 @@ class Key:
 
 KEYS = (
     Key("Message time-to-live", "A message that waits here longer is never delivered: it is dead-lettered, or dropped.",
-        Unit.MILLISECONDS, "x-message-ttl", "message-ttl", "TTL", operator=True),
+        Unit.MILLISECONDS, "x-message-ttl", "message-ttl", "TTL"),
     Key("Queue expires", "The queue itself is deleted, with all its messages, once nobody has used it for so long.",
-        Unit.MILLISECONDS, "x-expires", "expires", "Exp", operator=True),
+        Unit.MILLISECONDS, "x-expires", "expires", "Exp"),
     Key("Dead-letter exchange", "Where rejected, expired and surplus messages go. Without one they are dropped.",
         Unit.TEXT, "x-dead-letter-exchange", "dead-letter-exchange", "DLX"),
     Key("Dead-letter routing key", "The key they go there with; without one they keep their own.",
         Unit.TEXT, "x-dead-letter-routing-key", "dead-letter-routing-key", "DLK"),
     Key("Max length", "How many ready messages it keeps.",
-        Unit.COUNT, "x-max-length", "max-length", "Lim", operator=True),
+        Unit.COUNT, "x-max-length", "max-length", "Lim"),
     Key("Max length in bytes", "How many bytes the bodies of its ready messages may have together.",
-        Unit.BYTES, "x-max-length-bytes", "max-length-bytes", "LimB", operator=True),
+        Unit.BYTES, "x-max-length-bytes", "max-length-bytes", "LimB"),
     Key("Overflow", "What happens when it is full: the oldest goes (drop-head), or the new one is refused.",
         Unit.CHOICE, "x-overflow", "overflow", "Ovfl", ("drop-head", "reject-publish", "reject-publish-dlx")),
     Key("Max priority", "Priorities from 0 to this; higher ones are delivered first.",
@@ -74,7 +79,7 @@ KEYS = (
     Key("Single active consumer", "One consumer gets everything; the next in line takes over when it goes.",
         Unit.FLAG, "x-single-active-consumer", "", "SAC"),
     Key("Delivery limit", "How often a message may come back before it is dead-lettered.",
-        Unit.COUNT, "x-delivery-limit", "delivery-limit", "DelL", operator=True, quorum=True),
+        Unit.COUNT, "x-delivery-limit", "delivery-limit", "DelL", quorum=True),
     Key("Dead-letter strategy", "At-least-once keeps a dead letter until its target has it.",
         Unit.CHOICE, "x-dead-letter-strategy", "dead-letter-strategy", "DLS", ("at-most-once", "at-least-once"), quorum=True),
     Key("Consumer timeout", "How long a delivery may stay unacknowledged before its channel is closed.",

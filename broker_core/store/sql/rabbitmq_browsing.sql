@@ -33,7 +33,10 @@ WITH entity AS MATERIALIZED (
 SELECT (SELECT count(*) FROM looked_at) AS scanned,
        (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place > (SELECT place FROM first_alive)) AS behind_the_head,
        (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place < coalesce((SELECT place FROM first_alive), 'infinity'::float8)) AS at_the_head,
-       (SELECT sequence_number FROM first_alive) AS head;
+       (SELECT sequence_number FROM first_alive) AS head,
+       (SELECT a.last_activity_at + e.auto_delete_on_idle FROM vitrine_entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+         WHERE e.id = %(entity_id)s AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id)) AS expires_at,
+       (SELECT k.name FROM vitrine_entity AS e JOIN vitrine_connection AS k ON k.id = e.owner_id WHERE e.id = %(entity_id)s) AS owner;
 
 -- name: browse_consumers
 -- Consumers of a virtual host, of one of its queues, or of one connection, the first in line of each queue first.

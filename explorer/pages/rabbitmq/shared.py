@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 
 from broker_core import reads
 from broker_core.reads import NamespaceRow
-from broker_core.semantics.errors import BrokerError, EntityNotFound, NotAllowed
+from broker_core.semantics.errors import EntityNotFound, NotAllowed
 from broker_core.semantics.types import Actor, Family, Right
 from explorer.pages.rabbitmq.advice import advice
-from explorer.pages.shell import Act, show, wants_fragment
+from explorer.pages.shell import Act, May, wants_fragment
 
 DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
 
@@ -61,33 +62,40 @@ def draw(
     vhost: NamespaceRow,
     context: Mapping[str, Any],
     *,
-    place: str,
-    fragment: str | None = None,
+    place: str = "",
+    parent: tuple[str, str] | None = None,
+    here: str = "",
+    fragment: str = "",
     done: Act = Act(),
-    status: int | None = None,
 ) -> HttpResponse:
-    """Render a page of a virtual host, or for htmx its fragment; with what was refused, and what to do about it."""
+    """Render a page of a virtual host around `_template`.html; for htmx that alone, or the fragment named.
+
+    place: of the navigation. parent: word and address of the page above this one; here: what this one is called.
+    done: what was refused is shown with what to do about it. A `form` in the context that cannot be read is a 400.
+    """
+    part = f"explorer/rabbitmq/_{template}.html"
+    known = places(vhost.name, f"rabbitmq_{place}")
     whole = {
         "section": "overview",
         "vhost": vhost,
         "clock": vhost.clock,
-        "places": places(vhost.name, place),
+        "may": May(request.actor.rights),
+        "places": known,
+        "place": next((one for one in known if one.selected and one.name != "rabbitmq_vhost"), None),
+        "parent": parent,
+        "here": here,
+        "part": part,
         "error": done.error,
         "advice": advice(done.error),
         **context,
     }
-    return show(
-        request, f"rabbitmq/{template}", whole, fragment=f"rabbitmq/{fragment or '_' + template}", status=status or done.status
-    )
-
-
-def refused(error: BrokerError | None) -> Act:
-    return Act(error=error)
-
-
-def go(request: HttpRequest, url: str) -> HttpResponse:
-    """To another page, also where htmx asked."""
-    return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
+    if not wants_fragment(request):
+        part = "explorer/rabbitmq/page.html"
+    elif fragment:
+        part = f"explorer/rabbitmq/{fragment}.html"
+    form = context.get("form")
+    is_bad = form is not None and form.is_bound and bool(form.errors)
+    return render(request, part, whole, status=done.status if done.error else 400 if is_bad else 200)
 
 
 def link(page: str, *args: Any) -> str:

@@ -1,0 +1,152 @@
+"""Policies and operator policies: what each rules and what it loses; creating, changing and deleting one, with a look ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.semantics.errors import BrokerError, EntityNotFound
+from broker_core.semantics.rabbitmq.errors import InvalidPolicy
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.types import Right
+from explorer.forms.rabbitmq_policy import PolicyForm, initial_of
+from explorer.forms.rabbitmq_words import APPLY_TO, BY_POLICY
+from explorer.pages.rabbitmq import presenters
+from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
+from explorer.pages.rabbitmq.shared import draw, link, vhost_of
+from explorer.pages.shell import Act, act, page
+
+KINDS = {"user": False, "operator": True}
+_FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has another name for it
+
+
+@page
+@require_GET
+def policies(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    judged = [(one, presenters.definition(one.policy.definition)) for one in judge(request, host.name)]
+    context = {
+        "groups": [
+            ("user", "Policies", [line for line in judged if not line[0].policy.is_operator]),
+            ("operator", "Operator policies", [line for line in judged if line[0].policy.is_operator]),
+        ],
+        "apply_to": APPLY_TO,
+    }
+    return draw(request, "policies", host, context, place="policies")
+
+
+def judge(request: HttpRequest, vhost: str) -> list[Ruling]:
+    """What each policy of the virtual host rules now."""
+    queues = reads.overview(vhost, include_hidden=True, actor=request.actor)
+    exchanges = rabbitmq.list_exchanges(vhost, actor=request.actor)
+    return rulings(rabbitmq.list_policies(vhost, actor=request.actor), things_of(queues, exchanges))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, kind: str, namespace: str) -> HttpResponse:
+    """`?pattern=` fills the form, as the page of a queue asks for."""
+    host, is_operator = _place(request, kind, namespace)
+    initial = {"pattern": request.GET.get("pattern", "")[:1024], "name": request.GET.get("name", "")[:255]}
+    form = PolicyForm(request.POST if request.method == "POST" else None, is_operator=is_operator, initial=initial)
+    return _edit(request, host, form, kind)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
+    host, is_operator = _place(request, kind, namespace)
+    policy = _policy(request, host.name, name, is_operator)
+    data = request.POST if request.method == "POST" else None
+    form = PolicyForm(data, is_operator=is_operator, fixed_name=policy.name, initial=initial_of(policy))
+    return _edit(request, host, form, kind, policy)
+
+
+def _edit(
+    request: HttpRequest, host: reads.NamespaceRow, form: PolicyForm, kind: str, policy: Policy | None = None
+) -> HttpResponse:
+    context = {"form": form, "kind": kind, "policy": policy}
+    if not form.is_valid():
+        return draw(request, "policy", host, context, here=form.title, place="policies")
+    wanted = Policy(**form.values())
+    if "preview" in request.POST:
+        return _previewed(request, host, form, wanted, context)
+    done = act(
+        request, _action("set", wanted.is_operator), None,
+        lambda: rabbitmq.set_policy(host.name, wanted, actor=request.actor),
+        target=f"{host.name}: {wanted.name}", says=lambda made: was_set(wanted, made),
+    )  # fmt: skip
+    if done.error:
+        return _refused(request, host, form, context, done)
+    return HttpResponseRedirect(link("policies", host.name))
+
+
+def _previewed(request: HttpRequest, host, form: PolicyForm, wanted: Policy, context: dict[str, Any]) -> HttpResponse:
+    try:
+        context |= {"previewed": rabbitmq.preview_policy(host.name, wanted, actor=request.actor)}
+    except BrokerError as exc:
+        return _refused(request, host, form, context, Act(error=exc))
+    return draw(request, "policy", host, context, here=form.title, place="policies")
+
+
+def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, Any], done: Act) -> HttpResponse:
+    """RabbitMQ's text at the field that it is about, as well as above."""
+    if isinstance(done.error, InvalidPolicy):
+        field = done.error.field
+        name = BY_POLICY[field].name if field in BY_POLICY else _FIELDS.get(field, field)
+        if name in form.fields:
+            form.add_error(name, done.error.reason)
+    return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
+
+
+def was_set(policy: Policy, made: Any) -> str:
+    """What setting it did, in words."""
+    what = f"{'Created' if made.created else 'Changed'} the {'operator ' if policy.is_operator else ''}policy {policy.name}"
+    queues, exchanges = len(made.queues), len(made.exchanges)
+    return f"{what}. Something else is in force for {_count(queues, 'queue')} and {_count(exchanges, 'exchange')} now."
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
+    host, is_operator = _place(request, kind, namespace)
+    policy = _policy(request, host.name, name, is_operator)
+    ruling = next(one for one in judge(request, host.name) if one.policy == policy)
+    context = {"kind": kind, "policy": policy, "ruling": ruling, "definition": presenters.definition(policy.definition)}
+    if request.method != "POST":
+        return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies")
+    done = act(
+        request, _action("delete", is_operator), None,
+        lambda: rabbitmq.delete_policy(host.name, policy.name, is_operator, actor=request.actor),
+        target=f"{host.name}: {policy.name}",
+        says=lambda _: f"Deleted the {'operator ' if is_operator else ''}policy {policy.name}.",
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies", done=done)
+    return HttpResponseRedirect(link("policies", host.name))
+
+
+def _place(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:
+    if kind not in KINDS:
+        raise Http404(f"{kind} is no kind of policy")
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    return host, KINDS[kind]
+
+
+def _policy(request: HttpRequest, vhost: str, name: str, is_operator: bool) -> Policy:
+    found = next((one for one in rabbitmq.list_policies(vhost, is_operator, actor=request.actor) if one.name == name), None)
+    if found is None:
+        raise EntityNotFound(f"{vhost}: policy {name}")
+    return found
+
+
+def _action(verb: str, is_operator: bool) -> str:
+    return f"{verb} {'operator ' if is_operator else ''}policy"

@@ -1,0 +1,133 @@
+"""A virtual host at a glance: what it has, what may surprise, and where to go; creating and deleting one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.rabbitmq import browsing
+from broker_core.reads import EntityRow
+from broker_core.semantics.durations import human
+from broker_core.semantics.types import Right
+from explorer.forms.entity import TypedNameForm
+from explorer.forms.rabbitmq import VhostForm
+from explorer.pages.rabbitmq import presenters
+from explorer.pages.rabbitmq.advice import advice
+from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
+from explorer.pages.rabbitmq.shared import draw, link, vhost_of
+from explorer.pages.shell import Act, May, act, page
+
+SHOWN = 8
+MOST_WARNINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """Something people do not expect. subject: the name it is about; page: that name's page; text: what of it."""
+
+    subject: str
+    page: str
+    text: str
+
+
+@page
+@require_GET
+def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    queues = reads.overview(host.name, include_hidden=True, actor=request.actor)
+    exchanges = rabbitmq.list_exchanges(host.name, actor=request.actor)
+    judged = rulings(rabbitmq.list_policies(host.name, actor=request.actor), things_of(queues, exchanges))
+    used = [exchange for exchange in exchanges if exchange.bindings or not is_system(exchange.name)]
+    context = {
+        "counts": browsing.vhost_counts(host.name, actor=request.actor),
+        "queues": busiest(queues)[:SHOWN],
+        "queue_count": len(queues),
+        "ready": sum(queue.counts.active - queue.counts.locked for queue in queues),
+        "unacked": sum(queue.counts.locked for queue in queues),
+        "sent_rate": sum(queue.sent_rate for queue in queues),
+        "completed_rate": sum(queue.completed_rate for queue in queues),
+        "exchanges": [(exchange, presenters.exchange_features(exchange)) for exchange in used[:SHOWN]],
+        "rulings": judged[:SHOWN],
+        "connections": browsing.connections(host.name, actor=request.actor)[:SHOWN],
+        "surprises": surprises(queues, judged),
+    }
+    return draw(request, "vhost", host, context, place="vhost")
+
+
+def busiest(queues: Sequence[EntityRow]) -> list[EntityRow]:
+    """Those with the most messages first."""
+    return sorted(queues, key=lambda queue: (-queue.counts.active, queue.address.path))
+
+
+def is_system(name: str) -> bool:
+    """Whether every virtual host has an exchange of this name."""
+    return not name or name.startswith("amq.")
+
+
+def surprises(queues: Iterable[EntityRow], judged: Iterable[Ruling]) -> list[Surprise]:
+    """Queues that expire with messages in them (RMQ-905), and policies that tie for something (RMQ-917)."""
+    expiring = [
+        Surprise(
+            queue.address.path, "queue",
+            f"is deleted, with its {queue.counts.active:,} messages, once nobody has used it for "
+            f"{human(timedelta(milliseconds=queue.effective['expires']))}. Publishing is no use.",
+        )
+        for queue in queues if queue.effective.get("expires") and queue.counts.active
+    ]  # fmt: skip
+    tied = [
+        Surprise(
+            ruling.policy.name, "policy",
+            f"matches {ruling.ties[0].thing.name} with the same priority as {ruling.ties[0].winner}, which wins by its "
+            "lower name. RabbitMQ leaves open which one does.",
+        )
+        for ruling in judged if ruling.ties
+    ]  # fmt: skip
+    return [*expiring[:MOST_WARNINGS], *tied[:MOST_WARNINGS]]
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    request.actor.require(Right.MANAGE, "virtual hosts")
+    form = VhostForm(request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        return _new(request, form)
+    name, description = form.cleaned_data["name"], form.cleaned_data["description"]
+    done = act(
+        request, "create virtual host", None, lambda: rabbitmq.create_vhost(name, description, actor=request.actor),
+        target=name, says=lambda made: f"Created the virtual host {made.name} with its seven exchanges.",
+    )  # fmt: skip
+    return _new(request, form, done) if done.error else HttpResponseRedirect(link("vhost", done.result.name))
+
+
+def _new(request: HttpRequest, form: VhostForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
+    context = {
+        "section": "overview", "form": form, "error": done.error, "advice": advice(done.error), "may": May(request.actor.rights),
+    }  # fmt: skip
+    return render(request, "explorer/rabbitmq/vhost_new.html", context, status=status or done.status)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str) -> HttpResponse:
+    """It must have no queue: what a history names goes last."""
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=host.name)
+    context = {"form": form, "counts": browsing.vhost_counts(host.name, actor=request.actor)}
+    if not form.is_valid():
+        return draw(request, "vhost_delete", host, context, here="delete")
+    done = act(
+        request, "delete virtual host", None, lambda: rabbitmq.delete_vhost(host.name, actor=request.actor),
+        target=host.name, says=lambda _: f"Deleted the virtual host {host.name}.",
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "vhost_delete", host, context, here="delete", done=done)
+    return HttpResponseRedirect(reverse("explorer:overview"))

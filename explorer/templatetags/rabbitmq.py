@@ -1,0 +1,31 @@
+"""Tags of RabbitMQ's pages."""
+
+from __future__ import annotations
+
+from django import template
+
+from broker_core.reads import EntityRow
+from explorer.forms.rabbitmq_words import APPLY_TO
+from explorer.pages.rabbitmq.shared import exchange_slug
+from explorer.templatetags.explorer import figure
+
+register = template.Library()
+register.filter("exchange_slug", exchange_slug)
+
+
+@register.simple_tag
+def ready_of(queue: EntityRow) -> str:
+    """How many of a queue's messages nobody holds, expired ones that wait for the head included (RMQ-013)."""
+    return figure(queue.counts.active - queue.counts.locked)
+
+
+@register.filter
+def icon_of(destination_type: str) -> str:
+    """The icon of a queue or an exchange."""
+    return "queue" if destination_type == "queue" else "topic"
+
+
+@register.filter
+def policy_scope(apply_to: str) -> str:
+    """What a policy's apply-to means, in words."""
+    return APPLY_TO.get(apply_to, apply_to)
