@@ -1,5 +1,9 @@
 """Virtual hosts, exchanges and bindings; and what of them this process remembers."""
 
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
 from broker_core import entities, rabbitmq
@@ -9,7 +13,9 @@ from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllow
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.table import Typed
 from broker_core.semantics.types import Actor, EntityAddress, Family, Right
+from broker_core.store import connections
 from broker_core.store.driver import run
+from broker_core.store.statements import SQL
 
 SYSTEM = ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.rabbitmq.trace", "amq.topic"]
 
@@ -334,3 +340,49 @@ def test_a_virtual_host_that_is_not_there(broker_database):
     ):
         with refused("NOT_ALLOWED", "vhost nope not found"):
             attempt()
+
+
+def test_changes_from_many_sides_leave_no_loose_ends(vhost):
+    """Declaring, binding and deleting the same names at once: who is late is refused, and nothing is bound to what is gone."""
+
+    def change(seed):
+        chance = random.Random(seed)
+        connections.current()
+        for _ in range(40):
+            queue, exchange = chance.choice("qr"), chance.choice("xy")
+            with suppress(AmqpError):
+                match chance.randrange(6):
+                    case 0:
+                        rabbitmq.declare_queue(EntityAddress(vhost, queue))
+                    case 1:
+                        rabbitmq.declare_exchange(vhost, exchange, auto_delete=True)
+                    case 2 | 3:
+                        rabbitmq.bind_queue(vhost, queue, exchange)
+                    case 4:
+                        rabbitmq.delete_queue(EntityAddress(vhost, queue))
+                    case 5:
+                        rabbitmq.unbind_queue(vhost, queue, exchange)
+        connections.close_all_of_this_thread()
+
+    before = run(topology.current(vhost)).version
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(change, range(4)))
+    assert run(topology.current(vhost)).version > before
+    loose = """SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_entity AS e ON e.id = b.queue_id
+                WHERE e.deleted_at IS NOT NULL"""
+    assert connections.current().execute(loose).fetchone()[0] == 0
+    there = {queue.name for queue in rabbitmq.list_queues(vhost)}
+    assert {destination for _, destination, _ in bindings(vhost)} <= there
+    assert set(run(topology.current(vhost)).queues) == there
+
+
+def test_publishing_does_not_wait_for_a_change_of_the_topology(vhost):
+    """The host's row is held by who changes it; publishing only reads it."""
+    make_queues(vhost, "q")
+    with connections.current().transaction():
+        connections.current().execute(SQL["hold_vhost"], {"vhost": vhost})
+        with ThreadPoolExecutor(1) as thread:
+            publication = rabbitmq.Publication(b"a", routing_key="q")
+            (published,) = thread.submit(lambda: rabbitmq.publish(vhost, [publication])).result(timeout=20)
+            thread.submit(connections.close_all_of_this_thread).result()
+    assert published.queues == (("q", 1),)
