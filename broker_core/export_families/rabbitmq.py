@@ -3,7 +3,7 @@
 What is in force for queues and exchanges is computed anew. Left out: connections, consumers and exclusive queues, which end with
 their connection; who was a queue's consumer, so that an auto-delete queue of the copy waits for its first; and since when a queue
 is unused, for its lease begins anew, as at the start of a node (RMQ-047). A message that is unacknowledged is exported as ready,
-and is redelivered in the copy (RMQ-123); this counts as no return.
+and is redelivered in the copy (RMQ-123); this counts as no return. Nothing leaves for a length limit while a file is read.
 """
 
 from __future__ import annotations
