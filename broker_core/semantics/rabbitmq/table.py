@@ -1,8 +1,9 @@
 """Field tables: AMQP 0-9-1's headers and arguments, kept without loss in JSON (reference, section 5.4).
 
 A stored value is `[type, text]`, the text canonical for its type, so that equal values are stored equally; a void has no text; an
-array is `["array", [stored, ...]]`, a table `["table", {name: stored}]`. Types are named as RabbitMQ's texts name them. What
-Python has a type for needs no `Typed`: int (signedint, or long where it does not fit), str, bytes, float, bool, None, Decimal,
+array is `["array", [stored, ...]]`, a table `["table", {name: stored}]`. A longstr that PostgreSQL's JSON cannot keep as text,
+for it has a NUL or is no UTF-8, is stored as `["longstr", [base64]]`. Types are named as RabbitMQ's texts name them. What Python
+has a type for needs no `Typed`: int (signedint, or long where it does not fit), str, bytes (binary), float, bool, None, Decimal,
 datetime (whole seconds), list, dict.
 """
 
@@ -90,8 +91,6 @@ def _encode(what: str, value: Any, depth: int) -> list:
         content = _content(what, kind, value, depth)
     except (TypeError, ValueError, ArithmeticError, AttributeError) as exc:
         raise InvalidArgument(what, f"{value!r} is no {kind}") from exc
-    if isinstance(content, str) and "\x00" in content:
-        raise InvalidArgument(what, "has a NUL character, which cannot be stored; send it as bytes")
     return [kind, content]
 
 
@@ -149,15 +148,32 @@ def _content(what: str, kind: str, value: Any, depth: int) -> Any:
         case "binary":
             return base64.b64encode(bytes(value)).decode()
         case "longstr":
-            if not isinstance(value, str):
-                raise TypeError(kind)
-            value.encode()  # a lone surrogate cannot be stored
-            return value
+            return _longstr(value)
         case "array":
             return [_encode(what, item, depth + 1) for item in value]
         case "table":
             return {_name(name, what): _encode(f"{what}.{name}", item, depth + 1) for name, item in value.items()}
     raise ValueError(f"unknown type {kind}")
+
+
+def _longstr(value: Any) -> str | list[str]:
+    data = value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytes) else None
+    if data is None:
+        raise TypeError("longstr")
+    text = _text_of(data)
+    return text if text is not None and "\x00" not in text else [base64.b64encode(data).decode()]
+
+
+def _undecoded(data: bytes) -> str | Typed:
+    text = _text_of(data)
+    return Typed("longstr", data) if text is None else text
+
+
+def _text_of(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _decimal(value: Any) -> str:
@@ -199,7 +215,7 @@ def _decode(kind: str, content: Any) -> Any:
         case "float":
             return Typed(kind, float(content))
         case "longstr":
-            return content
+            return content if isinstance(content, str) else _undecoded(base64.b64decode(content[0]))
         case "decimal":
             return Decimal(content)
         case "timestamp":
