@@ -45,6 +45,8 @@ class Tagged:
     delivery: Delivery
 
     def __getattr__(self, name: str) -> Any:
+        if name == "delivery":  # not there yet, in a copy that is being made
+            raise AttributeError(name)
         return getattr(self.delivery, name)
 
 
@@ -101,9 +103,10 @@ class Channel:
             raise self._overdue
 
     def end(self, because: Exception) -> None:
-        """It is over here. What it holds is somebody's to give back."""
-        self.closed = self.closed or because
-        for consumer in self.consumers.values():
+        """It is over here. What it holds is somebody's to give back. From any thread."""
+        with consumers.counting:
+            self.closed = self.closed or because
+        for consumer in list(self.consumers.values()):
             registry.drop(consumer)
         self.connection.channels.pop(self.number, None)
 
@@ -127,15 +130,16 @@ class Channel:
         return Tagged(tag, consumer.tag if consumer else "", delivery)
 
     def in_turn(self) -> list[list[Consumer]]:
-        """The consumers that may take something now, queue by queue, another queue first each time."""
-        by_queue: dict[tuple[int, bool], list[Consumer]] = {}
-        for consumer in list(self.consumers.values()):
+        """The consumers that may take something now, queue by queue, another queue first each time; those of a queue that
+        acknowledge apart from those that do not, the higher priority first."""
+        by_queue: dict[int, dict[bool, list[Consumer]]] = {}
+        for consumer in sorted(self.consumers.values(), key=lambda c: -c.priority):
             if consumer.may_take and consumer.room and not consumers.outranked(consumer):
-                by_queue.setdefault((consumer.entity_id, consumer.no_ack), []).append(consumer)
-        groups = list(by_queue.values())
+                by_queue.setdefault(consumer.entity_id, {}).setdefault(consumer.no_ack, []).append(consumer)
+        queues = list(by_queue.values())
         self._turn += 1
-        at = self._turn % len(groups) if groups else 0
-        return groups[at:] + groups[:at]
+        at = self._turn % len(queues) if queues else 0
+        return [group for groups in queues[at:] + queues[:at] for group in groups.values()]
 
     # The use cases below, for code that waits for their answers.
 

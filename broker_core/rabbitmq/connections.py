@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from broker_core.semantics.errors import BrokerError, InvalidArgument
+from broker_core.semantics.errors import BrokerError, InvalidArgument, ServerBusy
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.types import Actor, Right
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
+from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
 
 from . import consumers, delivering, expiring, processes
 from .processes import ConnectionLost
 from .vhosts import hold_vhost
+from .work import TRIES
 
 if TYPE_CHECKING:
     from .channels import Channel
@@ -174,8 +176,13 @@ def close_because(connection: Connection, why: Exception) -> Steps:
 
 def end(connection_id: int) -> Steps:
     """End a connection in the database. Returns whether it was there."""
-    rows = yield call("vhost_of_connection", connection_id=connection_id)
-    return bool(rows) and (yield Atomically(_end(connection_id, rows[0].name)))
+    for is_last in (*(False,) * (TRIES - 1), True):
+        rows = yield call("vhost_of_connection", connection_id=connection_id)
+        try:
+            return bool(rows) and (yield Atomically(_end(connection_id, rows[0].name)))
+        except ServerBusy as busy:  # another transaction was met crosswise
+            if is_last or not isinstance(busy.__cause__, TRANSIENT):
+                raise
 
 
 def _end(connection_id: int, vhost: str) -> Steps:

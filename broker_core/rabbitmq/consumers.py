@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .channels import Channel
 
 UNLIMITED = 2**31 - 1
-_counting = threading.Lock()
+counting = threading.Lock()
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # priorities that are told apart
 
 
@@ -71,15 +71,22 @@ class Consumer:
         own = self.prefetch - self.outstanding if self.prefetch else UNLIMITED
         return max(0, min(own, self.channel.room))
 
-    def hand_over(self, deliveries: Sequence[Any]) -> None:
-        """Deliveries for its connection that are committed: its channel fetches them next. From any thread."""
+    def hand_over(self, deliveries: Sequence[Any]) -> bool:
+        """Deliveries for its connection that are committed: its channel fetches them next. From any thread.
+
+        False: the channel has been closed meanwhile, and the deliveries are to be given back.
+        """
+        with counting:
+            if not self.channel.is_open:
+                return False
+            self.channel.handed.extend((self, delivery) for delivery in deliveries)
         self.count(len(deliveries))
-        self.channel.handed.extend((self, delivery) for delivery in deliveries)
+        return True
 
     def count(self, more: int) -> None:
         """Reckon with so many more deliveries to be acknowledged, or with fewer."""
         if not self.no_ack:
-            with _counting:
+            with counting:
                 self.outstanding += more
                 self.channel.outstanding += more
 

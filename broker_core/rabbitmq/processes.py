@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 import weakref
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -52,11 +53,12 @@ class Process:
     """One epoch of this process. lost: why it ended; None while it lives."""
 
     def __init__(self, database: connections.Database):
-        with translated():
+        with translated(), ExitStack() as unless_it_succeeds:
             self._keeper = psycopg.connect(**database.parameters())
-            row = self._run("register_process", label=Actor.local().name)
+            unless_it_succeeds.callback(self._keeper.close)
+            self.epoch: int = self._run("register_process", label=Actor.local().name).epoch
             self._keeper.execute(f"LISTEN {CHANNEL}")
-        self.epoch: int = row.epoch
+            unless_it_succeeds.pop_all()
         self.is_fresh = True  # nobody has looked yet what the dead before it left
         self.lost: str | None = None
         self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()
@@ -128,7 +130,10 @@ class Process:
     def _pass_on(self, payload: str) -> None:
         connection_id, _, what = payload.partition(" ")
         if (connection := self.owned.get(int(connection_id))) is not None:
-            connection.hear(what)
+            try:
+                connection.hear(what)
+            except Exception:  # one connection's trouble is not the others'
+                log.exception("Connection %s did not understand %r", connection_id, what)
 
     def _run(self, name: str, **params: Any) -> Any:
         return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchone()

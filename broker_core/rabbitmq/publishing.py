@@ -15,7 +15,7 @@ from broker_core.store.statements import call
 
 from . import consumers, topology
 from .dead_lettering import EXPIRED, dead_letter, expire_at_head, keep_limits
-from .delivering import Delivery, as_delivery
+from .delivering import Delivery, as_delivery, requeue
 from .limits import is_limited
 from .placing import Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key
@@ -258,6 +258,7 @@ def _hand_over(work: Work, name: str, queue: QueueInfo, numbers: list[int]) -> S
 
 
 def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps:
-    """Once it is stored that they are its: the consumer gets them."""
-    consumer.hand_over(deliveries)
-    yield from ()
+    """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
+    held = [delivery.token for delivery in deliveries if delivery.token is not None]
+    if not consumer.hand_over(deliveries) and held:
+        yield from requeue.steps(deliveries[0].address, held)

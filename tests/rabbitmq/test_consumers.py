@@ -266,6 +266,22 @@ def test_what_lives_for_no_time_and_finds_no_room_dies_at_once(connection):
     assert ledger_agrees(EntityAddress(vhost, "now")) and ledger_agrees(dead)
 
 
+def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, monkeypatch):
+    channel = connection.channel()
+    channel.consume("q")
+    hand_over = consumers.Consumer.hand_over
+
+    def close_first(consumer, deliveries):
+        channel.close()
+        return hand_over(consumer, deliveries)
+
+    monkeypatch.setattr(consumers.Consumer, "hand_over", close_first)
+    send(queue, "a", properties=rabbitmq.Properties(expiration="0"))
+    assert query("SELECT 1 FROM vitrine_message WHERE owner_id = %s", connection.id) == []
+    assert connection.channel().get("q") is None  # its life is over
+    assert ledger_agrees(queue)
+
+
 def test_only_an_active_consumer_of_this_process_that_is_connected_has_credit(connection):
     channel = connection.channel()
     address = channel.declare_queue("sac", arguments={"x-single-active-consumer": True}).address
