@@ -1,7 +1,7 @@
 """Addresses of the explorer. The page comes first and the entity's path last: a path may hold slashes, so nothing follows it
 but a number."""
 
-from django.urls import path
+from django.urls import include, path
 
 from explorer import addresses  # noqa: F401 - registers how names are written in addresses
 from explorer.pages import (
@@ -13,6 +13,7 @@ from explorer.pages import (
     entity_settings,
     glossary,
     message,
+    namespaces,
     overview,
     preferences,
     purge,
@@ -22,6 +23,13 @@ from explorer.pages import (
     send,
     sweeps,
 )
+from explorer.pages.by_family import by_family
+from explorer.pages.queue_storage import clearing, putting
+from explorer.pages.queue_storage import queue as storage_queue
+from explorer.pages.queue_storage import receiver as storage_receiver
+from explorer.pages.queue_storage import settings as storage_settings
+from explorer.pages.rabbitmq import queue as rabbitmq_queue
+from explorer.pages.rabbitmq import queues as rabbitmq_queues
 
 app_name = "explorer"
 
@@ -36,20 +44,40 @@ urlpatterns = [
     path("words/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
+    path("new-namespace/", namespaces.create, name="namespace_new"),
+    path("new-storage-queue/", storage_settings.create, name="storage_queue_new"),
     path("new/<slug:kind>/", entity_settings.create, name="entity_new"),
-    path(f"settings/{ENTITY}", entity_settings.change, name="entity_settings"),
-    path(f"delete/{ENTITY}", entity_settings.delete, name="entity_delete"),
-    path(f"entities/{ENTITY}", entity.entity, name="entity"),
-    path(f"new-rule/{ENTITY}", rules.new_rule, name="rule_new"),
-    path(f"rules/<str:rule>/{ENTITY}", rules.rule, name="rule"),
-    path(f"delete-rule/<str:rule>/{ENTITY}", rules.delete_rule, name="rule_delete"),
-    path(f"try/{ENTITY}", rules.try_rules, name="try_rules"),
-    path(f"drop-locks/{ENTITY}", drop_locks.drop_locks, name="drop_locks"),
-    path(f"purge/<slug:tab>/{ENTITY}", purge.purge, name="purge"),
-    path(f"send/{ENTITY}", send.send, name="send"),
-    path(f"receive/<slug:subqueue>/{ENTITY}", receiver.receiver, name="receiver"),
+    path(
+        f"entities/{ENTITY}",
+        by_family(service_bus=entity.entity, queue_storage=storage_queue.queue, rabbitmq=rabbitmq_queue.queue),
+        name="entity",
+    ),
+    path(
+        f"settings/{ENTITY}",
+        by_family(service_bus=entity_settings.change, queue_storage=storage_settings.change),
+        name="entity_settings",
+    ),
+    path(
+        f"delete/{ENTITY}",
+        by_family(service_bus=entity_settings.delete, queue_storage=storage_settings.delete, rabbitmq=rabbitmq_queues.delete),
+        name="entity_delete",
+    ),
+    path(f"send/{ENTITY}", by_family(service_bus=send.send, queue_storage=putting.put), name="send"),
+    path(
+        f"receive/<slug:subqueue>/{ENTITY}",
+        by_family(service_bus=receiver.receiver, queue_storage=storage_receiver.receiver),
+        name="receiver",
+    ),
+    path(f"clear/{ENTITY}", by_family(queue_storage=clearing.clear), name="clear"),
+    path(f"new-rule/{ENTITY}", by_family(service_bus=rules.new_rule), name="rule_new"),
+    path(f"rules/<str:rule>/{ENTITY}", by_family(service_bus=rules.rule), name="rule"),
+    path(f"delete-rule/<str:rule>/{ENTITY}", by_family(service_bus=rules.delete_rule), name="rule_delete"),
+    path(f"try/{ENTITY}", by_family(service_bus=rules.try_rules), name="try_rules"),
+    path(f"drop-locks/{ENTITY}", by_family(service_bus=drop_locks.drop_locks), name="drop_locks"),
+    path(f"purge/<slug:tab>/{ENTITY}", by_family(service_bus=purge.purge), name="purge"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("rabbitmq/", include("explorer.pages.rabbitmq.urls")),
     path("analyses/", analysis.analysis_runs, name="analysis_runs"),
     path("analyses/new/", analysis.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", analysis.analysis_run, name="analysis_run"),

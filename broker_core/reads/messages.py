@@ -77,6 +77,7 @@ class MessageFilter:
     session_id:     is exactly this.
     holds:          what keeps it, in a storage or a RabbitMQ queue, is one of these: 0 nothing; 10, 12, 13, 14 the ledger's state
                     of what is invisible or unacknowledged (queue_storage.HoldKind); EXPIRED its life has ended.
+    held_by:        this is the label of who holds it, or held it last without settling it.
     """
 
     message_id: str | None = None
@@ -88,6 +89,7 @@ class MessageFilter:
     correlation_id: str | None = None
     session_id: str | None = None
     holds: tuple[int, ...] | None = None
+    held_by: str | None = None
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) is not None for name in self.__slots__)
@@ -363,7 +365,7 @@ class _Search:
             "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
             "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
             "body_text": None if f.body_text is None else f.body_text.encode(),
-            "holds": None if f.holds is None else list(f.holds),
+            "holds": None if f.holds is None else list(f.holds), "held_by": f.held_by,
         }  # fmt: skip
 
     @property

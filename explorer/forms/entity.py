@@ -23,6 +23,7 @@ _HISTORY = {
     HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
     HistoryLevel.FULL: "full",
 }
+HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 _GROUPS = (
     ("Locks and life", (
         "lock_duration", "max_delivery_count", "default_message_time_to_live", "expiry_mode",
@@ -94,9 +95,7 @@ class EntitySettingsForm(forms.Form):
     drops_locks_on_change = forms.BooleanField(
         required=False, label="A change of these settings ends all locks, as Azure's may (else they last)"
     )
-    history_level = forms.TypedChoiceField(
-        choices=[(int(level), text) for level, text in _HISTORY.items()], coerce=lambda v: HistoryLevel(int(v)), label="History"
-    )
+    history_level = forms.TypedChoiceField(choices=HISTORY_LEVELS, coerce=lambda v: HistoryLevel(int(v)), label="History")
     user_metadata = forms.CharField(required=False, label="User metadata", widget=forms.Textarea(attrs={"rows": 2}))
     hidden = forms.BooleanField(required=False, label="Hide it in the overview")
 

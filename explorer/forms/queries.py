@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from django import forms
 
 from broker_core.reads import MessageFilter, Tab
@@ -56,8 +58,40 @@ class EntityQuery(forms.Form):
 
     def message_filter(self) -> MessageFilter:
         """Only after is_valid. Empty fields narrow nothing."""
-        given = {name: self.cleaned_data[field] or None for name, field in _FILTER_FIELDS.items()}
-        return MessageFilter(**given)
+        return MessageFilter(**_given(self.cleaned_data))
+
+
+class StorageQuery(forms.Form):
+    """Which list of a storage queue, narrowed to what. tabs: the lists there are; no tab: the first."""
+
+    tab = forms.CharField(required=False)
+    id = forms.CharField(required=False, max_length=128, label="Message id")
+    text = forms.CharField(required=False, max_length=200, label="Text")
+    cursor = forms.CharField(required=False, max_length=200)
+    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+
+    def __init__(self, *args, tabs: Sequence[str], **kwargs):
+        super().__init__(*args, **kwargs)
+        self.tabs = tabs
+
+    def clean_tab(self) -> str:
+        tab = self.cleaned_data["tab"]
+        if tab and tab not in self.tabs:
+            raise forms.ValidationError(f"must be one of {', '.join(self.tabs)}.")
+        return tab
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything but the list itself is asked for. Only after is_valid."""
+        return bool(MessageFilter(**_given(self.cleaned_data)))
+
+    def message_filter(self, holds: tuple[int, ...] | None = None) -> MessageFilter:
+        """Only after is_valid. Empty fields narrow nothing."""
+        return MessageFilter(**_given(self.cleaned_data), holds=holds)
+
+
+def _given(values: Mapping[str, str]) -> dict[str, str | None]:
+    return {name: values.get(field) or None for name, field in _FILTER_FIELDS.items()}
 
 
 _FILTER_FIELDS = {

@@ -65,7 +65,7 @@ class SendForm(forms.Form):
         """Only after is_valid. now: the namespace's clock, from which a delay counts."""
         values = self.cleaned_data
         upload = values["body_file"]
-        body = upload.read() if upload else _with_unix_newlines(values["body"]).encode()
+        body = upload.read() if upload else with_unix_newlines(values["body"]).encode()
         common = {name: values[name] or None for name in TEXT_FIELDS if name != "message_id"}
         scheduled = values["scheduled"]
         at = now + scheduled if isinstance(scheduled, timedelta) else scheduled
@@ -82,5 +82,5 @@ def _copy_id(message_id: str, index: int) -> str | None:
     return (f"{message_id}-{index + 1}" if index else message_id) or None
 
 
-def _with_unix_newlines(text: str) -> str:
+def with_unix_newlines(text: str) -> str:
     return text.replace("\r\n", "\n")

@@ -7,25 +7,32 @@ thread alone.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from django.http import QueryDict
 from django.template.loader import render_to_string
 from django.urls import Resolver404, ResolverMatch, resolve
 
-from broker_core import reads
-from broker_core.reads import EntityRow, MessageRow, Tab
+from broker_core import entities, reads
+from broker_core.queue_storage.reading import queue_facts
+from broker_core.reads import Capped, Clock, EntityRow, MessageRow, Tab
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.filters import rule_to_json
-from broker_core.semantics.types import Actor, EventKind, HistoryLevel
-from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery
+from broker_core.semantics.queue_storage.explaining import QueueFacts
+from broker_core.semantics.types import Actor, EventKind, Family, HistoryLevel
+from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery, StorageQuery
 from explorer.pages import entity as entity_page
-from explorer.pages import overview, presenters, receiver, timeline
+from explorer.pages import figures, overview, presenters, receiver, timeline
 from explorer.pages.figures import Figure
+from explorer.pages.queue_storage import lists as storage_lists
+from explorer.pages.queue_storage import receiver as storage_receiver
+from explorer.pages.queue_storage import rows as storage_rows
 from explorer.pages.shell import address_of
 
 from .frames import Element, Picture
@@ -33,6 +40,8 @@ from .frames import Element, Picture
 Touched = Mapping[int, Mapping[int, EventKind]]
 HISTORY_SECONDS = 2.0  # between two looks at what left a queue
 _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
+RABBIT_SECONDS = 1.0  # between two looks at a RabbitMQ queue
+SHORTEST_WAIT = 0.2  # for an instant that passes
 BLIND_SECONDS = 1.0  # between looks where history is not full, so that events do not tell of all changes
 
 
@@ -49,6 +58,7 @@ class Watch(ABC):
         self.entity_ids: set[int] = set()
         self.least_seconds = 0.0
         self._blind = False
+        self._due_in = math.inf
         self._born = time.time_ns()  # so that stamps of another process's life differ
 
     @abstractmethod
@@ -64,13 +74,18 @@ class Watch(ABC):
         return {}
 
     def refresh_seconds(self, usual: float) -> float:
-        """How long without news the page may go unread."""
-        return BLIND_SECONDS if self._blind else usual
+        """How long without news the page may go unread: no longer than until an instant passes that changes it."""
+        return min(BLIND_SECONDS if self._blind else usual, self._due_in)
 
     def _see(self, entities: Iterable[EntityRow]) -> None:
         entities = list(entities)
         self.entity_ids = {entity.id for entity in entities}
         self._blind = any(entity.history_level < HistoryLevel.FULL or entity.clock.is_manual for entity in entities)
+
+    def _await(self, instants: Iterable[datetime | None], clock: Clock) -> None:
+        """Look again when the first of these instants has passed, and not later than usual."""
+        ahead = min(((at - clock.now).total_seconds() for at in instants if at is not None), default=math.inf)
+        self._due_in = max(ahead / clock.rate, SHORTEST_WAIT) if clock.rate else math.inf
 
 
 class OverviewWatch(Watch):
@@ -148,6 +163,7 @@ class EntityWatch(Watch):
         rows, onward = self._messages(tab)
         html = partial(self._message_html, tab, entity)
         elements = {row.dom_id: Element(_message_looks(row), partial(html, row)) for row in rows}
+        self._await((row.deadline for row in rows), entity.clock)
         return Picture(entity.clock, elements, texts, None, not self._filter, onward)
 
     def _subscriptions(self, topic: EntityRow) -> dict[str, Element]:
@@ -207,6 +223,82 @@ class EntityWatch(Watch):
         return {f"m-{self._entity_id}-{subqueue}-{number}": word_for(kind) for number, kind in happened.items()}
 
 
+class StorageQueueWatch(Watch):
+    """A storage queue's counts, and a page of one of its lists. A filtered list is searched once, as an EntityWatch does."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str):
+        super().__init__(page, actor)
+        self._form = StorageQuery(query, tabs=storage_lists.SLUGS)
+        self._tab = _cleaned(self._form)["tab"] or storage_lists.FIRST
+        self._address = address_of(namespace, path)
+        self._entity_id = 0
+        self._found: list[int] | None = None
+        self._left = 0
+        self.least_seconds = HISTORY_SECONDS if self._tab == HISTORY else 0.0
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        entity = reads.entity(self._address, actor=self.actor)
+        self._see([entity])
+        self._entity_id = entity.id
+        texts = _texts(entity, storage_lists.tab_views(entity, self._tab))
+        if not entity.expired_pending.capped:
+            texts[f"c-{entity.id}-wire"] = f"{figures.total(entity):,}"
+        if self._tab == HISTORY:
+            return Picture(entity.clock, texts=texts, stamp=self._stamp(touched))
+        rows, onward = self._messages()
+        facts = queue_facts(entity.address.path, entity.options)
+        elements = {row.dom_id: Element(_storage_looks(row, facts), partial(_storage_html, row, facts)) for row in rows}
+        self._await((row.deadline for row in rows), entity.clock)
+        return Picture(entity.clock, elements, texts, None, not self._form.narrows, onward)
+
+    def _stamp(self, touched: Touched | None) -> str:
+        if touched and any(kind.is_terminal for kind in touched.get(self._entity_id, {}).values()):
+            self._left += 1
+        return f"{self._born}-{self._left}"
+
+    def _messages(self) -> tuple[Iterable[MessageRow], str | None]:
+        if self._form.narrows and self._found is not None:
+            rows = reads.messages_by_number(self._entity_id, self._found, actor=self.actor)
+            return [row for row in rows if storage_lists.has(self._tab, row)], None
+        page = storage_lists.read(self._address, self._form, self.actor)
+        self._found = [row.sequence_number for row in page.rows]
+        return page.rows, page.next_cursor
+
+    def fates(self, touched: Touched) -> dict[str, str]:
+        happened = touched.get(self._entity_id, {})
+        word = partial(timeline.words, family=Family.QUEUE_STORAGE)
+        return {f"m-{self._entity_id}-0-{number}": word(kind).word for number, kind in happened.items() if kind != EventKind.SENT}
+
+
+class RabbitQueueWatch(Watch):
+    """A RabbitMQ queue: counts are told, lists fetched again when something happened, for they show more than rows."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str):
+        super().__init__(page, actor)
+        self._address = address_of(namespace, path)
+        self._looks = 0
+        self._counts: object = None
+        self.least_seconds = RABBIT_SECONDS
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        entity = reads.entity(self._address, actor=self.actor)
+        self._see([entity])
+        counts = replace(entity.counts, read_at=None), entity.expired_pending, entity.options, entity.effective
+        if touched or counts != self._counts:
+            self._counts, self._looks = counts, self._looks + 1
+        ready = entity.counts.active - entity.counts.locked
+        told = {
+            "messages": entity.counts.active,
+            "ready": ready,
+            "unacked": entity.counts.locked,
+            "expired": entity.expired_pending,
+        }
+        texts = _texts(entity, ()) | {
+            f"c-{entity.id}-{name}": str(Capped(n) if isinstance(n, int) else n) for name, n in told.items()
+        }
+        return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{self._looks}")
+
+
 class MessageWatch(Watch):
     """A message's page. It is drawn for one person (forms, body), so it is fetched again when the message has changed."""
 
@@ -220,6 +312,7 @@ class MessageWatch(Watch):
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         found = reads.messages_by_number(entity.id, [self._number], actor=self.actor)
+        self._await((row.deadline for row in found), entity.clock)
         standing = [_message_looks(row) for row in found]
         if touched is not None or standing != self._standing:
             self._standing, self._looks = standing, self._looks + 1
@@ -244,8 +337,70 @@ class ReceiverWatch(Watch):
             rows = reads.sessions(self._address, holder=self.actor.holder_label, actor=self.actor).rows
             held += [(row.session_id, row.locked_until, row.state_updated_at) for row in rows]
         available = receiver.available(entity, self._address.subqueue)
-        texts = _entity_texts(entity) | {"available": f"{available:,} message{'' if available == 1 else 's'}"}
+        texts = _entity_texts(entity) | {"available": _plural(available)}
         return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{held}")
+
+
+class StorageReceiverWatch(Watch):
+    """Getting by hand: fetched again when a receipt of this person began to count, or ended."""
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, subqueue: str, namespace: str, path: str):
+        super().__init__(page, actor, actor.holder_label)
+        self._address = address_of(namespace, path)
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        entity = reads.entity(self._address, actor=self.actor)
+        self._see([entity])
+        rows = [one.row for one in storage_receiver.got(entity.address, self.actor)]
+        self._await((row.deadline for row in rows), entity.clock)
+        held = [(row.sequence_number, row.lock_token, row.standing) for row in rows]
+        texts = _texts(entity, ()) | {"available": _plural(figures.at_hand(entity))}
+        return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{held}")
+
+
+class ByFamily(Watch):
+    """A page that differs by the namespace's family, which the first look finds out."""
+
+    of_family: Mapping[Family, type[Watch]] = {}
+
+    def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, **parts: str):
+        super().__init__(page, actor, actor.holder_label if "subqueue" in parts else "")
+        self._namespace = namespace
+        self._make = partial(self._made, page, query, parts)
+        self._inner: Watch | None = None
+
+    def _made(self, page: str, query: QueryDict, parts: dict) -> Watch:
+        family = entities.get_namespace(self._namespace, actor=self.actor).family
+        if family not in self.of_family:
+            raise InvalidArgument("page", f"{page!r} has nothing live")
+        return self.of_family[family](page, self.actor, query, namespace=self._namespace, **parts)
+
+    def look(self, old: Picture | None, touched: Touched | None) -> Picture:
+        self._inner = self._inner or self._make()
+        picture = self._inner.look(old, touched)
+        self.entity_ids, self.least_seconds = self._inner.entity_ids, self._inner.least_seconds
+        return picture
+
+    def concerns(self, touched: Touched) -> bool:
+        return self._inner is None or self._inner.concerns(touched)
+
+    def fates(self, touched: Touched) -> dict[str, str]:
+        return self._inner.fates(touched) if self._inner else {}
+
+    def refresh_seconds(self, usual: float) -> float:
+        return self._inner.refresh_seconds(usual) if self._inner else usual
+
+
+class AnyEntityWatch(ByFamily):
+    of_family = {
+        Family.SERVICE_BUS: EntityWatch,
+        Family.QUEUE_STORAGE: StorageQueueWatch,
+        Family.RABBITMQ: RabbitQueueWatch,
+    }
+
+
+class AnyReceiverWatch(ByFamily):
+    of_family = {Family.SERVICE_BUS: ReceiverWatch, Family.QUEUE_STORAGE: StorageReceiverWatch}
 
 
 def watch_for(page: str, actor: Actor) -> Watch:
@@ -293,12 +448,28 @@ def _subscription_html(row: EntityRow, rules: list[reads.RuleRow]) -> str:
     return render_to_string("explorer/_subscription_row.html", {"entity": row, "rules": rules})
 
 
+def _storage_looks(row: MessageRow, facts: QueueFacts) -> tuple:
+    return _message_looks(row), storage_rows.shown(row, facts).flags
+
+
+def _storage_html(row: MessageRow, facts: QueueFacts) -> str:
+    return render_to_string("explorer/queue_storage/_row.html", {"row": row, "facts": facts})
+
+
+def _plural(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
+
+
 def _message_looks(row: MessageRow) -> tuple:
     return replace(row, read_at=None), row.standing
 
 
 def _entity_texts(entity: EntityRow) -> dict[str, str]:
-    tabs = {view.slug: f"{view.count:,}" for view in entity_page.tab_views(entity, "") if view.count is not None}
+    return _texts(entity, entity_page.tab_views(entity, ""))
+
+
+def _texts(entity: EntityRow, views: Iterable[entity_page.TabView]) -> dict[str, str]:
+    tabs = {view.slug: view.text for view in views if view.count is not None}
     others = {
         "sent": presenters.rate(entity.sent_rate),
         "completed": presenters.rate(entity.completed_rate),
@@ -310,7 +481,8 @@ def _entity_texts(entity: EntityRow) -> dict[str, str]:
 _KINDS: dict[str, type[Watch]] = {
     "explorer:overview": OverviewWatch,
     "explorer:namespace": OverviewWatch,
-    "explorer:entity": EntityWatch,
+    "explorer:entity": AnyEntityWatch,
+    "explorer:rabbitmq_queue": RabbitQueueWatch,
     "explorer:message": MessageWatch,
-    "explorer:receiver": ReceiverWatch,
+    "explorer:receiver": AnyReceiverWatch,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_http_methods
 
 from broker_core import entities
 from broker_core.semantics import families
@@ -20,6 +21,7 @@ def by_family(*, service_bus: View | None = None, queue_storage: View | None = N
     views = {Family.SERVICE_BUS: service_bus, Family.QUEUE_STORAGE: queue_storage, Family.RABBITMQ: rabbitmq}
 
     @page
+    @require_http_methods(["GET", "POST"])
     def dispatched(request: HttpRequest, namespace: str, **parts) -> HttpResponse:
         family = entities.get_namespace(namespace, actor=request.actor).family
         view = views[family]

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import broker, entities, reads
-from broker_core.reads import EntityRow, Tab, TrafficPoint
+from broker_core.reads import Capped, EntityRow, Tab, TrafficPoint
 from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import SERVICE_NAMES
 from broker_core.semantics.errors import InvalidArgument
@@ -45,11 +45,17 @@ PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 @dataclass(frozen=True, slots=True)
 class TabView:
+    """A list as the page names it. count: how many are in it; None: not counted."""
+
     slug: str
     word: str
     hue: str
-    count: int | None
+    count: int | Capped | None
     selected: bool
+
+    @property
+    def text(self) -> str:
+        return f"{self.count:,}" if isinstance(self.count, int) else str(self.count)
 
 
 @dataclass(frozen=True, slots=True)

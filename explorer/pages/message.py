@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from broker_core import broker, reads
+from broker_core import entities, reads
 from broker_core.reads import Event, MessageDetail
 from broker_core.semantics.errors import InvalidArgument, MessageNotFound
-from broker_core.semantics.standing import Standing
-from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, SubQueue
-from explorer.forms.receiver import SettleForm
-from explorer.pages import bodies, settling, timeline
-from explorer.pages.entity import resubmitted
-from explorer.pages.shell import Act, act, address_of, page, show, tell_refusal, wants_fragment
+from broker_core.semantics.types import Actor, EntityAddress, Family, Right
+from explorer.pages import bodies, rabbitmq_message, service_bus_message, settling, timeline
+from explorer.pages.queue_storage import message as storage_message
+from explorer.pages.shell import Act, address_of, page, show, tell_refusal, wants_fragment
 
 DOWNLOAD_CHUNK = 1024 * 1024
 _MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """Something that can be done to the message. why_not: the reason where it cannot be; says: what it does."""
-
-    name: str
-    label: str
-    icon: str
-    why_not: str = ""
-    says: str = ""
+_OF_FAMILY = {
+    Family.SERVICE_BUS: service_bus_message,
+    Family.QUEUE_STORAGE: storage_message,
+    Family.RABBITMQ: rabbitmq_message,
+}
 
 
 @page
@@ -67,12 +58,14 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "row": detail.row if detail else None,
         "first": first,
         "last": own[-1] if own else None,
-        "entries": timeline.entries(events, entity.id, number),
+        "entries": timeline.entries(events, entity.id, number, entity.family),
         "properties": properties(detail, first),
+        "facts": f"explorer/message/facts_{entity.family}.html",
         "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
-        "actions": actions(detail, request.actor) if detail else [],
-        "explanation": reads.explain(address, number, actor=request.actor) if detail else None,
+        "actions": _OF_FAMILY[entity.family].actions(detail, request.actor) if detail else [],
+        "explanation": _OF_FAMILY[entity.family].explain(address, number, request.actor) if detail else None,
         "is_mine": bool(detail) and settling.is_held_by(detail.row, request.actor),
+        "holds_receipt": bool(detail) and storage_message.is_held_by(detail.row, request.actor),
         "error": done.error,
         **_body(request, address, number, detail),
     }
@@ -104,53 +97,11 @@ def properties(detail: MessageDetail | None, first: Event | None) -> list[tuple[
     return [("".join(w.capitalize() for w in n.replace("-", "_").split("_")), stored[n]) for n in names if stored.get(n)]
 
 
-def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """What can be done to a message in its state, with the reason where the person may not."""
-    row = detail.row
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages needs the role operator."
-    held = (
-        ""
-        if row.standing != Standing.LOCKED
-        else f"{row.locked_by or 'A receiver'} holds it; it can be taken when the lock ends."
-    )
-    if row.state == MessageState.SCHEDULED:
-        return [Action("cancel", "Cancel it", "cross", no_right, "It is removed and never enqueued.")]
-    if settling.is_held_by(row, actor):
-        return []
-    found = []
-    if row.subqueue == SubQueue.DEAD_LETTER:
-        says = "It leaves the dead-letter queue and joins the end of the queue under a new number, in one transaction."
-        found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
-    if row.state == MessageState.DEFERRED:
-        says = "You hold it with a lock, then complete, abandon or dead-letter it."
-        found.append(Action("receive-deferred", "Receive it", "hand", no_right or held, says))
-    return found
-
-
 def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:
-    action, actor, target = request.POST.get("action", ""), request.actor, f"message {number}"
-    match action:
-        case "resubmit":
-            dead = address.dead_letter
-            return act(
-                request, action, dead, lambda: broker.resubmit(dead, [number], actor=actor),
-                target=target, says=lambda new: resubmitted(new, [number]),
-            )  # fmt: skip
-        case "cancel":
-            return act(
-                request, "cancel scheduled", address, lambda: broker.cancel_scheduled(address, [number], actor=actor),
-                target=target, says=lambda _: f"Cancelled message {number}; it will not be enqueued.",
-            )  # fmt: skip
-        case "receive-deferred":
-            return act(
-                request, "receive deferred", address, lambda: broker.receive_deferred(address, [number], actor=actor),
-                target=target, says=lambda _: f"You hold message {number} now.",
-            )  # fmt: skip
-        case _ if action in settling.WAYS:
-            detail = reads.message(address, number, actor=actor)
-            place = detail.row.address if detail else address
-            return settling.settle(request, place, action, SettleForm(request.POST))
-    return Act(error=InvalidArgument("action", f"{action!r} is nothing that can be done to a message"))
+    action = request.POST.get("action", "")
+    family = entities.get_namespace(address.namespace, actor=request.actor).family
+    done = _OF_FAMILY[family].carry_out(request, address, number, action)
+    return Act(error=InvalidArgument("action", f"{action!r} is nothing that can be done to a message")) if done is None else done
 
 
 def _after(address: EntityAddress, number: int, result) -> str:

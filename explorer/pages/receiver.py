@@ -84,10 +84,10 @@ def held(address: EntityAddress, actor: Actor) -> list[Held]:
         reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
     ]
     rows = {row.sequence_number: row for page in pages for row in page.rows if settling.is_held_by(row, actor)}
-    return [Held(row, _preview_of(address, row, actor)) for _, row in sorted(rows.items())]
+    return [Held(row, preview_of(address, row, actor)) for _, row in sorted(rows.items())]
 
 
-def _preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | None:
+def preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | None:
     if Right.SEE_BODIES not in actor.rights:
         return None
     body = reads.body(address, row.sequence_number, length=PREVIEW_BYTES, actor=actor)

@@ -15,7 +15,7 @@ from broker_core.reads import EntityRow
 from broker_core.semantics.durations import format_iso, human
 from broker_core.semantics.families import SETS, TITLES
 from broker_core.semantics.filters import Rule
-from broker_core.semantics.types import EntityAddress, HistoryLevel
+from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
 from explorer.pages import presenters, timeline
 from explorer.pages.figures import Figure
 from explorer.pages.preferences import Preferences
@@ -196,8 +196,8 @@ def setting_value(value) -> str:
 
 
 @register.simple_tag
-def event_words(kind) -> timeline.Words:
-    return timeline.words(kind)
+def event_words(kind, family: Family = Family.SERVICE_BUS) -> timeline.Words:
+    return timeline.words(kind, family)
 
 
 @register.simple_tag

@@ -63,6 +63,9 @@
       const left = Number(element.dataset.deadline) - now;
       setText(element, clock.rate === 0 && left > 0 ? `${countdownText(left)}, clock paused` : countdownText(left));
     }
+    for (const bar of document.querySelectorAll("progress[data-to]")) {
+      bar.value = Math.min(1, Math.max(0, (now - bar.dataset.from) / (bar.dataset.to - bar.dataset.from)));
+    }
     for (const element of document.querySelectorAll("[data-since]")) {
       setText(element, ageText(Math.max(0, now + skew(element, now) - Number(element.dataset.since))));
     }

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
-from broker_core import broker, entities
+from broker_core import broker, entities, queue_storage
 from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right
 
@@ -64,21 +64,53 @@ def as_(person):
     return make
 
 
-def addresses_of(queue: EntityAddress) -> dict[str, list[str]]:
+@pytest.fixture
+def jobs(db):
+    """A storage queue with a message in every state. Numbers: 1 deleted, 2 leased, 3 leased for longer, 4 delayed, 5 rescheduled,
+    6 expired, 7 visible and spent once, 8 visible. Messages got twice go to jobs-poison, which has number 1."""
+    address = EntityAddress(f"shop{next(_numbers)}{uuid.uuid4().hex[:8]}", "jobs")
+    queue_storage.create_account(address.namespace)
+    queue_storage.create_queue(address, max_dequeue_count=2, metadata={"team": "billing"}, expiry_grace=timedelta(days=1))
+    hour = timedelta(hours=1)
+    queue_storage.put_all(address, [f"job {n}" for n in range(1, 4)], actor=WORKER)
+    first, _, third = queue_storage.get(address, 3, visibility_timeout=hour, actor=WORKER)
+    queue_storage.delete(address, first.message_id, first.pop_receipt, actor=WORKER)
+    queue_storage.update(address, third.message_id, third.pop_receipt, visibility_timeout=2 * hour, actor=WORKER)
+    queue_storage.put(address, "later", visibility_timeout=hour, actor=WORKER)
+    put = queue_storage.put(address, "even later", actor=WORKER)
+    queue_storage.update(address, put.message_id, put.pop_receipt, visibility_timeout=2 * hour, actor=WORKER)
+    entities.pause_clock(address.namespace)
+    queue_storage.put(address, "brief", time_to_live=timedelta(seconds=1), actor=WORKER)
+    entities.step_clock(address.namespace, timedelta(seconds=1))
+    queue_storage.put(address, "tried", actor=WORKER)
+    [tried] = queue_storage.get(address, visibility_timeout=timedelta(seconds=1), actor=WORKER)
+    assert tried.sequence_number == 7
+    entities.step_clock(address.namespace, timedelta(seconds=1))
+    entities.resume_clock(address.namespace)
+    queue_storage.put(address, '{"n": 8}', time_to_live=None, actor=WORKER)
+    poison = EntityAddress(address.namespace, "jobs-poison")
+    queue_storage.create_queue(poison)
+    queue_storage.put(poison, "failed", actor=WORKER)
+    return address
+
+
+def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[str]]:
     """An address or more for every page, by its name in the URL configuration; a test holds that none is forgotten."""
-    at = f"{queue.namespace}/{queue.path}"
+    at, stored = f"{queue.namespace}/{queue.path}", f"{jobs.namespace}/{jobs.path}"
     topic, carts = f"{queue.namespace}/market/news", f"{queue.namespace}/carts"
     eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
         "overview": ["/", "/?q=orders&sort=-dead&all=1"],
-        "namespace": [f"/namespaces/{queue.namespace}/"],
+        "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
+        "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
+        "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
         "sweeps": ["/sweeps/"],
         "audit": ["/audit/", "/audit/?outcome=refused"],
         "help": ["/words/"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
-        "entity_settings": [f"/settings/{one}" for one in (at, topic, eu)],
-        "entity_delete": [f"/delete/{one}" for one in (at, topic, eu)],
+        "entity_settings": [f"/settings/{one}" for one in (at, topic, eu, stored)],
+        "entity_delete": [f"/delete/{one}" for one in (at, topic, eu, stored)],
         "rule_new": [f"/new-rule/{eu}"],
         "rule": [f"/rules/Europe/{eu}", f"/rules/Vip/{vips}"],
         "rule_delete": [f"/delete-rule/Europe/{eu}"],
@@ -96,19 +128,32 @@ def addresses_of(queue: EntityAddress) -> dict[str, list[str]]:
             *(f"/entities/{topic}?tab={tab}" for tab in ("subscriptions", "scheduled", "history")),
             *(f"/entities/{eu}?tab={tab}" for tab in ("active", "rules", "dead-letter")),
             *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
+            f"/entities/{stored}",
+            *(f"/entities/{stored}?tab={tab}" for tab in ("all", "visible", "delayed", "leased", "expired", "history")),
+            f"/entities/{stored}?tab=visible&text=job&order=oldest",
+            f"/entities/{stored}-poison",
         ],
         "purge": [f"/purge/active/{at}"],
-        "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}"],
-        "receiver": [f"/receive/main/{at}", f"/receive/main/{carts}", f"/receive/dead-letter/{at}"],
-        "message": [f"/messages/{at}/{number}" for number in (1, 2, 3, 4, 5, 6, 7)],
+        "clear": [f"/clear/{stored}"],
+        "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
+        "receiver": [
+            f"/receive/main/{at}",
+            f"/receive/main/{carts}",
+            f"/receive/dead-letter/{at}",
+            f"/receive/main/{stored}",
+        ],
+        "message": [
+            *(f"/messages/{at}/{number}" for number in (1, 2, 3, 4, 5, 6, 7)),
+            *(f"/messages/{stored}/{number}" for number in range(1, 9)),
+        ],
     }
 
 
 @pytest.fixture
-def pages(shop, market):
+def pages(shop, market, jobs):
     return SimpleNamespace(
         shop=shop,
         market=market,
         at=f"{shop.namespace}/{shop.path}",
-        all=[a for some in addresses_of(shop).values() for a in some],
+        all=[a for some in addresses_of(shop, jobs).values() for a in some],
     )

@@ -178,6 +178,7 @@ WITH
        AND (%(property_name)s::text IS NULL OR m.application_properties ? %(property_name)s)
        AND (%(property_value)s::text IS NULL OR m.application_properties -> %(property_name)s ->> 1 = %(property_value)s)
        AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
+       AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
        AND (%(holds)s::smallint[] IS NULL OR CASE
             WHEN m.owner_id IS NOT NULL THEN 10                             -- while unacknowledged it does not expire (RMQ-019)
             WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1

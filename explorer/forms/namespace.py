@@ -1,0 +1,23 @@
+"""What a person writes to create a namespace or a storage account."""
+
+from __future__ import annotations
+
+from django import forms
+
+from broker_core.semantics.families import SETS, TITLES
+from broker_core.semantics.types import Family, Tier
+
+_FAMILIES = [(str(family), f"{TITLES[family]}: a {SETS[family]}") for family in (Family.SERVICE_BUS, Family.QUEUE_STORAGE)]
+
+
+class NamespaceForm(forms.Form):
+    family = forms.ChoiceField(choices=_FAMILIES, label="What", widget=forms.RadioSelect)
+    name = forms.CharField(
+        max_length=260, label="Name", help_text="A storage account's has 3 to 24 lower-case letters and digits.",
+        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
+    )  # fmt: skip
+    description = forms.CharField(required=False, label="Description", widget=forms.TextInput({"autocomplete": "off"}))
+    tier = forms.ChoiceField(
+        choices=[(str(tier), str(tier)) for tier in Tier], initial=str(Tier.STANDARD), label="Tier",
+        help_text="Of a Service Bus namespace: which features and sizes its entities may have.",
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Create a Service Bus namespace or a storage account. A virtual host has a page of its own, for it begins with exchanges."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import entities, queue_storage
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.families import SETS
+from broker_core.semantics.types import Actor, Family, Right
+from explorer.forms.namespace import NamespaceForm
+from explorer.pages.shell import Act, May, act, page
+
+_FIELDS = {"namespace": "name", "account": "name"}  # what a refusal names, where the form has another name for it
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    """`?family=` chooses it."""
+    request.actor.require(Right.MANAGE, "namespaces")
+    chosen = request.GET.get("family", Family.SERVICE_BUS)
+    form = NamespaceForm(request.POST if request.method == "POST" else None, initial={"family": chosen})
+    if not form.is_valid():
+        return _show(request, form, status=400 if form.is_bound else 200)
+    given = form.cleaned_data
+    kind = SETS[Family(given["family"])]
+    done = act(
+        request, f"create {kind}", None, lambda: _create(given, request.actor), target=given["name"],
+        says=lambda made: f"Created the {kind} {made.name}.",
+    )  # fmt: skip
+    return _show(request, form, done) if done.error else HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
+
+
+def _create(given: dict, actor: Actor) -> entities.Namespace:
+    if given["family"] == Family.QUEUE_STORAGE:
+        return queue_storage.create_account(given["name"], given["description"], actor=actor)
+    return entities.create_namespace(given["name"], given["description"], tier=given["tier"], actor=actor)
+
+
+def _show(request: HttpRequest, form: NamespaceForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
+    if isinstance(done.error, InvalidArgument):
+        field = _FIELDS.get(done.error.name, done.error.name)
+        form.add_error(field if field in form.fields else None, done.error.problem)
+    context = {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
+    return render(request, "explorer/namespace_new.html", context, status=status or done.status)

@@ -1,0 +1,74 @@
+"""What a list says of a storage queue's message: why it cannot be had, since when, until when, what to watch out for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker_core.reads import MessageRow
+from broker_core.semantics.queue_storage.explaining import Code, QueueFacts, explain
+from broker_core.semantics.queue_storage.standing import Standing
+from explorer.pages.presenters import Deadline
+
+_BECAUSE = {
+    Standing.DELAYED: "put with a delay",
+    Standing.RESCHEDULED: "updated before the first get",
+    Standing.LEASED: "got",
+    Standing.EXTENDED: "updated after a get",
+}
+_ENDS = {Standing.DELAYED: "visible in", Standing.RESCHEDULED: "visible in"}
+_FLAGS = {
+    Code.WILL_EXPIRE_FIRST: "will expire first",
+    Code.PARKED: "parked",
+    Code.LAST_GET: "last get",
+    Code.SPENT: "spent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    word: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an invisibility is, between two instants. done: of 1, when the page was drawn."""
+
+    since: datetime
+    until: datetime
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """because: what made it invisible, or took its life; by: who, if anybody. until: the next instant, with what it brings."""
+
+    because: str
+    by: str | None
+    since: datetime | None
+    until: Deadline | None
+    progress: Progress | None
+    flags: tuple[Flag, ...]
+
+
+def shown(row: MessageRow, queue: QueueFacts) -> Shown:
+    """A message as a queue with these options has it."""
+    reasons = {reason.code: reason for reason in explain(row, queue, row.read_at)}
+    flags = tuple(Flag(word, reasons[code].text) for code, word in _FLAGS.items() if code in reasons)
+    standing = row.standing
+    if standing is Standing.EXPIRED:
+        return Shown("its life ended", None, row.expires_at, Deadline("removed in", reasons[Code.EXPIRED].ends_at), None, flags)
+    if standing is Standing.VISIBLE:
+        until = Deadline("expires in", row.expires_at) if row.expires_at else None
+        return Shown("", None, row.visible_at, until, None, flags)
+    since = row.held_since or row.enqueued_at
+    until = Deadline(_ENDS.get(standing, "lease ends in"), row.visible_at)
+    return Shown(_BECAUSE[standing], row.locked_by, since, until, _progress(since, row.visible_at, row.read_at), flags)
+
+
+def _progress(since: datetime, until: datetime, now: datetime) -> Progress | None:
+    length = (until - since).total_seconds()
+    if length <= 0:
+        return None
+    return Progress(since, until, min(1.0, max(0.0, (now - since).total_seconds() / length)))

@@ -1,0 +1,27 @@
+"""Tags of storage queues' templates."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html
+
+from broker_core.reads import MessageRow
+from broker_core.semantics.queue_storage.explaining import QueueFacts
+from explorer.pages import presenters
+from explorer.pages.queue_storage import rows
+
+register = template.Library()
+
+
+@register.simple_tag
+def storage_row(row: MessageRow, facts: QueueFacts) -> rows.Shown:
+    return rows.shown(row, facts)
+
+
+@register.simple_tag
+def progress(passed: rows.Progress) -> str:
+    """How much of a stretch of time is over; live.js moves it. The countdown beside it says the same in words."""
+    return format_html(
+        '<progress aria-hidden="true" max="1" value="{}" data-from="{}" data-to="{}"></progress>',
+        f"{passed.done:.3f}", presenters.epoch_ms(passed.since), presenters.epoch_ms(passed.until),
+    )  # fmt: skip
