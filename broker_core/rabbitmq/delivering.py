@@ -36,7 +36,6 @@ from .topology import QueueInfo
 from .work import Work, on_queue, transact, wake
 
 HEAD_LAG = 1000  # numbers between the bound and what is delivered that make it worth advancing
-QUORUM_LIMIT = 20  # returns that a quorum queue allows where nothing else is said (RMQ-910)
 DELIVERY_COUNT = "x-delivery-count"
 
 _looked_from = Memory(10_000)  # database and queue -> the number at which its head bound was last looked after
@@ -221,7 +220,7 @@ def requeue(
     counts: whether each was a failed delivery; one too many, and the message is dead-lettered (RMQ-121). kind: of the event.
     """
     actor = actor or Actor.local()
-    params = {"counts": counts, "kind": kind, "quorum_limit": QUORUM_LIMIT}
+    params = {"counts": counts, "kind": kind}
     rows: list[Any] = []
     report = yield from _settle(address, tokens, actor, "rabbit_requeue", rows, **params)
     if rows:

@@ -4,7 +4,7 @@
 -- fragment: rabbit_entity
 -- The queue as it is in force, and its virtual host's time.
 entity AS MATERIALIZED (
-    SELECT id, namespace_id, path, now, expiry_mode, history_level, default_message_time_to_live, effective, options,
+    SELECT id, namespace_id, path, now, expiry_mode, history_level, default_message_time_to_live, effective,
            (effective ->> 'message_ttl')::bigint * interval '1 ms' AS message_ttl, (effective ->> 'max_priority')::int AS max_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
@@ -13,8 +13,8 @@ entity AS MATERIALIZED (
 (least(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)) IS TRUE
 
 -- fragment: rabbit_present
--- A message of the queue; nothing present lies below its head bound.
-m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+-- A message of the queue, if that is still there; nothing present lies below its head bound.
+EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
 AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
 
 -- fragment: rabbit_available
@@ -269,7 +269,7 @@ owned AS MATERIALIZED (
                   AS expired
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number
-              AND m.lock_token = t.token
+              AND m.lock_token = t.token AND EXISTS (SELECT FROM entity)
               FOR UPDATE) AS found)
 
 -- name: rabbit_acknowledge
@@ -305,9 +305,7 @@ WITH
 -- include: rabbit_owned
 ,
 judged AS MATERIALIZED (
-    SELECT o.*, coalesce(%(counts)s AND l.most >= 0 AND o.delivery_count >= l.most, false) AS spent
-      FROM owned AS o, (SELECT coalesce((effective ->> 'delivery_limit')::int,
-                                        CASE options ->> 'type' WHEN 'quorum' THEN %(quorum_limit)s::int END) AS most FROM entity) AS l),
+    SELECT o.*, %(counts)s AND coalesce(o.delivery_count >= (SELECT (effective ->> 'delivery_limit')::int FROM entity), false) AS spent FROM owned AS o),
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token = NULL, owner_id = NULL, locked_by = NULL, delivery_count = m.delivery_count + %(counts)s::int
@@ -379,6 +377,7 @@ SELECT found.*
               -- include: rabbit_dying
          FROM vitrine_message AS m
         WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number AND m.lock_token = t.token
+          AND EXISTS (SELECT FROM entity)
           FOR UPDATE) AS found;
 
 -- name: rabbit_dying_by_number

@@ -1,0 +1,232 @@
+"""Length limits (RMQ-090 to RMQ-099)."""
+
+import threading
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq import Publication
+from broker_core.semantics.types import EventKind
+from broker_core.store import connections
+from tests.rabbitmq.rabbits import (
+    OWNER, count, deaths, declare, events, get, ledger_agrees, policy, present, read_out, send, step, take, texts, tokens,
+)  # fmt: skip
+
+
+def test_ready_messages_count(vhost):
+    """RMQ-090: what is unacknowledged takes no room."""
+    q = declare(vhost, max_length=2)
+    send(q, 1, 2)
+    take(q, 2)
+    send(q, 3, 4)
+    assert present(q) == [1, 2, 3, 4]
+    send(q, 5)
+    assert present(q) == [1, 2, 4, 5] and ledger_agrees(q)
+
+
+def test_bytes_of_ready_bodies_count(vhost):
+    """RMQ-090: properties do not; the limit that is reached first applies."""
+    q = declare(vhost, max_length=3, max_length_bytes=10)
+    send(q, "aaaa", "bbbb", headers={"not": "counted" * 10})
+    assert count(q) == 2
+    send(q, "cccc")
+    assert present(q) == [2, 3]
+    send(q, "d", "e")
+    assert present(q) == [3, 4, 5] and ledger_agrees(q)
+
+
+def test_the_oldest_go(vhost):
+    """RMQ-091"""
+    dead = declare(vhost, "dead")
+    q = declare(vhost, max_length=3, dead_letter_exchange="", dead_letter_routing_key="dead")
+    rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(5)])
+    send(q, 5)
+    assert texts(take(q, 9)) == ["3", "4", "5"]
+    found = take(dead, 9)
+    assert texts(found) == ["0", "1", "2"] and {deaths(d)[0].reason for d in found} == {"maxlen"}
+    assert ledger_agrees(q) and ledger_agrees(dead)
+
+
+def test_one_that_is_too_large_goes_itself(vhost):
+    """RMQ-092: with all that was before it."""
+    q = declare(vhost, max_length_bytes=3)
+    send(q, "a", "toolong")
+    assert present(q) == []
+    nothing = declare(vhost, "nothing", max_length=0)
+    send(nothing, "x")
+    assert present(nothing) == [] and ledger_agrees(nothing) and ledger_agrees(q)
+    assert [e.kind for e in events(nothing)] == [EventKind.SENT, EventKind.DROPPED]
+
+
+def test_reject_publish_refuses(vhost):
+    """RMQ-093: exactly, in a batch too; nothing is dead-lettered."""
+    dead = declare(vhost, "dead")
+    q = declare(vhost, max_length=2, overflow="reject-publish", dead_letter_exchange="", dead_letter_routing_key="dead")
+    published = rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(4)])
+    assert [p.refused for p in published] == [False, False, True, True]
+    assert [p.unroutable for p in published] == [False] * 4
+    take(q)
+    assert [p.refused for p in send(q, 4, 5)] == [False, True]
+    assert present(q) == [1, 2, 3] and present(dead) == [] and ledger_agrees(q)
+
+
+def test_reject_publish_by_bytes(vhost):
+    q = declare(vhost, max_length_bytes=5, overflow="reject-publish")
+    assert [p.refused for p in send(q, "aaa", "bbb", "cc", "d")] == [False, True, False, True]
+    assert read_out(q) == ["aaa", "cc"]
+
+
+def test_what_has_expired_at_the_head_makes_room(vhost):
+    """It would have been gone by then (RMQ-012)."""
+    q = declare(vhost, max_length=1, overflow="reject-publish", message_ttl=100)
+    send(q, 1)
+    step(q, 100)
+    assert not send(q, 2)[0].refused
+    assert present(q) == [2]
+
+
+def test_reject_publish_dlx_dead_letters_what_it_refuses(vhost):
+    """RMQ-094"""
+    dead = declare(vhost, "dead")
+    q = declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
+    published = rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(3)])
+    assert [p.refused for p in published] == [False, True, True]
+    assert read_out(q) == ["0"]
+    found = take(dead, 9)
+    assert texts(found) == ["1", "2"]
+    assert [(d.queue, d.reason) for d in deaths(found[0])] == [("q", "maxlen")]
+    assert ledger_agrees(dead)
+
+
+def test_one_queue_refuses_and_the_others_keep_it(vhost):
+    """RMQ-095"""
+    full, free = declare(vhost, "full", max_length=0, overflow="reject-publish"), declare(vhost, "free")
+    for q in (full, free):
+        rabbitmq.bind_queue(vhost, q.path, "amq.fanout")
+    (published,) = rabbitmq.publish(vhost, [Publication(b"x", "amq.fanout")])
+    assert published == ((("free", 1),), True, False)
+    assert present(full) == [] and present(free) == [1]
+
+
+def test_the_limit_is_checked_again_on_requeue(vhost):
+    """RMQ-096: two unacknowledged, two published, both given back: the newer two stay (RMQ-909)."""
+    q = declare(vhost, max_length=2)
+    send(q, 1, 2)
+    held = take(q, 2)
+    send(q, 3, 4)
+    rabbitmq.requeue(q, tokens(*held))
+    assert read_out(q) == ["3", "4"]
+    assert ledger_agrees(q)
+
+
+def test_a_lower_limit_trims_at_once(vhost):
+    """RMQ-097, RMQ-208"""
+    q = declare(vhost)
+    send(q, *range(10))
+    policy(vhost, max_length=3)
+    assert read_out(q) == ["7", "8", "9"]
+    rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")] * 3)
+    policy(vhost, max_length_bytes=2)
+    assert count(q) == 2 and ledger_agrees(q)
+
+
+def test_a_limit_far_below_what_is_there(vhost):
+    q = declare(vhost)
+    rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")] * 1300)
+    held = take(q, 3)
+    policy(vhost, max_length=5)
+    assert present(q) == [*(d.number for d in held), *range(1296, 1301)] and ledger_agrees(q)
+
+
+def test_the_lower_limit_counts(vhost):
+    """RMQ-098: of an argument and a policy; for overflow the argument does."""
+    for argument, by_policy in ((50, 2), (2, 50)):
+        q = declare(vhost, f"q{argument}", max_length=argument, overflow="reject-publish")
+        policy(vhost, max_length=by_policy, overflow="drop-head")
+        assert [p.refused for p in send(q, 1, 2, 3)] == [False, False, True]
+
+
+def test_in_a_priority_queue_the_highest_goes_first(vhost):
+    """RMQ-099"""
+    q = declare(vhost, max_length=2, max_priority=9)
+    for priority in (5, 1, 3):
+        send(q, priority, priority=priority)
+    assert read_out(q) == ["3", "1"]
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
+    """However many at once: at no time are more ready than the limit, and none is lost but by it."""
+    most = 7
+    q = declare(vhost, max_length=most, overflow=overflow)
+    failures, told, seen, done = [], [], [], threading.Event()
+
+    def guarded(work):
+        def run():
+            try:
+                work()
+            except Exception as exc:
+                failures.append(exc)
+            finally:
+                connections.close_all_of_this_thread()
+
+        return threading.Thread(target=run)
+
+    def publisher():
+        for _ in range(40):
+            told.extend(rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")] * 3))
+
+    def consumer():
+        while not done.is_set():
+            found = rabbitmq.take(q, 2, owner_id=OWNER)
+            rabbitmq.requeue(q, tokens(*found[:1]), counts=False)
+            rabbitmq.acknowledge(q, tokens(*found[1:]))
+
+    def watcher():
+        query = "SELECT count(*) FROM vitrine_message m JOIN vitrine_entity e ON e.id = m.entity_id WHERE e.path = 'q'" \
+                " AND e.deleted_at IS NULL AND m.lock_token IS NULL"  # fmt: skip
+        while not done.is_set():
+            seen.append(connections.current().execute(query).fetchone()[0])
+
+    publishers = [guarded(publisher) for _ in range(3)]
+    others = [guarded(consumer), guarded(watcher)]
+    for thread in (*publishers, *others):
+        thread.start()
+    for thread in publishers:
+        thread.join()
+    done.set()
+    for thread in others:
+        thread.join()
+    assert not failures
+    # A message that is given back may be one too many, until the same call has trimmed.
+    assert max(seen) <= most + 1
+    assert count(q) <= most and ledger_agrees(q)
+    kinds = [e.kind for e in events(q)]
+    accepted = sum(not p.refused for p in told)
+    assert kinds.count(EventKind.SENT) == accepted
+    assert accepted == len(present(q)) + kinds.count(EventKind.COMPLETED) + kinds.count(EventKind.DROPPED)
+
+
+def test_a_trimmer_and_a_dead_letter_target_meet_crosswise(vhost):
+    """Each of two queues dead-letters to the other: whoever gives way tries again."""
+    a = declare(vhost, "a", max_length=2, dead_letter_exchange="", dead_letter_routing_key="b")
+    b = declare(vhost, "b", max_length=2, dead_letter_exchange="", dead_letter_routing_key="a")
+    failures = []
+
+    def publisher(q):
+        try:
+            for n in range(25):
+                send(q, n)
+        except Exception as exc:
+            failures.append(exc)
+        finally:
+            connections.close_all_of_this_thread()
+
+    threads = [threading.Thread(target=publisher, args=(q,)) for q in (a, b)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert count(a) == count(b) == 2 and ledger_agrees(a) and ledger_agrees(b)
+    assert get(a) is not None
