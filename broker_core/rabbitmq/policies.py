@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.rabbitmq import policies as rules
 from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.rabbitmq.policies import Policy
@@ -120,8 +120,13 @@ def bring_into_force(held: HeldVhost) -> Steps:
 
 
 def _tidy(vhost: str, queues: Sequence[int]) -> Steps:
-    yield from topology.current(vhost)  # what this process remembers is of before the change
-    yield from tidying.after_policy(queues)
+    """What is in force now is so already: a queue that is too busy to be tidied is left to its publishers and the sweeps."""
+    try:
+        yield from topology.current(vhost)  # what this process remembers is of before the change
+        yield from tidying.after_policy(queues)
+    except BrokerError as refusal:
+        if not refusal.retryable:
+            raise
 
 
 def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:

@@ -101,6 +101,7 @@ def delete_queue(
 def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps:
     """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
     exchanges that lived by these (RMQ-313, RMQ-353)."""
+    yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
     sources = yield call("unbind_queues", entity_ids=list(entity_ids))
     yield call("delete_entities", entity_ids=list(entity_ids))
     yield from delete_idle_exchanges([row.source_id for row in sources])
