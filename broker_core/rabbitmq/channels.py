@@ -6,7 +6,6 @@ ends a channel ends it here too, with all that follows: its deliveries go back t
 
 from __future__ import annotations
 
-import base64
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from broker_core.broker import receiving, shared
 from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.rabbitmq.names import TAG_PREFIX, generated
 from broker_core.semantics.types import EntityAddress, EventKind, Right
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
@@ -252,7 +252,7 @@ def consume(
         raise errors.consumer_tag_reused(tag)
     if not isinstance(tag, str) or len(tag.encode()) > 255:
         raise InvalidArgument("tag", f"{tag!r} is no text of at most 255 bytes")
-    tag = tag or "amq.ctag-" + base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    tag = tag or generated(TAG_PREFIX, os.urandom(16))
     arguments = arguments or {}
     found = yield from consumers.open_queue(address, channel.connection.id)
     options = {"tag": tag, "no_ack": no_ack, "exclusive": exclusive, "priority": priority, "arguments": arguments}

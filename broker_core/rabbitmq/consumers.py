@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.broker import shared
 from broker_core.semantics.rabbitmq import errors, table
-from broker_core.semantics.rabbitmq.arguments import QUORUM
-from broker_core.semantics.rabbitmq.erlang import Chars
+from broker_core.semantics.rabbitmq.arguments import QUORUM, consumer_priority
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections as database
 from broker_core.store.driver import Steps
@@ -169,8 +168,10 @@ def register(
     arguments: Mapping[str, Any],
 ) -> Steps:
     """Begin to consume from a queue, in a transaction that the caller opens. Returns the Consumer. Raises AmqpError."""
+    if priority is not None:
+        arguments = {**arguments, "x-priority": priority}
     stored = table.encode(arguments, "argument")
-    level = priority_of(address, arguments, priority)
+    level = min(max(consumer_priority(address.namespace, address.path, arguments), SMALLEST), LARGEST)
     yield from hold_vhost(address.namespace)
     rows = yield call("lock_queue_to_consume", entity_id=entity_id)
     if not rows:
@@ -239,16 +240,6 @@ def open_queue(address: EntityAddress, connection_id: int) -> Steps:
     if queue.owner_id not in (None, connection_id):
         raise errors.locked_queue(address.namespace, address.path)
     return queue
-
-
-def priority_of(address: EntityAddress, arguments: Mapping[str, Any], given: int | None) -> int:
-    """A consumer's priority: given, or by its argument x-priority, or 0. Raises AmqpError (406) for one that is no integer."""
-    value = arguments.get("x-priority", 0) if given is None else given
-    kind, value = table.typed(value)
-    if kind not in table.INTEGERS:
-        reason = Chars(f"expected integer, got {kind}")
-        raise errors.invalid_argument("x-priority", address.namespace, address.path, reason)
-    return min(max(value, SMALLEST), LARGEST)
 
 
 def _check_may_consume(channel: Channel, address: EntityAddress, queue: Any, exclusive: bool) -> None:

@@ -106,6 +106,14 @@ def test_a_requeue_restores_the_original_position(channel, queue):
     assert bodies(get_all(channel)) == "0134"
 
 
+def test_giving_all_back_at_once_keeps_the_order(channel, queue):
+    send(queue, *"abc")
+    for _ in range(3):
+        channel.get("q")
+    channel.nack(0, multiple=True)
+    assert bodies(get_all(channel)) == "abc"
+
+
 def test_a_quorum_queue_has_the_same_position_and_counts_returns(channel):
     channel.declare_queue("quorum", type="quorum")
     send(EntityAddress(channel.connection.vhost, "quorum"), *"01234")
@@ -166,7 +174,7 @@ def test_a_get_tells_how_many_are_ready_behind_it(channel, queue):
     assert channel.get("q") is None
 
 
-def test_the_empty_name_is_the_queue_declared_last(connection, channel):
+def test_no_name_means_the_queue_last_declared(connection, channel):
     for use in ("get", "consume", "delete_queue"):
         with pytest.raises(AmqpError, match="^NOT_FOUND - no previously declared queue$"):
             getattr(connection.channel(), use)()

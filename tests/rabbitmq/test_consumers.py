@@ -16,7 +16,7 @@ from tests.broker.looking import ledger_agrees, somebody_waits
 from .connected import as_another_process, bodies, is_there, query, send, until
 
 
-def test_a_consumer_has_a_tag_of_its_own_on_its_channel(connection, queue):
+def test_a_tag_is_unique_on_its_channel(connection, queue):
     channel, other = connection.channel(), connection.channel()
     given = channel.consume("q")
     assert given.startswith("amq.ctag-") and len(given) == len("amq.ctag-") + 22
@@ -42,7 +42,7 @@ def test_who_consumes_is_known_to_all(connection, channel, queue):
     assert rabbitmq.declare_queue(queue, passive=True).consumers == 0
 
 
-def test_exclusive_use_is_refused_where_anybody_consumes(connection, queue):
+def test_exclusive_means_alone(connection, queue):
     text = f"^ACCESS_REFUSED - queue 'q' in vhost '{queue.namespace}' in exclusive use$"
     with as_another_process(), rabbitmq.connect(queue.namespace) as another:
         channel = connection.channel()
@@ -79,7 +79,7 @@ def test_queues_of_a_channel_take_turns(connection, channel):
     assert {channel.deliveries(1)[0].consumer_tag for _ in range(2)} == {"one", "two"}
 
 
-def test_the_higher_priority_gets_all_while_it_has_room(channel, queue):
+def test_higher_priorities_are_served_first(channel, queue):
     send(queue, *"012345")
     channel.qos(2)
     channel.consume("q", tag="low")
@@ -196,7 +196,7 @@ def test_consuming_from_a_queue_that_is_not_there_is_refused(connection):
     assert refused.value.reply_code == 404
 
 
-def test_an_auto_delete_queue_goes_with_the_last_consumer_of_a_channel(connection):
+def test_an_auto_delete_queue_goes_with_its_last_consumer(connection):
     channel = connection.channel()
     address = channel.declare_queue("brief", auto_delete=True).address
     send(address, "a")
