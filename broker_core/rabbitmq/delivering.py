@@ -109,11 +109,13 @@ def take(
     owner_id: int | None = None,
     holder: str | None = None,
     no_ack: bool = False,
+    queue_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Up to max_count messages for a consumer, the head first, as Delivery. What has expired at the head is taken away on the way
     (RMQ-012), and none of it is ever delivered (RMQ-002).
 
+    queue_id: only from this queue, not from one that was declared anew under its name (RMQ-150).
     Raises AmqpError: no such queue (404), or another connection's (405).
     """
     require_count("max_count", max_count)
@@ -157,6 +159,8 @@ def _take(
     holder = holder or actor.holder_label
 
     def attempt(queue: QueueInfo) -> Steps:
+        if queue_id not in (None, queue.id):
+            return None
         statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
         if has_priorities(queue):
             statement += "_by_priority"
