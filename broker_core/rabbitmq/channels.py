@@ -7,6 +7,7 @@ ends a channel ends it here too, with all that follows: its deliveries go back t
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ from .vhosts import hold_vhost
 MOST_PREFETCH = 65_535
 DEFAULT_TIMEOUT = 1_800_000  # ms: 30 minutes (RMQ-924)
 OVERDUE_BATCH = 500
+REFRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Channel:
         self.closed: Exception | None = None
         self.waits = False  # somebody waits for deliveries at this moment
         self.last_queue = ""
+        self.refreshed_at, self.came_up_short = 0.0, True
         self._overdue: AmqpError | None = None
         self.handed: deque[tuple[Consumer, Delivery]] = deque()  # by publishers of this process, not fetched yet
         self._tags = count(1)
@@ -128,6 +131,12 @@ class Channel:
         if not no_ack:
             self.unacked[tag] = Unacked(delivery, entity_id, consumer)
         return Tagged(tag, consumer.tag if consumer else "", delivery)
+
+    def knows_too_little(self) -> bool:
+        """Whether to ask which consumers are still there, and whose turn it is: not each time while there is enough to do."""
+        is_old = time.monotonic() - self.refreshed_at > REFRESH_SECONDS
+        waits_for_turn = not all(consumer.may_take for consumer in self.consumers.values())
+        return bool(self.consumers) and (is_old or self.came_up_short or waits_for_turn)
 
     def in_turn(self) -> list[list[Consumer]]:
         """The consumers that may take something now, queue by queue, another queue first each time; those of a queue that
@@ -284,12 +293,13 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
         channel.require_open()
         channel.require_in_time()
         found = _fetch_handed(channel, max_count)
-        if len(found) < max_count and channel.consumers:
+        if channel.knows_too_little():
             yield from _refresh(channel)
-            for group in channel.in_turn():
-                found += yield from _take(channel, group, max_count - len(found))
-                if len(found) == max_count:
-                    break
+        for group in channel.in_turn() if len(found) < max_count else ():
+            found += yield from _take(channel, group, max_count - len(found))
+            if len(found) == max_count:
+                break
+        channel.came_up_short = not found
         return found
 
     found = yield from take()
@@ -383,7 +393,8 @@ def close(channel: Channel) -> Steps:
 
 @use_case
 def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
-    """Give back what was not acknowledged in time, and tell its channels, which end at their next use (RMQ-126). For a sweep.
+    """Give back what was not acknowledged in time, and tell its channels, which end at their next use (RMQ-126); and what was
+    delivered to a connection in the moment it was ended. For a sweep.
 
     default_timeout: milliseconds, for queues that have none of their own (RMQ-127).
     """
@@ -439,6 +450,7 @@ def _refresh(channel: Channel) -> Steps:
     rows = yield call("stand_in_line", connection_id=channel.connection.id, channel=channel.number)
     if not rows:
         raise channel.connection.lost("others have ended it")
+    channel.refreshed_at = time.monotonic()
     may_take = {row.consumer_id: row.may_take for row in rows}
     for consumer in list(channel.consumers.values()):
         if consumer.id in may_take:
@@ -459,9 +471,9 @@ def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     if not plan:
         return []
     connection, first = channel.connection, group[0]
-    who = {"owner_id": connection.id, "holder": connection.name}
+    who = {"owner_id": connection.id, "holder": connection.name, "actor": connection.actor}
     try:
-        taken = yield from delivering.take.steps(first.address, len(plan), no_ack=first.no_ack, **who)
+        taken = yield from delivering.take.steps(first.address, len(plan), no_ack=first.no_ack, queue_id=first.entity_id, **who)
     except AmqpError as refusal:
         if refusal.reply_name != "NOT_FOUND":
             raise

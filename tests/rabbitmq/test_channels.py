@@ -309,6 +309,16 @@ def test_a_late_acknowledgement_is_told_whether_or_not_the_news_came(connection,
         channel.ack(2)
 
 
+def test_what_a_connection_was_given_in_the_moment_it_ended_comes_back(connection, queue):
+    """A process that is stopped within a receive may go on with it when its connection has been ended by others."""
+    send(queue, "a")
+    ended = rabbitmq.connect(queue.namespace)
+    ended.close()
+    assert delivering.get(queue, owner_id=ended.id).body == b"a"
+    assert channels.end_overdue() == {"overdue": 1}
+    assert connection.channel().get("q").redelivered
+
+
 def test_a_queue_has_a_timeout_of_its_own(connection):
     channel = connection.channel()
     address = channel.declare_queue("quick", arguments={"x-consumer-timeout": 60_000}).address

@@ -181,6 +181,8 @@ def test_cancelling_an_unknown_tag_is_fine(channel):
 
 def test_a_deleted_queue_ends_its_consumers_and_the_channel_goes_on(connection, channel, queue):
     channel.consume("q", tag="t")
+    send(queue, "before")
+    assert bodies(channel.deliveries(1)) == "before"
     rabbitmq.delete_queue(queue)
     rabbitmq.declare_queue(queue)
     send(queue, "a")

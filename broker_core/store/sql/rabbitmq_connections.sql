@@ -167,7 +167,8 @@ SELECT c.id AS consumer_id,
 
 -- name: overdue_deliveries
 -- Deliveries that were not acknowledged for longer than their queue allows, 30 minutes where it says nothing (RMQ-126, RMQ-127, RMQ-924). Of a queue
--- as many rows are read as it takes to find all that are unacknowledged; those are mostly at its beginning.
+-- as many rows are read as it takes to find all that are unacknowledged; those are mostly at its beginning. And those of connections that have ended:
+-- a process that was stopped may have gone on with a delivery.
 SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number, t.timeout AS milliseconds
   FROM (SELECT l.entity_id, sum(l.n) AS n
           FROM (SELECT entity_id, n FROM vitrine_count_base WHERE subqueue = 0 AND state = 10
@@ -180,6 +181,7 @@ SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_
         WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND owner_id IS NOT NULL
         ORDER BY sequence_number LIMIT unacked.n) AS m
  WHERE t.timeout > 0 AND m.last_received_at + t.timeout * interval '1 ms' <= e.now
+    OR NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.id = m.owner_id)
  ORDER BY e.id, m.sequence_number LIMIT %(max_count)s;
 
 -- name: why_lost
