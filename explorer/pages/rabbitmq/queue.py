@@ -23,6 +23,7 @@ from explorer.pages.entity import TRAFFIC_MINUTES, spark
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.exchanges import MOST_OFFERED, bound, lines_of, unbind
 from explorer.pages.rabbitmq.presenters import Death
+from explorer.pages.rabbitmq.queues import is_neglected
 from explorer.pages.rabbitmq.shared import draw, vhost_of
 from explorer.pages.shell import Act, act, cleaned, page, tell_refusal, wants_fragment
 
@@ -159,6 +160,7 @@ def _show(
         "values": values,
         "effective": found.effective,
         "owner": head.owner,
+        "is_neglected": is_neglected(entity, found.consumers),
         "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
         "expires_at": head.expires_at,
         "pattern": f"^{re.escape(found.name)}$",
@@ -194,20 +196,15 @@ def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: st
     return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS]
 
 
-def _listing(
-    request: HttpRequest, host, found: StoredQueue, entity: EntityRow, values: Mapping[str, Any], tab: str
-) -> dict[str, Any]:
+def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str, Any], tab: str) -> dict[str, Any]:
     actor, cursor = request.actor, values["cursor"] or None
     match tab:
         case "consumers":
             return {"consumers": consumer_lines(browsing.consumers(host.name, found.name, actor=actor), found.effective)}
         case "in-force":
             effective = rabbitmq.effective(found.address, actor=actor)
-            return {
-                "settings": in_force(effective),
-                "arguments": presenters.arguments(found.arguments),
-                "merged": effective.definition,
-            }
+            arguments, merged = presenters.arguments(found.arguments), presenters.definition(effective.definition)
+            return {"settings": in_force(effective), "arguments": arguments, "merged": merged, "kinds": KINDS}
         case "history":
             return {"events": reads.gone(found.address, cursor=cursor, actor=actor)}
         case "bindings":
@@ -225,9 +222,7 @@ def _line(row: MessageRow, facts: MessageFacts | None) -> MessageLine:
     return MessageLine(row, facts, presenters.deaths(facts.deaths) if facts else [])
 
 
-def _bindings(
-    request: HttpRequest, vhost: str, found: StoredQueue, bindings: Sequence, binding: BindingForm | None
-) -> dict[str, Any]:
+def _bindings(request: HttpRequest, vhost: str, bindings: Sequence, binding: BindingForm | None) -> dict[str, Any]:
     exchanges = rabbitmq.list_exchanges(vhost, actor=request.actor)
     return {
         "bindings": lines_of(list(bindings)),

@@ -16,9 +16,10 @@ from broker_core.reads import EntityRow
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.rabbitmq import DeleteForm, ListQuery, QueueForm
+from explorer.pages import presenters as presenters_of_all
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.presenters import Tag
-from explorer.pages.rabbitmq.shared import draw, link, matching, vhost_of
+from explorer.pages.rabbitmq.shared import draw, link, matching, queue_link, vhost_of
 from explorer.pages.shell import act, cleaned, page
 
 ROWS = 100
@@ -36,6 +37,10 @@ class QueueLine:
     def ready(self) -> int:
         return self.queue.counts.active - self.queue.counts.locked
 
+    @property
+    def is_neglected(self) -> bool:
+        return is_neglected(self.queue, self.consumers)
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -46,6 +51,12 @@ class Column:
     css: str
     href: str
     direction: str
+
+
+def is_neglected(queue: EntityRow, consumers: int) -> bool:
+    """Whether messages wait for somebody who is not there. Where they go by themselves in the end, that may be meant so: it is
+    how deliveries are delayed."""
+    return not consumers and "message_ttl" not in queue.effective and presenters_of_all.is_neglected(queue)
 
 
 _KEYS: dict[str, Callable[[QueueLine], Any]] = {
@@ -132,7 +143,7 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
     )  # fmt: skip
     if done.error:
         return draw(request, "queue_new", host, context, here="new queue", place="queues", done=done)
-    return HttpResponseRedirect(link("queue", host.name, done.result.address.path))
+    return HttpResponseRedirect(queue_link(host.name, done.result.address.path))
 
 
 def declared(queue: Any) -> str:
@@ -191,7 +202,7 @@ def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     )  # fmt: skip
     if done.error:
         return draw(request, "queue_purge", host, context, parent=above(queue), here="purge", place="queues", done=done)
-    return HttpResponseRedirect(link("queue", host.name, queue.address.path))
+    return HttpResponseRedirect(queue_link(host.name, queue.address.path))
 
 
 def _held(request: HttpRequest, namespace: str, path: str, right: Right) -> tuple[reads.NamespaceRow, EntityRow]:
@@ -203,4 +214,4 @@ def _held(request: HttpRequest, namespace: str, path: str, right: Right) -> tupl
 
 def above(queue: EntityRow) -> tuple[str, str]:
     """The queue's own page, for pages below it."""
-    return queue.address.path, link("queue", queue.address.namespace, queue.address.path)
+    return queue.address.path, queue_link(queue.address.namespace, queue.address.path)

@@ -102,6 +102,11 @@ def link(page: str, *args: Any) -> str:
     return reverse(f"explorer:rabbitmq_{page}", args=args)
 
 
+def queue_link(vhost: str, name: str) -> str:
+    """A queue's page has the address that every family's entities have."""
+    return reverse("explorer:entity", args=(vhost, name))
+
+
 def exchange_slug(name: str) -> str:
     """An exchange's name in addresses."""
     return name or DEFAULT_EXCHANGE

@@ -1,10 +1,13 @@
-"""Addresses of RabbitMQ's pages, below rabbitmq/: the page, then the virtual host, then a name that may hold slashes."""
+"""Addresses of RabbitMQ's pages, below rabbitmq/: the page, then the virtual host, then a name that may hold slashes.
+
+A queue's own page, and its deletion, have the addresses that every family's entities have (explorer.urls).
+"""
 
 from django.urls import path
 
 from explorer import addresses  # noqa: F401  registers the converters
 
-from . import connections, definitions, exchanges, getting, policies, publishing, queue, queues, vhost
+from . import connections, definitions, exchanges, getting, policies, publishing, queues, vhost
 
 HOST = "<namespace:namespace>"
 QUEUE = f"{HOST}/<entity:path>"
@@ -17,8 +20,6 @@ urlpatterns = [
     path(f"delete/vhost/{HOST}/", vhost.delete, name="rabbitmq_vhost_delete"),
     path(f"queues/{HOST}/", queues.queues, name="rabbitmq_queues"),
     path(f"new/queue/{HOST}/", queues.create, name="rabbitmq_queue_new"),
-    path(f"queues/{QUEUE}", queue.queue, name="rabbitmq_queue"),
-    path(f"delete/queue/{QUEUE}", queues.delete, name="rabbitmq_queue_delete"),
     path(f"purge/{QUEUE}", queues.purge, name="rabbitmq_purge"),
     path(f"get/{QUEUE}", getting.get, name="rabbitmq_get"),
     path(f"exchanges/{HOST}/", exchanges.exchanges, name="rabbitmq_exchanges"),

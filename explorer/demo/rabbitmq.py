@@ -1,0 +1,126 @@
+"""The demonstration's virtual host: a post office that sends parcels' news on, with time-to-live, dead letters and policies.
+
+`seed` makes what is missing of it; `programs` are its publisher and its consumers, as traffic.py has them: generators that act,
+then yield how many seconds they rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq.properties import Properties
+from broker_core.rabbitmq.publishing import Publication
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.types import Actor, EntityAddress, Right
+
+Turns = Iterator[float]
+NAME = "post-office"
+EXCHANGE, DEAD = "parcels", "parcels.dead"
+LETTERS, SCANS, UNDELIVERED = "letters", "scans", "undelivered"
+QUEUES = {
+    # Nobody prints letters: they expire after half a minute, and are dead-lettered.
+    LETTERS: {"arguments": {"x-message-ttl": 30_000, "x-dead-letter-exchange": DEAD}},
+    # A quorum queue: a scan that comes back twice is dead-lettered. A policy gives it the exchange for that.
+    SCANS: {"type": "quorum", "arguments": {"x-delivery-limit": 2}},
+    # Keeps the last hundred.
+    UNDELIVERED: {"arguments": {"x-max-length": 100}},
+}
+POLICIES = (
+    Policy("scans-die-aside", "^scans$", {"dead-letter-exchange": DEAD, "message-ttl": 600_000}, "queues", 10),
+    Policy("everything", "", {"message-ttl": 86_400_000}, "queues", 0),
+    Policy("at-most-a-day", "", {"message-ttl": 86_400_000, "max-length": 5_000}, "queues", 0, is_operator=True),
+)
+TOWNS = ("bremen", "graz", "lille", "porto", "turku", "zwolle")
+EVENTS = ("posted", "sorted", "delivered", "returned")
+
+
+def seed(vhost: str = NAME) -> None:
+    """Make the virtual host with its exchanges, queues, bindings and policies; what is there already stays as it is."""
+    rabbitmq.ensure_vhost(vhost, "The demonstration: a made-up post office, in RabbitMQ's words")
+    rabbitmq.declare_exchange(vhost, EXCHANGE, "topic")
+    rabbitmq.declare_exchange(vhost, DEAD, "fanout")
+    for name, options in QUEUES.items():
+        rabbitmq.declare_queue(EntityAddress(vhost, name), **options)
+    rabbitmq.bind_queue(vhost, LETTERS, EXCHANGE, "letter.*")
+    rabbitmq.bind_queue(vhost, SCANS, EXCHANGE, "parcel.#")
+    rabbitmq.bind_queue(vhost, UNDELIVERED, DEAD)
+    known = {(policy.name, policy.is_operator) for policy in rabbitmq.list_policies(vhost)}
+    for policy in POLICIES:
+        if (policy.name, policy.is_operator) not in known:
+            rabbitmq.set_policy(vhost, policy)
+
+
+def programs(vhost: str, dice: Random) -> dict[str, Callable[[], Turns]]:
+    """The post office's programs by name; some message every three seconds."""
+    return {
+        "post-office": partial(_post, vhost, dice),
+        "scanner-1": partial(_scan, vhost, dice, "scanner-1"),
+        "archive": partial(_archive, vhost, dice),
+    }
+
+
+def _post(vhost: str, dice: Random) -> Turns:
+    """Publishes: mostly news of parcels, some letters, of which one in three lives a few seconds only."""
+    number = 1000
+    while True:
+        number += 1
+        rabbitmq.publish(
+            vhost, [_letter(dice, number) if dice.random() < 0.4 else _parcel(dice, number)], actor=_actor("post-office")
+        )
+        yield dice.uniform(2, 5)
+
+
+def _letter(dice: Random, number: int) -> Publication:
+    life = str(dice.randint(5, 20) * 1000) if dice.random() < 1 / 3 else None
+    return _publication(
+        f"letter.{dice.choice(TOWNS)}", {"letter": number, "grams": dice.randint(8, 90)}, f"letter-{number}", life
+    )
+
+
+def _parcel(dice: Random, number: int) -> Publication:
+    what = {"parcel": number, "kg": round(dice.uniform(0.2, 9), 1)}
+    return _publication(f"parcel.{dice.choice(TOWNS)}.{dice.choice(EVENTS)}", what, f"parcel-{number}", None)
+
+
+def _publication(key: str, what: dict, message_id: str, expiration: str | None) -> Publication:
+    properties = Properties(
+        content_type="application/json", delivery_mode=2, message_id=message_id, expiration=expiration, app_id="post-office",
+        headers={"town": key.split(".")[1]},
+    )  # fmt: skip
+    return Publication(json.dumps(what).encode(), EXCHANGE, key, properties)
+
+
+def _scan(vhost: str, dice: Random, name: str) -> Turns:
+    """Consumes scans with a prefetch of three; one in eight cannot be read and is put back, till its queue gives it up."""
+    with rabbitmq.connect(vhost, name, actor=_actor(name)) as connection:
+        channel = connection.channel()
+        channel.qos(3)
+        channel.consume(SCANS, tag=name)
+        while True:
+            for delivery in channel.deliveries(3):
+                yield dice.uniform(1, 4)
+                if delivery.delivery_count or dice.random() < 1 / 8:
+                    channel.reject(delivery.delivery_tag, requeue=True)
+                else:
+                    channel.ack(delivery.delivery_tag)
+            yield dice.uniform(1, 3)
+
+
+def _archive(vhost: str, dice: Random) -> Turns:
+    """Takes one dead letter now and then, so that the pile is seen to shrink."""
+    with rabbitmq.connect(vhost, "archive", actor=_actor("archive")) as connection:
+        channel = connection.channel()
+        while True:
+            delivery = channel.get(UNDELIVERED)
+            if delivery is not None:
+                yield 1.0
+                channel.ack(delivery.delivery_tag)
+            yield dice.uniform(8, 15)
+
+
+def _actor(name: str) -> Actor:
+    return Actor("process", name, Right.BROWSE | Right.SEND | Right.LISTEN)
