@@ -66,8 +66,9 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
         rows = yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=False)
         if len(rows) == count or not _may_look(queue.id):
             return rows
-        if not (yield from _look(queue.id)):
-            return None
+        look = yield from _look(queue.id)
+        if look is None or not look.visible:
+            return None if look is None else []
         return (yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=True))
 
     return [peeked_message(row) for row in (yield from on_queue(address, attempt))]

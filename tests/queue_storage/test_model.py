@@ -26,7 +26,8 @@ from tests.broker.looking import entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 WEEK = timedelta(days=7)
-SHORT, LONG = (1, 5, 20), (5, 20, 60)
+LEASES = (1, 5, 20, 60)
+RARELY = st.sampled_from([False, False, False, True])
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ class QueuesAgainstModel(RuleBasedStateMachine):
 
     @rule(
         texts=st.lists(st.text("aé<&", max_size=3), min_size=1, max_size=3),
-        delay=st.sampled_from([0, 0, 5, 20]),
-        life=st.sampled_from([None, 30, 90, "default"]),
-        poison=st.booleans(),
+        delay=st.sampled_from([0, 0, 0, 5, 20]),
+        life=st.sampled_from([None, 21, 30, 90, "default"]),
+        poison=RARELY,
     )
     def put(self, texts, delay, life, poison):
         address = self.poison if poison else self.queue
@@ -87,9 +88,20 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             self.next[address] += 1
             self.there[address].append(replace(made, receipts=(made.receipt,)))
 
-    @rule(count=st.integers(1, 4), lease=st.sampled_from(LONG), poison=st.booleans())
+    @rule(count=st.integers(1, 4), lease=st.sampled_from(LEASES), poison=RARELY)
     def get(self, count, lease, poison):
-        address = self.poison if poison else self.queue
+        self._get(self.poison if poison else self.queue, count, lease)
+
+    @precondition(lambda self: self.there[self.queue])
+    @rule(times=st.integers(1, 3), lease=st.sampled_from(LEASES))
+    def fail(self, times, lease):
+        """Get what there is, and let the leases end."""
+        for _ in range(times):
+            self._get(self.queue, 4, lease)
+            self._follow()
+            entities.step_clock(self.queue.namespace, lease * SECOND)
+
+    def _get(self, address, count, lease):
         expected = self._visible(address)[:count]
         found = queue_storage.get(address, count, visibility_timeout=lease * SECOND)
         assert [m.sequence_number for m in found] == [m.number for m in expected]
@@ -106,7 +118,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             assert not [m for m in self._rows(address) if self._is_spent(address, m)]  # met, and moved
 
     @precondition(lambda self: any(self.there.values()))
-    @rule(data=st.data(), timeout=st.sampled_from([0, *LONG]), text=st.sampled_from([None, "", "new"]))
+    @rule(data=st.data(), timeout=st.sampled_from([0, *LEASES]), text=st.sampled_from([None, "", "new"]))
     def update(self, data, timeout, text):
         address, modelled, receipt = self._draw(data)
         call = lambda: queue_storage.update(address, modelled.message_id, receipt, visibility_timeout=timeout * SECOND, text=text)  # noqa: E731
@@ -130,7 +142,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         call = lambda: queue_storage.delete(address, modelled.message_id, receipt)  # noqa: E731
         if not self._is_refused(address, modelled, receipt, call):
             call()
-            self._remove(address, modelled)
+            self._forget(address, modelled)
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data())
@@ -141,15 +153,18 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         with pytest.raises(MessageNotFound):
             queue_storage.update(address, message_id, receipt, visibility_timeout=SECOND)
 
-    @rule(poison=st.booleans())
-    def clear(self, poison):
-        address = self.poison if poison else self.queue
+    @precondition(lambda self: any(self.there.values()))
+    @rule(data=st.data(), what=st.sampled_from(["release", "release", "remove", "requeue", "requeue", "clear"]))
+    def operate(self, data, what):
+        getattr(self, f"_{what}")(data)
+
+    def _clear(self, data):
+        address = data.draw(st.sampled_from([self.queue, self.poison]))
         assert queue_storage.clear(address) == len(self.there[address])
         for modelled in list(self.there[address]):
-            self._remove(address, modelled)
+            self._forget(address, modelled)
 
-    @rule(data=st.data())
-    def release(self, data):
+    def _release(self, data):
         numbers = self._draw_numbers(data, self.queue)
         held = [m for m in self._numbered(self.queue, numbers) if m.visible_at > self.now and not rules.has_expired(m, self.now)]
         assert queue_storage.release(self.queue, numbers) == sorted(m.number for m in held)
@@ -158,16 +173,14 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             assert tokens[modelled.number] not in modelled.receipts
             self._replace(self.queue, modelled, self._held(modelled, tokens[modelled.number], None, 0))
 
-    @rule(data=st.data())
-    def remove(self, data):
+    def _remove(self, data):
         numbers = self._draw_numbers(data, self.queue)
         gone = self._numbered(self.queue, numbers)
         assert queue_storage.remove(self.queue, numbers) == sorted(m.number for m in gone)
         for modelled in gone:
-            self._remove(self.queue, modelled)
+            self._forget(self.queue, modelled)
 
-    @rule(data=st.data())
-    def requeue(self, data):
+    def _requeue(self, data):
         numbers = self._draw_numbers(data, self.poison)
         free = [
             m
@@ -180,6 +193,13 @@ class QueuesAgainstModel(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 5, 10, 20, 45]))
     def let_time_pass(self, seconds):
         entities.step_clock(self.queue.namespace, seconds * SECOND)
+
+    @precondition(lambda self: any(m.visible_at > self.now for there in self.there.values() for m in there))
+    @rule(just_before=st.booleans())
+    def go_to_the_next_instant(self, just_before):
+        """Where something becomes visible, or a microsecond before."""
+        at = min(m.visible_at for there in self.there.values() for m in there if m.visible_at > self.now)
+        entities.step_clock(self.queue.namespace, at - self.now - timedelta(microseconds=just_before))
 
     @rule()
     def sweep(self):
@@ -237,7 +257,8 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         return now(self.queue)
 
     def _sweep(self):
-        for row in run(tidying.queues_with_due()):
+        own = entity_id(self.queue), entity_id(self.poison)
+        for row in [row for row in run(tidying.queues_with_due()) if row.entity_id in own]:
             run(tidying.expire(row, time.monotonic() + 10, lambda _: None))
         sweeps.roll_up_counts()
 
@@ -265,7 +286,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             spent = [m for m in left if self._is_spent(address, m)]
             for modelled in left:
                 if modelled not in spent:
-                    self._remove(address, modelled)
+                    self._forget(address, modelled)
             self._move(address, self.poison, spent)
 
     def _move(self, source, target, moved):
@@ -275,7 +296,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
             row = rows[self.next[target]]
             assert row.resubmitted_from["sequence_number"] == modelled.number
             assert row.message_id != modelled.message_id and row.enqueued_at == self.now
-            self._remove(source, modelled)
+            self._forget(source, modelled)
             made = Modelled(
                 row.sequence_number, row.message_id, row.lock_token, modelled.text, self.now, self.now + WEEK, self.now
             )
@@ -328,7 +349,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
     def _replace(self, address, old, new):
         self.there[address][self.there[address].index(old)] = new
 
-    def _remove(self, address, modelled):
+    def _forget(self, address, modelled):
         self.there[address].remove(modelled)
         self.gone.append((address, modelled.message_id, modelled.receipt))
 
@@ -339,8 +360,8 @@ def test_storage_queues_agree_with_the_rules(monkeypatch):
     run_state_machine_as_test(
         QueuesAgainstModel,
         settings=settings(
-            max_examples=25,
-            stateful_step_count=30,
+            max_examples=40,
+            stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=(
