@@ -22,6 +22,10 @@ _NAMES = {
     ),
     "policies": ("PolicyChange", "delete_policy", "list_policies", "set_policy", "set_queue_option"),
     "delivering": ("Delivery", "acknowledge", "get", "purge_queue", "reject", "requeue", "take"),
+    "preview": (
+        *("ExchangeChange", "KeyChange", "PolicyPreview", "QueueChange"),
+        *("apply_policy", "preview_delete_policy", "preview_policy"),
+    ),
     "properties": ("Properties",),
     "publishing": ("Publication", "Published", "publish"),
     "queues": ("DeclaredQueue", "declare_queue", "delete_queue"),
