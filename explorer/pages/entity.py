@@ -245,8 +245,13 @@ def _source(source: str, kind: EntityKind) -> str:
     return _SOURCES.get(source, source).format(kind)
 
 
-def spark(points: Sequence[TrafficPoint], width: int = 600, *, completes: bool = True) -> Spark | None:
-    """What came in and went out, as lines that share a scale; None where nothing passed. completes: False where nothing can."""
+def spark(
+    points: Sequence[TrafficPoint], width: int = 600, *, completes: bool = True, words: tuple[str, str] = ("sent", "completed")
+) -> Spark | None:
+    """What came in and went out, as lines that share a scale; None where nothing passed. completes: False where nothing can.
+
+    words: what that is called.
+    """
     highest = max((max(p.sent, p.completed) for p in points), default=0)
     if not highest:
         return None
@@ -256,6 +261,5 @@ def spark(points: Sequence[TrafficPoint], width: int = 600, *, completes: bool =
         return " ".join(f"{i * step:.1f},{38 - 36 * v / highest:.1f}" for i, v in enumerate(values))
 
     sent, completed = [p.sent for p in points], [p.completed for p in points]
-    both = f"{sum(sent):,} sent and {sum(completed):,} completed" if completes else f"{sum(sent):,} published"
-    words = f"{both} in the last {TRAFFIC_MINUTES} minutes"
-    return Spark(line(sent), line(completed), width, words)
+    both = f"{sum(sent):,} {words[0]} and {sum(completed):,} {words[1]}" if completes else f"{sum(sent):,} published"
+    return Spark(line(sent), line(completed), width, f"{both} in the last {TRAFFIC_MINUTES} minutes")

@@ -100,9 +100,7 @@ QUEUE_STORAGE = (
         word="delayed",
     ),
     Figure("leased", "Leased", "Invisible since a get", lambda e: e.counts.locked, word="leased"),
-    Figure(
-        "extended", "Lease extended", "Invisible for longer, by an update after a get", lambda e: e.counts.extended, "num opt"
-    ),
+    Figure("extended", "Extended", "Invisible for longer, by an update after a get", lambda e: e.counts.extended, "num opt"),
     Figure(
         "rescheduled", "Rescheduled", "Invisible by an update before the first get", lambda e: e.counts.rescheduled, "num opt"
     ),

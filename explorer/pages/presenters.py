@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
 from broker_core.semantics.filters import FalseFilter, Filter, SqlFilter, TrueFilter
+from broker_core.semantics.queue_storage.names import origin_of
 from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
 from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
 from broker_core.semantics.standing import Standing
@@ -81,7 +82,6 @@ _MEANINGS = {
     EntityKind.TOPIC: "Gives each message to all of its subscriptions whose rules match it.",
     EntityKind.SUBSCRIPTION: "Keeps its own copies of a topic's messages: of those that its rules match.",
 }
-POISON = "-poison"
 _RABBIT_TAGS = (
     ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
     ("exclusive", "Only the connection that declared it may use it; it goes with it", lambda options: options.get("exclusive")),
@@ -179,13 +179,10 @@ def meaning(kind: EntityKind) -> str:
 
 
 def tags(entity: EntityRow) -> list[tuple[str, str]]:
-    """What a list says of an entity in a word, and what the word means."""
-    match entity.family:
-        case Family.QUEUE_STORAGE if entity.address.path.endswith(POISON):
-            return [("poison", f"Messages that failed too often in {entity.address.path.removesuffix(POISON)}")]
-        case Family.RABBITMQ:
-            return [(word, meaning) for word, meaning, holds in _RABBIT_TAGS if holds(entity.options)]
-    return []
+    """What a list says of a RabbitMQ queue in a word, and what the word means."""
+    if entity.family is not Family.RABBITMQ:
+        return []
+    return [(word, meaning) for word, meaning, holds in _RABBIT_TAGS if holds(entity.options)]
 
 
 def rule_takes(filter: Filter) -> tuple[str, bool]:
@@ -207,7 +204,9 @@ def state_text(state: bytes) -> str:
 
 
 def is_neglected(entity: EntityRow) -> bool:
-    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy)."""
+    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy). Poison waits for people."""
+    if entity.family is Family.QUEUE_STORAGE and origin_of(entity.address.path):
+        return False
     if not at_hand(entity) or entity.consumers_waiting or not entity.status.may_receive:
         return False
     last = entity.last_receive_at

@@ -65,7 +65,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
             "poison": sibling(stored.poison, request) if stored.poison else None,
             "count": queue_storage.approximate_count(address, actor=request.actor),
             "glance": at_a_glance(stored),
-            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor)),
+            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
     return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status)
 

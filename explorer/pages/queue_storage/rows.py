@@ -62,9 +62,10 @@ def shown(row: MessageRow, queue: QueueFacts) -> Shown:
     if standing is Standing.VISIBLE:
         until = Deadline("expires in", row.expires_at) if row.expires_at else None
         return Shown("", None, row.visible_at, until, None, flags)
-    since = row.held_since or row.enqueued_at
-    until = Deadline(_ENDS.get(standing, "lease ends in"), row.visible_at)
-    return Shown(_BECAUSE[standing], row.locked_by, since, until, _progress(since, row.visible_at, row.read_at), flags)
+    since, until = row.held_since or row.enqueued_at, Deadline(_ENDS.get(standing, "lease ends in"), row.visible_at)
+    if Code.WILL_EXPIRE_FIRST in reasons:
+        until = Deadline("expires in", row.expires_at)
+    return Shown(_BECAUSE[standing], row.locked_by, since, until, _progress(since, until.at, row.read_at), flags)
 
 
 def _progress(since: datetime, until: datetime, now: datetime) -> Progress | None:
