@@ -79,9 +79,10 @@ SELECT s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.a
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash;
 
 -- name: import_exchange
+-- One that the file has not is as old as its virtual host.
 INSERT INTO vitrine_exchange (namespace_id, name, type, durable, auto_delete, internal, arguments, effective, created_at)
 VALUES (%(namespace_id)s, %(name)s, %(type)s, %(durable)s, %(auto_delete)s, %(internal)s, %(arguments)s::text::jsonb, '{}',
-        coalesce(%(created_at)s::timestamptz, clock_timestamp()))
+        coalesce(%(created_at)s::timestamptz, (SELECT created_at FROM vitrine_namespace WHERE id = %(namespace_id)s)))
 RETURNING id;
 
 -- name: import_namespace
