@@ -82,6 +82,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     found = yield from get_vhost.steps(name, actor=actor)
 
     def steps():
+        yield call("lock_namespace", name=name)  # from here on nobody connects to it
         (row,) = yield call("empty_vhost", namespace_id=found.id)
         if row.connections:
             raise NotAllowed(f"The virtual host '{name}' has {row.connections} open connections. Close them first.")

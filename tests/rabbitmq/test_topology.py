@@ -82,6 +82,14 @@ def test_a_virtual_host_with_queues_stays(vhost):
     assert exchanges(vhost) == SYSTEM
 
 
+def test_a_virtual_host_with_connections_stays(vhost):
+    rabbitmq.declare_exchange(vhost, "x")
+    with rabbitmq.connect(vhost), pytest.raises(NotAllowed, match="has 1 open connections"):
+        rabbitmq.delete_vhost(vhost)
+    assert "x" in exchanges(vhost)
+    rabbitmq.delete_vhost(vhost)
+
+
 def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):
     for attempt in (
         lambda: rabbitmq.declare_queue(EntityAddress(namespace, "q")),
