@@ -116,14 +116,14 @@ class Registry:
 registry = Registry()
 
 
-def with_credit(entity_id: int) -> Consumer | None:
-    """A consumer of this process that would take a message of this queue at once, or None (RMQ-016, RMQ-922).
+def takers(entity_id: int, count: int) -> list[Consumer]:
+    """Who, in this process, would take each of the next `count` messages of a queue at once; fewer where there is no room for all
+    (RMQ-016, RMQ-922).
 
-    It has `room` for so many; what was stored as delivered to its `owner_id`, held by `holder`, is given to `hand_over` after the
-    commit. With `no_ack` nothing is stored at all.
+    What was stored as delivered to a consumer's `owner_id`, held by its `holder`, is given to its `hand_over` after the commit;
+    for one with `no_ack` nothing stays stored.
     """
-    ready = [c for c in registry.of(entity_id) if c.may_take and c.room and c.channel.is_open]
-    return max(ready, key=lambda c: c.priority, default=None)
+    return in_turns([c for c in registry.of(entity_id) if c.may_take and c.channel.is_open], count)
 
 
 def outranked(consumer: Consumer) -> bool:

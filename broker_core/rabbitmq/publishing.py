@@ -14,7 +14,7 @@ from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from . import consumers, topology
-from .dead_lettering import EXPIRED, dead_letter, expire_at_head, keep_limits
+from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, keep_limits
 from .delivering import Delivery, as_delivery, requeue
 from .limits import is_limited
 from .placing import Outgoing, Placing
@@ -158,7 +158,7 @@ def _publish_to_one(known: Topology, target: tuple[str, QueueInfo], prepared: Se
         bodies=[p.body for p in prepared],
         message_ids=_unless_empty([p.message_id for p in prepared]),
         expirations=_unless_empty([p.expiration for p in prepared]),
-        properties=[json.dumps(p.properties) for p in prepared],
+        properties=_as_texts(p.properties for p in prepared),
         headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
     )
     if not rows:
@@ -166,6 +166,12 @@ def _publish_to_one(known: Topology, target: tuple[str, QueueInfo], prepared: Se
     if rows[0].waiting:
         yield from wake([queue.id])
     return [Published(((name, number),)) for number in range(rows[0].first, rows[0].first + len(prepared))]
+
+
+def _as_texts(properties: Iterable[Mapping[str, Any]]) -> list[str]:
+    """As JSON; most of a batch have the same, and share one text."""
+    found: dict[tuple, str] = {}
+    return [found.get(key := tuple(p.items())) or found.setdefault(key, json.dumps(p)) for p in properties]
 
 
 def _unless_empty(values: list) -> list | None:
@@ -176,9 +182,8 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
     """Store copies in all queues that take them."""
     placing, outcomes = Placing(work), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
-        outcomes.append(
-            (yield from placing.put(Outgoing(place, len(p.body), p.properties, p.stored_headers, p.expiration), names))
-        )
+        message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
+        outcomes.append((yield from placing.put(message, names)))
     numbers: dict[tuple[int, str], int] = {}
     if placing.picks:
         rows = yield call(
@@ -187,7 +192,6 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
             topology_version=work.topology.version,
             actor=work.actor,
             bodies=[p.body for p in prepared],
-            message_ids=_unless_empty([p.message_id for p in prepared]),
             **placing.columns(),
         )
         if not rows:
@@ -237,7 +241,7 @@ def _at_once(work: Work, prepared: Sequence[_Prepared], published: Sequence[Publ
         if not left:
             continue
         if queue.effective.get("message_ttl") == 0:
-            rows = yield call("rabbit_dying_by_number", entity_id=queue.id, numbers=left)
+            rows = yield from dying("by_number", queue, numbers=left)
             yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
         else:
             yield from expire_at_head(work, name)
@@ -245,16 +249,19 @@ def _at_once(work: Work, prepared: Sequence[_Prepared], published: Sequence[Publ
 
 def _hand_over(work: Work, name: str, queue: QueueInfo, numbers: list[int]) -> Steps:
     """Give messages to consumers of this process (RMQ-922). Returns the numbers that nobody has room for."""
-    consumer = consumers.with_credit(queue.id)
-    if consumer is None or not (yield call("hold_connection", connection_id=consumer.owner_id)):
-        return numbers
-    given, left = numbers[: consumer.room], numbers[consumer.room :]
-    statement = "rabbit_hand_over_for_good" if consumer.no_ack else "rabbit_hand_over"
-    rows = yield call(statement, entity_id=queue.id, numbers=given, owner_id=consumer.owner_id, holder=consumer.holder)
-    address = EntityAddress(work.vhost, name)
-    deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
-    yield AfterCommit(_handed(consumer, deliveries))
-    return left
+    plan = consumers.takers(queue.id, len(numbers))
+    left = numbers[len(plan) :]
+    for consumer in dict.fromkeys(plan):
+        given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
+        if not (yield call("hold_connection", connection_id=consumer.owner_id)):
+            left += given
+            continue
+        statement = "rabbit_hand_over_for_good" if consumer.no_ack else "rabbit_hand_over"
+        rows = yield call(statement, entity_id=queue.id, numbers=given, owner_id=consumer.owner_id, holder=consumer.holder)
+        address = EntityAddress(work.vhost, name)
+        deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
+        yield AfterCommit(_handed(consumer, deliveries))
+    return sorted(left)
 
 
 def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps:

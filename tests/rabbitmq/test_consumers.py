@@ -6,7 +6,7 @@ import time
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import consumers, processes
+from broker_core.rabbitmq import consumers
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
@@ -284,23 +284,40 @@ def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, m
     assert ledger_agrees(queue)
 
 
-def test_only_an_active_consumer_of_this_process_that_is_connected_has_credit(connection):
+def test_what_lives_for_no_time_is_shared_by_all_that_have_room(connection):
+    channel, other = connection.channel(), connection.channel()
+    address = channel.declare_queue("now", arguments={"x-message-ttl": 0}).address
+    for each in (channel, other):
+        each.qos(2)
+        each.consume("now")
+    send(address, *"01234")
+    assert (bodies(channel.deliveries(5)), bodies(other.deliveries(5))) == ("02", "13")
+    assert channel.get("now") is None
+    for each in (channel, other):
+        each.ack(0, multiple=True)
+    assert ledger_agrees(address)
+
+
+def test_only_an_active_consumer_of_this_process_takes_at_once(connection):
     channel = connection.channel()
-    address = channel.declare_queue("sac", arguments={"x-single-active-consumer": True}).address
+    channel.declare_queue("sac", arguments={"x-single-active-consumer": True})
     entity_id = query("SELECT id FROM vitrine_entity WHERE path = 'sac' AND deleted_at IS NULL")[0].id
-    assert consumers.with_credit(entity_id) is None
+
+    def takers():
+        return [consumer.tag for consumer in consumers.takers(entity_id, 1)]
+
+    assert takers() == []
     with as_another_process(), rabbitmq.connect(connection.vhost) as another:
         other = another.channel()
         other.consume("sac", tag="first")
         channel.consume("sac", tag="second")
-        assert consumers.with_credit(entity_id).tag == "first"
+        assert takers() == ["first"]
         other.cancel("first")
-        assert consumers.with_credit(entity_id) is None  # until it has seen that it is its turn
+        assert takers() == []  # until it has seen that it is its turn
         channel.deliveries(1)
-        assert consumers.with_credit(entity_id).tag == "second"
+        assert takers() == ["second"]
     channel.close()
-    assert consumers.with_credit(entity_id) is None
-    assert address.path == "sac" and processes.current() is not None
+    assert takers() == []
 
 
 def test_turns_are_taken_within_the_room_there_is():

@@ -171,8 +171,8 @@ SELECT c.id AS consumer_id,
 -- a process that was stopped may have gone on with a delivery.
 SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number, t.timeout AS milliseconds
   FROM (SELECT l.entity_id, sum(l.n) AS n
-          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE subqueue = 0 AND state = 10
-                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE subqueue = 0 AND state = 10) AS l
+          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE state = 10 AND until = 'infinity'
+                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state = 10 AND until = 'infinity') AS l
          GROUP BY l.entity_id HAVING sum(l.n) > 0) AS unacked
   JOIN vitrine_entity_now AS e ON e.id = unacked.entity_id AND e.family = 'rabbitmq'
  CROSS JOIN LATERAL (SELECT coalesce((e.effective->>'consumer_timeout')::bigint, %(default_timeout)s::bigint) AS timeout) AS t
