@@ -22,7 +22,7 @@ EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "de
 
 
 def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes_on: bool = True) -> Steps:
-    """Take messages away that this transaction holds, as a statement `rabbit_dying_...` gave them, and publish what they become.
+    """Take messages away that this transaction holds, as `dying` gave them, and publish what they become.
 
     goes_on: False drops them although there is a dead-letter exchange.
     Returns the names of the queues that got something: their own limits are to be kept, too.
@@ -70,7 +70,7 @@ def _fate(work: Work, placing: Placing, name: str, queue: QueueInfo, row: Any, r
 
 
 def as_outgoing(row: Any) -> Outgoing:
-    return Outgoing(row.sequence_number, row.size, row.properties, row.application_properties)
+    return Outgoing(row.sequence_number, row.size, row.message_id, row.properties, row.application_properties)
 
 
 def keep_limits(work: Work, names: Iterable[str]) -> Steps:
@@ -85,7 +85,7 @@ def keep_limits(work: Work, names: Iterable[str]) -> Steps:
         if queue is None or not drops_head(queue):
             continue
         for _ in range(ROUNDS):
-            rows = yield call(_by_priority("rabbit_dying_over", queue), entity_id=queue.id, max_count=BATCH)
+            rows = yield from dying("over", queue, max_count=BATCH)
             arrived = yield from dead_letter(work, name, rows, MAXLEN, goes_on=hops < MOST_HOPS)
             todo.extend((target, hops + 1) for target in arrived)
             total += len(rows)
@@ -99,7 +99,7 @@ def expire_at_head(work: Work, name: str) -> Steps:
     queue = work.queue(name)
     if queue is None:
         return 0
-    rows = yield call(_by_priority("rabbit_dying_at_head", queue), entity_id=queue.id, max_count=BATCH)
+    rows = yield from dying("at_head", queue, max_count=BATCH)
     yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
     return len(rows)
 
@@ -109,5 +109,9 @@ def has_priorities(queue: QueueInfo) -> bool:
     return queue.effective.get("max_priority", 0) > 0
 
 
-def _by_priority(statement: str, queue: QueueInfo) -> str:
-    return f"{statement}_by_priority" if has_priorities(queue) else statement
+def dying(how: str, queue: QueueInfo, **params: Any) -> Steps:
+    """Hold messages that are to leave a queue: the rows of one of the statements `rabbit_dying_...`."""
+    statement = (
+        f"rabbit_dying_{how}_by_priority" if how in ("at_head", "over") and has_priorities(queue) else f"rabbit_dying_{how}"
+    )
+    return (yield call(statement, entity_id=queue.id, dead_letters="dead_letter_exchange" in queue.effective, **params))

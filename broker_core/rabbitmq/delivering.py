@@ -28,7 +28,7 @@ from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
 from . import expiring, topology
-from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, has_priorities, keep_limits
+from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, dying, has_priorities, keep_limits
 from .limits import ready
 from .properties import Properties, read
 from .tidying import clear_head, keep_limit
@@ -119,9 +119,8 @@ def take(
     Raises AmqpError: no such queue (404), or another connection's (405).
     """
     require_count("max_count", max_count)
-    return [
-        as_delivery(row, address, queue) for queue, row in (yield from _take(address, max_count, no_ack, owner_id, holder, actor))
-    ]
+    taken = yield from _take(address, max_count, no_ack, owner_id, holder, actor, queue_id=queue_id)
+    return [as_delivery(row, address, queue) for queue, row in taken]
 
 
 def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_count: int | None = None) -> Delivery:
@@ -150,8 +149,9 @@ def _take(
     actor: Actor | None,
     *,
     is_use: bool = False,
+    queue_id: int | None = None,
 ) -> Steps:
-    """Pairs of the queue and a row. is_use: the queue's x-expires begins anew."""
+    """Pairs of the queue and a row. is_use: the queue's x-expires begins anew. queue_id: see `take`."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
@@ -267,7 +267,7 @@ def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: st
         if queue is None:
             return []
         numbers = [sequence_number_of(token) for token in tokens]
-        rows = yield call("rabbit_dying_by_token", entity_id=queue.id, numbers=numbers, tokens=list(tokens))
+        rows = yield from dying("by_token", queue, numbers=numbers, tokens=list(tokens))
         yield from keep_limits(work, (yield from dead_letter(work, address.path, rows, reason)))
         return rows
 

@@ -30,6 +30,7 @@ class Outgoing(NamedTuple):
 
     place: int
     size: int
+    message_id: str | None
     properties: Mapping[str, Any]
     headers: Mapping[str, list] | None
     expiration: int | None = None
@@ -94,6 +95,8 @@ class Placing:
         entries = self._entries
         return {
             "places": [e.place for e in entries],
+            "sizes": [e.size for e in entries],
+            "message_ids": [e.message_id for e in entries],
             "expirations": [e.expiration for e in entries],
             "properties": [json.dumps(e.properties) for e in entries],
             "headers": [None if e.headers is None else json.dumps(e.headers) for e in entries],

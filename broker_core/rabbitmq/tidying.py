@@ -11,7 +11,7 @@ from broker_core.semantics.types import SubQueue
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
-from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, expire_at_head, has_priorities, keep_limits
+from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, has_priorities, keep_limits
 from .limits import drops_head
 from .work import BROKER, Work, transact
 
@@ -77,8 +77,8 @@ def expire_some(vhost: str, name: str) -> Steps:
         queue = work.queue(name)
         if queue is None or done == BATCH:
             return done
-        for statement in ("rabbit_dying_anywhere", *(("rabbit_dying_by_default",) if has_priorities(queue) else ())):
-            rows = yield call(statement, entity_id=queue.id, max_count=BATCH)
+        for how in ("anywhere", "by_default") if has_priorities(queue) else ("anywhere",):
+            rows = yield from dying(how, queue, max_count=BATCH)
             yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
             done = BATCH if len(rows) == BATCH else done + len(rows)
         return done

@@ -9,9 +9,24 @@ from broker_core.rabbitmq import Properties, Publication
 from broker_core.semantics.types import EntityAddress, EventKind
 from broker_core.store import connections
 from tests.rabbitmq.rabbits import (
-    count, deaths, declare, entity_id, events, expire, get, ledger_agrees, policy, present, read_out, send, step, take, text, texts,
+    count,
+    deaths,
+    declare,
+    entity_id,
+    events,
+    expire,
+    get,
+    ledger_agrees,
+    policy,
+    present,
+    read_out,
+    send,
+    step,
+    take,
+    text,
+    texts,
     tokens,
-)  # fmt: skip
+)
 
 
 def with_dlx(vhost, name="q", key="dead", **arguments):

@@ -12,8 +12,22 @@ from broker_core.semantics.types import Actor, EntityAddress, EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
 from tests.rabbitmq.rabbits import (
-    OWNER, count, declare, deaths, events, get, ledger_agrees, policy, present, read_out, send, take, text, texts, tokens,
-)  # fmt: skip
+    OWNER,
+    count,
+    deaths,
+    declare,
+    events,
+    get,
+    ledger_agrees,
+    policy,
+    present,
+    read_out,
+    send,
+    take,
+    text,
+    texts,
+    tokens,
+)
 
 
 def test_first_in_first_out(vhost):

@@ -12,9 +12,25 @@ from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
 from tests.rabbitmq.rabbits import (
-    OWNER, count, declare, deaths, entity_id, events, expire, get, ledger_agrees, policy, present, read_out, send, step, take, text,
-    texts, tokens,
-)  # fmt: skip
+    OWNER,
+    count,
+    deaths,
+    declare,
+    entity_id,
+    events,
+    expire,
+    get,
+    ledger_agrees,
+    policy,
+    present,
+    read_out,
+    send,
+    step,
+    take,
+    text,
+    texts,
+    tokens,
+)
 
 
 def exactly(address):

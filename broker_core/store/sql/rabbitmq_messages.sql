@@ -121,58 +121,62 @@ SELECT n.first, n.now,
   FROM numbers AS n;
 
 -- fragment: rabbit_copies
--- Stores copies of `sources` (place, size, message_id, body). An entry is a source as it is to be stored, with its properties; `picks` says which
--- entries each queue gets. Counters are locked in the order of ids, so that two publishers do not meet crosswise. Does nothing without a row of `gate`.
-entries AS MATERIALIZED (
-    SELECT t.i::int AS i, t.place, t.expiration * interval '1 ms' AS expiration, t.properties::jsonb AS properties, t.headers::jsonb AS headers,
-           t.details::jsonb AS details
-      FROM unnest(%(places)b::int8[], %(expirations)b::int8[], %(properties)b::text[], %(headers)b::text[], %(details)b::text[])
-           WITH ORDINALITY AS t(place, expiration, properties, headers, details, i)),
+-- Copies of messages, numbered. An entry is a message as it is to be stored, `place` says which body it has; `picks` says which entries each queue
+-- gets. Counters are locked in the order of ids, so that two publishers do not meet crosswise. Does nothing without a row of `gate`.
+-- Entries are found by their index, not by joins, which the planner would do row by row since it expects few.
+given AS MATERIALIZED (
+    SELECT %(places)b::int8[] AS places, %(sizes)b::int8[] AS sizes, %(message_ids)b::text[] AS message_ids, %(expirations)b::int8[] AS expirations,
+           %(properties)b::text[] AS properties, %(headers)b::text[] AS headers, %(details)b::text[] AS details),
 target AS MATERIALIZED (
-    SELECT id, path, history_level, (effective ->> 'message_ttl')::bigint * interval '1 ms' AS message_ttl,
-           (effective ->> 'max_priority')::int AS max_priority
-      FROM vitrine_entity_now WHERE id = ANY (%(entity_ids)b::int8[])),
-locked AS MATERIALIZED (
-    SELECT t.entity_id, t.picks::int[] AS picks
+    SELECT t.entity_id, t.picks::int[] AS picks, e.path, e.history_level, e.message_ttl, e.max_priority
       FROM gate, (SELECT * FROM unnest(%(entity_ids)b::int8[], %(picks)b::text[]) AS t(entity_id, picks) ORDER BY entity_id) AS t
-     CROSS JOIN LATERAL (SELECT FROM vitrine_entity_counter AS c WHERE c.entity_id = t.entity_id FOR UPDATE) AS c),
-copies AS MATERIALIZED (
-    SELECT l.entity_id, p.i, p.at - 1 AS at FROM locked AS l CROSS JOIN LATERAL unnest(l.picks) WITH ORDINALITY AS p(i, at)),
+     CROSS JOIN LATERAL (SELECT FROM vitrine_entity_counter AS c WHERE c.entity_id = t.entity_id FOR UPDATE) AS c
+     CROSS JOIN LATERAL (
+           SELECT path, history_level, (effective ->> 'message_ttl')::bigint * interval '1 ms' AS message_ttl,
+                  (effective ->> 'max_priority')::int AS max_priority
+             FROM vitrine_entity_now WHERE id = t.entity_id) AS e),
 numbers AS (
-    UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + l.n, bytes_sent = c.bytes_sent + l.bytes
-      FROM (SELECT entity_id, count(*) AS n, sum(s.size) AS bytes
-              FROM copies JOIN entries AS m USING (i) JOIN sources AS s ON s.place = m.place GROUP BY entity_id) AS l
-     WHERE c.entity_id = l.entity_id
- RETURNING c.entity_id, c.next_number - l.n AS first),
-stored AS (
-    INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties,
-                                 application_properties, priority, body)
-    SELECT c.entity_id, n.first + c.at, s.size, g.now, g.now + x.life, x.life, s.message_id, m.properties, m.headers,
-           CASE WHEN t.max_priority > 0 THEN least(coalesce((m.properties ->> 'priority')::int, 0), t.max_priority) END, s.body
-      FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i) JOIN sources AS s ON s.place = m.place
-      JOIN target AS t ON t.id = c.entity_id
-     CROSS JOIN LATERAL (SELECT least(m.expiration, t.message_ttl) AS life) AS x
- RETURNING entity_id, sequence_number, size, enqueued_at, time_to_live, message_id, properties, application_properties),
+    UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + cardinality(t.picks), bytes_sent = c.bytes_sent + t.bytes
+      FROM (SELECT target.*, (SELECT sum(given.sizes[p.i]) FROM unnest(picks) AS p(i)) AS bytes FROM target, given) AS t
+     WHERE c.entity_id = t.entity_id
+ RETURNING c.next_number - cardinality(t.picks) AS first, t.*),
+placed AS MATERIALIZED (
+    SELECT n.entity_id, n.path, n.history_level, n.first + p.at - 1 AS sequence_number, g.places[x.i] AS place, g.sizes[x.i] AS size,
+           g.message_ids[x.i] AS message_id, least(g.expirations[x.i] * interval '1 ms', n.message_ttl) AS life,
+           g.properties[x.i]::jsonb AS properties, g.headers[x.i]::jsonb AS headers, g.details[x.i]::jsonb AS details, n.max_priority
+      FROM given AS g CROSS JOIN numbers AS n CROSS JOIN LATERAL generate_subscripts(n.picks, 1) AS p(at)
+     CROSS JOIN LATERAL (SELECT n.picks[p.at] AS i) AS x),
 sent AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, properties, application_properties, details)
-    SELECT s.enqueued_at, s.entity_id, 0, %(actor)s, 1, s.sequence_number, s.size, s.enqueued_at, s.time_to_live, s.message_id, s.properties,
-           CASE WHEN pg_column_size(s.application_properties) <= 4096 THEN s.application_properties END, m.details
-      FROM stored AS s JOIN target AS t ON t.id = s.entity_id JOIN numbers AS n ON n.entity_id = s.entity_id
-      JOIN copies AS c ON c.entity_id = s.entity_id AND c.at = s.sequence_number - n.first JOIN entries AS m USING (i)
-     WHERE t.history_level > 0),
+    SELECT g.now, p.entity_id, 0, %(actor)s, 1, p.sequence_number, p.size, g.now, p.life, p.message_id, p.properties,
+           CASE WHEN pg_column_size(p.headers) <= 4096 THEN p.headers END, p.details
+      FROM placed AS p, gate AS g WHERE p.history_level > 0),
 arrived AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT entity_id, 0, 0, count(*), 1 FROM stored GROUP BY entity_id)
+    SELECT entity_id, 0, 0, cardinality(picks), 1 FROM numbers)
+
+-- fragment: rabbit_copy_columns
+entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties, application_properties, priority, body
+
+-- fragment: rabbit_copy
+p.entity_id, p.sequence_number, p.size, g.now, g.now + p.life, p.life, p.message_id, p.properties, p.headers,
+CASE WHEN p.max_priority > 0 THEN least(coalesce((p.properties ->> 'priority')::int, 0), p.max_priority) END
 
 -- name: rabbit_publish_copies
 -- A batch to several queues, all of it or nothing. A row for each queue; none: the topology is no longer the one by which the batch was routed.
 WITH gate AS MATERIALIZED (
     SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s AND topology_version = %(topology_version)s),
-sources AS MATERIALIZED (
-    SELECT t.i - 1 AS place, octet_length(t.body) AS size, t.message_id, t.body
-      FROM unnest(%(bodies)b::bytea[], %(message_ids)b::text[]) WITH ORDINALITY AS t(body, message_id, i)),
 -- include: rabbit_copies
+,
+stored AS (
+    INSERT INTO vitrine_message (
+        -- include: rabbit_copy_columns
+    )
+    SELECT
+           -- include: rabbit_copy
+           , (%(bodies)b::bytea[])[p.place + 1]
+      FROM placed AS p, gate AS g)
 SELECT n.entity_id, n.first,
        coalesce((SELECT a.waiting_until > clock_timestamp() FROM vitrine_entity_activity AS a WHERE a.entity_id = n.entity_id), false) AS waiting
   FROM numbers AS n;
@@ -363,8 +367,9 @@ SELECT c.entity_id
  CROSS JOIN LATERAL (SELECT entity_id FROM vitrine_entity_counter WHERE entity_id = t.id FOR UPDATE) AS c;
 
 -- fragment: rabbit_dying
--- What the death of a message is made of; its body stays where it is.
-m.sequence_number, m.message_id, m.priority, m.lock_token, m.size, m.properties, m.application_properties, (SELECT now FROM entity) AS now
+-- What the death of a message is made of; its body stays where it is. Without `dead_letters` it just goes.
+m.sequence_number, m.message_id, m.priority, m.lock_token, m.size, (SELECT now FROM entity) AS now,
+CASE WHEN %(dead_letters)s THEN m.properties END AS properties, CASE WHEN %(dead_letters)s THEN m.application_properties END AS application_properties
 
 -- name: rabbit_dying_by_token
 -- Hold what these tokens hold, to take it away.
@@ -521,18 +526,25 @@ gone AS (
      WHERE EXISTS (SELECT FROM gate)
        AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
  RETURNING m.*),
-sources AS (SELECT sequence_number AS place, size, message_id, body FROM gone),
 -- include: rabbit_copies
 ,
+stored AS (
+    INSERT INTO vitrine_message (
+        -- include: rabbit_copy_columns
+    )
+    SELECT
+           -- include: rabbit_copy
+           , s.body
+      FROM placed AS p JOIN gone AS s ON s.sequence_number = p.place, gate AS g),
 went AS MATERIALIZED (
-    SELECT m.place, jsonb_build_object('to', jsonb_agg(jsonb_build_object('entity', c.entity_id, 'path', t.path, 'sequence_number', n.first + c.at)
-                                                       ORDER BY c.entity_id)) AS details
-      FROM copies AS c JOIN entries AS m USING (i) JOIN numbers AS n ON n.entity_id = c.entity_id JOIN target AS t ON t.id = c.entity_id
-     GROUP BY m.place),
+    SELECT place, jsonb_build_object('to', jsonb_agg(jsonb_build_object('entity', entity_id, 'path', path, 'sequence_number', sequence_number)
+                                                     ORDER BY entity_id)) AS details
+      FROM placed GROUP BY place),
 fates AS MATERIALIZED (
     SELECT g.sequence_number, g.delivery_count, g.enqueued_at, g.first_received_at, g.last_received_at, g.message_id, g.size,
-           g.lock_token IS NOT NULL AS was_held, f.kind, f.why
-      FROM gone AS g JOIN unnest(%(numbers)b::bigint[], %(kinds)b::int2[], %(whys)b::text[]) AS f(number, kind, why) ON f.number = g.sequence_number),
+           g.lock_token IS NOT NULL AS was_held, f.kind, f.why, f.i
+      FROM gone AS g JOIN unnest(%(numbers)b::bigint[], %(kinds)b::int2[], %(whys)b::text[]) WITH ORDINALITY AS f(number, kind, why, i)
+        ON f.number = g.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at,
                                        first_received_at, last_received_at, message_id, reason, details)
@@ -540,7 +552,7 @@ events AS (
            f.last_received_at, f.message_id, %(reason)s, coalesce(w.details, CASE WHEN f.why IS NOT NULL THEN jsonb_build_object('description', f.why) END)
       FROM fates AS f CROSS JOIN gate AS g LEFT JOIN went AS w ON w.place = f.sequence_number
      WHERE g.history_level > 0
-     ORDER BY array_position(%(numbers)b::bigint[], f.sequence_number)),
+     ORDER BY f.i),
 left_ AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     SELECT %(entity_id)s::bigint, 0::smallint, 0::smallint, NULL::timestamptz, -count(*), -sum(size), kind FROM fates GROUP BY kind
