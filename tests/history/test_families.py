@@ -1,0 +1,119 @@
+"""Messages of storage queues and virtual hosts live, and end, in the archive as those of Service Bus do."""
+
+import uuid
+from datetime import timedelta
+
+import pyarrow.parquet as pq
+import pytest
+
+from broker_core import entities, rabbitmq
+from broker_core import queue_storage as storage
+from broker_core.history import archive
+from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.queue_storage import tidying
+from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core.store.driver import run
+from tests.broker.looking import entity_id, events
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def vhost(postgres):
+    name = f"h {uuid.uuid4().hex[:8]}"
+    rabbitmq.create_vhost(name)
+    entities.pause_clock(name)
+    return name
+
+
+@pytest.fixture
+def account(postgres):
+    name = f"h{uuid.uuid4().hex[:8]}"
+    storage.create_account(name)
+    entities.pause_clock(name)
+    return name
+
+
+def lives(folder, queue):
+    """The archived lives of a queue, by number."""
+    archive.archive_events()
+    files = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, slice__state=ArchiveSlice.DONE)
+    rows = [row for file in files for row in pq.read_table(folder / file.path).to_pylist()]
+    return {row["sequence_number"]: row for row in rows if row["entity_id"] == entity_id(queue)}
+
+
+def ends(found):
+    return {number: (EventKind(life["outcome"]), life["reason"]) for number, life in found.items()}
+
+
+def publish(queue, body, **properties):
+    message = rabbitmq.Publication(body, routing_key=queue.path, properties=rabbitmq.Properties(**properties))
+    rabbitmq.publish(queue.namespace, [message])
+
+
+def test_a_dead_lettered_message_leaves_its_queue_and_lives_anew_in_the_other(archive_folder, vhost):
+    queue, dead = EntityAddress(vhost, "work"), EntityAddress(vhost, "dead")
+    rabbitmq.declare_queue(queue, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    rabbitmq.declare_queue(dead)
+    with rabbitmq.connect(vhost) as connection, connection.channel() as channel:
+        for body in (b"good", b"bad", b"late"):
+            publish(queue, body, expiration="60000" if body == b"late" else None)
+        entities.step_clock(vhost, SECOND)
+        channel.ack(channel.get("work").delivery_tag)
+        channel.reject(channel.get("work").delivery_tag, requeue=False)
+        entities.step_clock(vhost, 60 * SECOND)
+        assert channel.get("work") is None
+        channel.ack(channel.get("dead").delivery_tag)
+    found = lives(archive_folder, queue)
+    assert ends(found) == {
+        1: (EventKind.COMPLETED, None), 2: (EventKind.MOVED, "rejected"), 3: (EventKind.MOVED, "expired")
+    }  # fmt: skip
+    assert found[2]["first_received_at"] == found[2]["enqueued_at"] + SECOND == found[2]["ended_at"]
+    assert (found[3]["first_received_at"], found[3]["ended_at"]) == (None, found[3]["enqueued_at"] + 61 * SECOND)
+    assert ends(lives(archive_folder, dead)) == {1: (EventKind.COMPLETED, None)}
+    moved = [e for e in events(queue) if e.kind == EventKind.MOVED][0]
+    assert moved.details["to"] == [{"entity": entity_id(dead), "path": "dead", "sequence_number": 1}]
+    sent = events(dead, 1)[0]
+    assert sent.details["from"] == {"entity": entity_id(queue), "path": "work", "sequence_number": 2, "reason": "rejected"}
+
+
+def test_what_has_nowhere_to_go_ends_in_its_queue(archive_folder, vhost):
+    queue = EntityAddress(vhost, "short")
+    rabbitmq.declare_queue(queue, arguments={"x-max-length": 1})
+    publish(queue, b"1")
+    publish(queue, b"2", expiration="1000")
+    entities.step_clock(vhost, 2 * SECOND)
+    assert rabbitmq.get(queue, no_ack=True) is None
+    publish(queue, b"3")
+    assert rabbitmq.get(queue, no_ack=True).number == 3
+    publish(queue, b"4")
+    assert rabbitmq.purge_queue(queue) == 1
+    assert ends(lives(archive_folder, queue)) == {
+        1: (EventKind.DROPPED, "maxlen"),
+        2: (EventKind.EXPIRED, "expired"),
+        3: (EventKind.RECEIVED_AND_DELETED, None),
+        4: (EventKind.PURGED, None),
+    }
+
+
+def test_a_storage_queues_messages_end_by_deleting_clearing_expiring_and_poison(archive_folder, account):
+    jobs = EntityAddress(account, "jobs")
+    storage.create_queue(jobs, max_dequeue_count=1, expiry_grace=timedelta(0))
+    done = storage.put(jobs, "done")
+    storage.delete(jobs, done.message_id, done.pop_receipt)
+    storage.put(jobs, "spent")
+    storage.get(jobs, visibility_timeout=SECOND)
+    entities.step_clock(account, 2 * SECOND)
+    assert storage.get(jobs) == []  # it is moved
+    storage.put(jobs, "late", time_to_live=5 * SECOND)
+    entities.step_clock(account, 6 * SECOND)
+    run(tidying.expire_batch(entity_id(jobs)))
+    storage.put(jobs, "cleared")
+    storage.clear(jobs)
+    found = lives(archive_folder, jobs)
+    assert {number: kind for number, (kind, _) in ends(found).items()} == {
+        1: EventKind.COMPLETED, 2: EventKind.MOVED, 3: EventKind.EXPIRED, 4: EventKind.PURGED
+    }  # fmt: skip
+    assert found[2]["reason"] == "MaxDequeueCountExceeded"
+    assert found[2]["delivery_count"] == 1
+    assert lives(archive_folder, EntityAddress(account, "jobs-poison")) == {}
