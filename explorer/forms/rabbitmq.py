@@ -42,6 +42,8 @@ class ValueField(forms.CharField):
             widget = forms.Select(choices=[("", "not given"), *((one, one) for one in choices)])
         elif key.unit is Unit.MILLISECONDS:
             widget = forms.TextInput(attrs=_PLAIN | {"placeholder": "30 s, 5 min or 60000"})
+        if "exchange" in key.name:
+            widget.attrs["list"] = "exchanges"
         super().__init__(
             required=False, strip=False, label=key.label, help_text=key.meaning, widget=widget, max_length=1024, **kwargs
         )
@@ -171,7 +173,10 @@ class QueueForm(ArgumentsMixin, forms.Form):
 class BindingForm(ArgumentsMixin, forms.Form):
     """A binding out of an exchange or into a queue: the other end is chosen here. to: "queue" or "exchange"."""
 
-    to = forms.ChoiceField(choices=[("queue", "to a queue"), ("exchange", "to an exchange")], initial="queue", label="To")
+    to = forms.ChoiceField(
+        choices=[("queue", "to a queue"), ("exchange", "to an exchange")],
+        initial="queue", label="To", widget=forms.RadioSelect,
+    )  # fmt: skip
     other = forms.CharField(max_length=255, strip=False, label="Name", widget=_NAME)
     routing_key = forms.CharField(required=False, max_length=255, strip=False, label="Routing key", widget=_NAME)
 
@@ -288,6 +293,17 @@ ACK_MODES = {
 class GetForm(forms.Form):
     count = forms.IntegerField(min_value=1, max_value=MAX_GOT, initial=1, label="How many")
     mode = forms.ChoiceField(choices=list(ACK_MODES.items()), widget=forms.RadioSelect, initial="requeue", label="And then")
+
+
+class OptionsForm(forms.Form):
+    """How a queue treats the lives of its messages: Vitrine's own settings, which RabbitMQ has not."""
+
+    exact_expiry = forms.BooleanField(
+        required=False, label="Expired messages go at their own instant, also behind others (else at the head, as in RabbitMQ)"
+    )
+    retroactive_ttl = forms.BooleanField(
+        required=False, label="A time-to-live that comes later holds for messages that are there, too (as RabbitMQ's guide says)"
+    )
 
 
 class DeleteForm(forms.Form):

@@ -121,6 +121,10 @@ class ImportForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
     )  # fmt: skip
 
+    whole = forms.BooleanField(
+        required=False, label="A whole server's: for every virtual host that it names, which are created where they are missing"
+    )
+
     LARGEST = 20 * 1024 * 1024
 
     def clean(self):

@@ -11,13 +11,14 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import browsing
+from broker_core.rabbitmq.definitions import Result
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import Right
 from explorer.forms.rabbitmq_policy import ImportForm
 from explorer.pages.rabbitmq.shared import draw, vhost_of
 from explorer.pages.shell import act, page
 
-RESULTS = ("created", "updated", "unchanged", "kept", "failed")
+RESULTS = tuple(str(result) for result in Result)
 
 
 @page
@@ -40,7 +41,8 @@ def definitions(request: HttpRequest, namespace: str) -> HttpResponse:
 
 
 def _import(request: HttpRequest, vhost: str, form: ImportForm) -> list[Any]:
-    return rabbitmq.import_definitions(parsed(form.document()), vhost, actor=request.actor)
+    whole = form.cleaned_data["whole"]
+    return rabbitmq.import_definitions(parsed(form.document()), None if whole else vhost, actor=request.actor)
 
 
 def parsed(document: str | bytes) -> Any:

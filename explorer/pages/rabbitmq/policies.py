@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.semantics.errors import BrokerError, EntityNotFound
+from broker_core.rabbitmq.preview import PolicyPreview, QueueChange
+from broker_core.semantics.errors import BrokerError, EntityNotFound, WorldMoved
 from broker_core.semantics.rabbitmq.errors import InvalidPolicy
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import Right
 from explorer.forms.rabbitmq_policy import PolicyForm, initial_of
-from explorer.forms.rabbitmq_words import APPLY_TO, BY_POLICY
+from explorer.forms.rabbitmq_words import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
 from explorer.pages.rabbitmq.shared import draw, link, vhost_of
 from explorer.pages.shell import Act, act, page
 
+MOST_SHOWN = 50  # changed queues and exchanges of a preview
 KINDS = {"user": False, "operator": True}
 _FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has another name for it
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKey:
+    """A key whose value or source would change, with both in words."""
+
+    key: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A queue or an exchange for which something else would be in force. messages: ready ones."""
+
+    name: str
+    is_queue: bool
+    keys: list[ChangedKey]
+    messages: int
 
 
 @page
@@ -68,28 +90,74 @@ def change(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
 def _edit(
     request: HttpRequest, host: reads.NamespaceRow, form: PolicyForm, kind: str, policy: Policy | None = None
 ) -> HttpResponse:
-    context = {"form": form, "kind": kind, "policy": policy}
+    names = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
+    context = {"form": form, "kind": kind, "policy": policy, "exchange_names": names}
     if not form.is_valid():
         return draw(request, "policy", host, context, here=form.title, place="policies")
     wanted = Policy(**form.values())
     if "preview" in request.POST:
         return _previewed(request, host, form, wanted, context)
     done = act(
-        request, _action("set", wanted.is_operator), None,
-        lambda: rabbitmq.set_policy(host.name, wanted, actor=request.actor),
+        request, _action("set", wanted.is_operator), None, lambda: _set(request, host.name, wanted),
         target=f"{host.name}: {wanted.name}", says=lambda made: was_set(wanted, made),
     )  # fmt: skip
+    if isinstance(done.error, WorldMoved):
+        return _previewed(request, host, form, wanted, context, done)
     if done.error:
         return _refused(request, host, form, context, done)
     return HttpResponseRedirect(link("policies", host.name))
 
 
-def _previewed(request: HttpRequest, host, form: PolicyForm, wanted: Policy, context: dict[str, Any]) -> HttpResponse:
+def _set(request: HttpRequest, vhost: str, wanted: Policy) -> Any:
+    """Set it; with the token of a preview only if it would still do the same. Raises WorldMoved."""
+    token = request.POST.get("token")
+    if not token:
+        return rabbitmq.set_policy(vhost, wanted, actor=request.actor)
+    previewed = rabbitmq.preview_policy(vhost, wanted, actor=request.actor)
+    _require_same(previewed, token)
+    return rabbitmq.apply_policy(previewed, actor=request.actor)
+
+
+def _require_same(previewed: PolicyPreview, token: str) -> None:
+    if previewed.token != token:
+        raise WorldMoved(f"policy {previewed.name}", "what it would do is shown anew below")
+
+
+def _previewed(
+    request: HttpRequest, host, form: PolicyForm, wanted: Policy, context: dict[str, Any], done: Act = Act()
+) -> HttpResponse:
     try:
-        context |= {"previewed": rabbitmq.preview_policy(host.name, wanted, actor=request.actor)}
+        context |= _shown_preview(rabbitmq.preview_policy(host.name, wanted, actor=request.actor))
     except BrokerError as exc:
         return _refused(request, host, form, context, Act(error=exc))
-    return draw(request, "policy", host, context, here=form.title, place="policies")
+    return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
+
+
+def _shown_preview(previewed: PolicyPreview) -> dict[str, Any]:
+    changed = [*previewed.queues, *previewed.exchanges]
+    return {
+        "previewed": previewed,
+        "changes": [_change(one) for one in changed[:MOST_SHOWN]],
+        "more_changes": max(0, len(changed) - MOST_SHOWN),
+    }
+
+
+def _change(one: Any) -> Change:
+    is_queue = isinstance(one, QueueChange)
+    keys = [
+        ChangedKey(
+            key.key.replace("_", "-"), _said(key.key, key.before, key.before_source), _said(key.key, key.after, key.after_source)
+        )
+        for key in one.keys
+    ]
+    return Change(one.address.path if is_queue else one.name, is_queue, keys, one.messages if is_queue else 0)
+
+
+def _said(key: str, value: Any, source: str | None) -> str:
+    """A value and whose it is, in words."""
+    if source is None:
+        return "nothing"
+    return f"{shown(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, by {source}"
 
 
 def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, Any], done: Act) -> HttpResponse:
@@ -119,18 +187,28 @@ def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
     host, is_operator = _place(request, kind, namespace)
     policy = _policy(request, host.name, name, is_operator)
     ruling = next(one for one in judge(request, host.name) if one.policy == policy)
-    context = {"kind": kind, "policy": policy, "ruling": ruling, "definition": presenters.definition(policy.definition)}
+    context = {"policy": policy, "ruling": ruling, "definition": presenters.definition(policy.definition)}
     if request.method != "POST":
-        return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies")
+        return _ask(request, host, policy, context)
     done = act(
-        request, _action("delete", is_operator), None,
-        lambda: rabbitmq.delete_policy(host.name, policy.name, is_operator, actor=request.actor),
+        request, _action("delete", is_operator), None, lambda: _delete(request, host.name, policy),
         target=f"{host.name}: {policy.name}",
         says=lambda _: f"Deleted the {'operator ' if is_operator else ''}policy {policy.name}.",
     )  # fmt: skip
-    if done.error:
-        return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies", done=done)
-    return HttpResponseRedirect(link("policies", host.name))
+    return _ask(request, host, policy, context, done) if done.error else HttpResponseRedirect(link("policies", host.name))
+
+
+def _delete(request: HttpRequest, vhost: str, policy: Policy) -> Any:
+    previewed = rabbitmq.preview_delete_policy(vhost, policy.name, policy.is_operator, actor=request.actor)
+    _require_same(previewed, request.POST.get("token", ""))
+    return rabbitmq.apply_policy(previewed, actor=request.actor)
+
+
+def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], done: Act = Act()) -> HttpResponse:
+    """Whether to delete it, beside what that would do."""
+    previewed = rabbitmq.preview_delete_policy(host.name, policy.name, policy.is_operator, actor=request.actor)
+    context |= _shown_preview(previewed)
+    return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies", done=done)
 
 
 def _place(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:

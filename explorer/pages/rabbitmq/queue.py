@@ -17,7 +17,7 @@ from broker_core.rabbitmq.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.listing import StoredQueue
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from broker_core.semantics.types import EntityAddress, Right
-from explorer.forms.rabbitmq import BindingForm, QueueQuery
+from explorer.forms.rabbitmq import BindingForm, OptionsForm, QueueQuery
 from explorer.forms.rabbitmq_words import BY_EFFECTIVE, shown
 from explorer.pages.entity import TRAFFIC_MINUTES, spark
 from explorer.pages.rabbitmq import presenters
@@ -103,6 +103,8 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if request.method != "POST":
         return _show(request, host, found, form, values)
     request.actor.require(Right.MANAGE, address)
+    if request.POST.get("action") == "options":
+        return _set_options(request, found)
     if request.POST.get("action") == "unbind":
         done = unbind(request, host.name, lines_of(rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)))
         if done.error:
@@ -128,6 +130,20 @@ def _bind(request: HttpRequest, host, found: StoredQueue, form: QueueQuery, valu
     if done.error:
         return _show(request, host, found, form, shown_again, binding=binding, done=done)
     return HttpResponseRedirect(f"{request.path}?tab=bindings")
+
+
+def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
+    form = OptionsForm(request.POST)
+    if form.is_valid():
+        done = act(
+            request, "change queue options", found.address,
+            lambda: rabbitmq.set_queue_option(found.address, **form.cleaned_data, actor=request.actor),
+            target=", ".join(name for name, on in form.cleaned_data.items() if on) or "none",
+            says=lambda _: f"Changed how lives end in {found.name}.",
+        )  # fmt: skip
+        if done.error:
+            tell_refusal(request, done.error)
+    return HttpResponseRedirect(f"{request.path}?tab=in-force")
 
 
 def _binding_form(data: Any = None) -> BindingForm:
@@ -204,7 +220,10 @@ def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str
         case "in-force":
             effective = rabbitmq.effective(found.address, actor=actor)
             arguments, merged = presenters.arguments(found.arguments), presenters.definition(effective.definition)
-            return {"settings": in_force(effective), "arguments": arguments, "merged": merged, "kinds": KINDS}
+            options = OptionsForm(initial=found.options)
+            return {
+                "settings": in_force(effective), "arguments": arguments, "merged": merged, "kinds": KINDS, "options": options,
+            }  # fmt: skip
         case "history":
             return {"events": reads.gone(found.address, cursor=cursor, actor=actor)}
         case "bindings":
