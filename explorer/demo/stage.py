@@ -15,6 +15,7 @@ from broker_core.semantics.filters import CorrelationFilter, Rule, compile_actio
 from broker_core.semantics.types import Actor, EntityAddress, Message, QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.semantics.values import Typed
 from explorer.analysis import demo_history
+from explorer.demo import pictures, rabbitmq
 from explorer.models import Demonstration
 
 NAMESPACE = "demo"
@@ -89,6 +90,8 @@ def set_up_once() -> None:
         _, is_new = Demonstration.objects.get_or_create(pk=Demonstration.ONLY)
         if is_new:
             set_up(NAMESPACE, history_messages=HISTORY_MESSAGES)
+            pictures.seed()
+            rabbitmq.seed()
 
 
 def set_up(namespace: str, *, history_messages: int = 0) -> None:

@@ -1,6 +1,7 @@
 """The demonstration: its set-up, its programs against a clock that the test moves, and its pause button."""
 
 import random
+from datetime import timedelta
 
 import pytest
 from django.urls import reverse
@@ -9,9 +10,10 @@ from broker_core import broker, entities, policies, reads
 from broker_core.protocols.service_bus_http import authorization
 from broker_core.reads import EventFilter
 from broker_core.semantics.errors import BrokerUnavailable
+from broker_core.semantics.queue_storage.standing import Standing
 from broker_core.semantics.types import EntityAddress, EventKind, Message, MessageState
 from broker_core.store import connections
-from explorer.demo import goods, stage, traffic
+from explorer.demo import goods, pictures, stage, traffic
 from explorer.demo.http_queue import HttpQueue, Refused
 from explorer.demo.runner import PauseButton, Runner
 from explorer.models import AuditRecord, Demonstration
@@ -239,3 +241,45 @@ def test_without_a_demonstration_there_is_no_button(as_, settings):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     settings.VITRINE_DEMO = False
     assert b"the demonstration" not in as_("operator").get("/").content
+
+
+# The storage account
+
+
+@pytest.fixture
+def photolab(broker_database):
+    """The demonstration's storage account, whose clock the test moves."""
+    pictures.seed()
+    entities.pause_clock(pictures.ACCOUNT)
+    return pictures.ACCOUNT
+
+
+def _stored(name: str) -> EntityAddress:
+    return EntityAddress(pictures.ACCOUNT, name)
+
+
+def test_the_photo_laboratory_begins_with_messages_that_failed_and_some_that_wait(photolab):
+    assert (reads.counts(_stored(pictures.POISON)).active, reads.counts(_stored(pictures.MAILINGS)).delayed) == (2, 3)
+    pictures.seed()
+    assert reads.counts(_stored(pictures.POISON)).active == 2, "one that is there stays as it is"
+
+
+def test_the_photo_laboratory_shows_every_reason_a_message_cannot_be_had(photolab):
+    seen, seconds = set(), 0.0
+    runner = Runner(pictures.programs(photolab, random.Random(3)), is_paused=lambda: False, clock=lambda: seconds)
+    wanted = {Standing.VISIBLE, Standing.DELAYED, Standing.LEASED, Standing.EXTENDED}
+    poison = reads.counts(_stored(pictures.POISON)).active
+    for _ in range(MOST_TURNS // 3):
+        wait = max(0.3, runner.tick())
+        seconds += wait
+        entities.step_clock(photolab, timedelta(seconds=wait))
+        rows = [row for name in (pictures.THUMBNAILS, pictures.MAILINGS) for row in reads.list_messages(_stored(name)).rows]
+        seen |= {row.standing for row in rows}
+        if wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison:
+            break
+    runner.rest()
+    assert wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison
+    rows = reads.list_messages(_stored(pictures.THUMBNAILS)).rows
+    held = [row.sequence_number for row in rows if row.standing in (Standing.LEASED, Standing.EXTENDED)]
+    texts = [reads.body(_stored(pictures.THUMBNAILS), number).content for number in held]
+    assert all(b"unreadable" in text for text in texts), "what a program held was given back, but for what it crashed over"

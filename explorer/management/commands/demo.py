@@ -6,13 +6,25 @@ from random import Random
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from explorer.demo import stage
+from broker_core import entities
+from explorer.demo import pictures, rabbitmq, stage
 from explorer.demo.runner import PauseButton, Runner
-from explorer.demo.traffic import Traffic
+from explorer.demo.traffic import Program, Traffic
+
+
+def of_other_families(dice: Random) -> dict[str, Program]:
+    """The programs of the storage account and the virtual host, where these are: people may have deleted them."""
+    there = {namespace.name for namespace in entities.list_namespaces()}
+    return {
+        name: program
+        for place, programs in ((pictures.ACCOUNT, pictures.programs), (rabbitmq.NAME, rabbitmq.programs))
+        if place in there
+        for name, program in programs(place, dice).items()
+    }
 
 
 class Command(BaseCommand):
-    help = "Keep the namespace `demo` moving: programs of a made-up shop send and receive, in Python and over HTTP."
+    help = "Keep the demonstration moving: programs of a made-up shop send and receive, in Python and over HTTP."
 
     def add_arguments(self, parser: CommandParser) -> None:
         here = f"http://127.0.0.1:{settings.PORT}{settings.PATH_PREFIX}"
@@ -20,7 +32,8 @@ class Command(BaseCommand):
 
     def handle(self, site: str, **options) -> None:
         stage.set_up_once()
-        runner = Runner(Traffic(stage.NAMESPACE, site, Random()).programs(), is_paused=PauseButton())
+        programs = Traffic(stage.NAMESPACE, site, Random()).programs() | of_other_families(Random())
+        runner = Runner(programs, is_paused=PauseButton())
 
         def stop(number: int, frame) -> None:
             runner.stopping = True
