@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import random
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -13,7 +16,7 @@ from broker_core.rabbitmq.processes import ConnectionLost
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
-from broker_core.store import aio
+from broker_core.store import aio, connections
 from tests.broker.looking import ledger_agrees
 
 from .connected import as_another_process, bodies, is_there, query, send, until
@@ -212,6 +215,63 @@ def test_use_cases_can_be_awaited(vhost, queue):
     assert asyncio.run(story()) == (b"a", "b")
     with rabbit.connect(vhost) as connection:
         assert [connection.channel().get("q").body] == [b"b"]
+
+
+def test_connections_that_come_and_go_side_by_side_lose_nothing(vhost, queue):
+    """Threads with connections of their own take, acknowledge some, and end in every way, while others look for the dead."""
+    send(queue, *map(str, range(300)))
+    acknowledged, failures = [], []
+
+    def client(seed):
+        dice = random.Random(seed)
+        try:
+            for _ in range(8):
+                visit(dice)
+        except Exception as exc:
+            failures.append(exc)
+        finally:
+            connections.close_all_of_this_thread()
+
+    def visit(dice):
+        with rabbit.connect(vhost) as connection:
+            channel = connection.channel()
+            channel.declare_queue(exclusive=True)
+            channel.declare_queue("shared", auto_delete=True)
+            channel.qos(dice.choice((0, 5)))
+            channel.consume("q", tag="q", no_ack=False)
+            with suppress(AmqpError):  # somebody's last consumer may have taken it away
+                connection.channel().consume("shared")
+            for delivery in channel.deliveries(8):
+                if dice.random() < 0.6:
+                    channel.ack(delivery.delivery_tag)
+                    acknowledged.append(int(delivery.body))
+                elif dice.random() < 0.5:
+                    channel.nack(delivery.delivery_tag)
+            match dice.randrange(4):
+                case 0:
+                    channel.close()
+                case 1:
+                    channel.cancel("q")
+                case 2:
+                    rabbit.force_close(connection.id)
+            rabbit.recover_dead()
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == [] and not any(thread.is_alive() for thread in threads)
+    assert query("SELECT 1 FROM vitrine_connection") == query("SELECT 1 FROM vitrine_consumer") == []
+    assert [row.path for row in query("SELECT path FROM vitrine_entity_now WHERE namespace_name = %s", vhost)] == ["q"]
+    with rabbit.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.consume("q")
+        left = [int(delivery.body) for delivery in channel.deliveries(1000)]
+        channel.ack(0, multiple=True)
+    assert left == sorted(left) and acknowledged
+    assert sorted(acknowledged + left) == list(range(300))
+    assert ledger_agrees(queue)
 
 
 def test_a_forked_child_does_not_keep_its_parents_session(vhost):
