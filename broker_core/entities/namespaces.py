@@ -170,6 +170,8 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps:
                 f"The namespace '{name}' still keeps the history of {rows[0].deleted_entities} deleted entities. "
                 "It can be deleted when the retention of events has passed."
             )
+        if rows[0].exchanges:
+            raise NotAllowed(f"'{name}' is a virtual host. It is deleted with its exchanges by rabbitmq.delete_vhost.")
         yield call("delete_namespace", namespace_id=rows[0].id)
 
     yield Atomically(steps())

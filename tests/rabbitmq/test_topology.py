@@ -394,3 +394,9 @@ def test_publishing_does_not_wait_for_a_change_of_the_topology(vhost):
             (published,) = thread.submit(lambda: rabbitmq.publish(vhost, [publication])).result(timeout=20)
             thread.submit(connections.close_all_of_this_thread).result()
     assert published.queues == (("q", 1),)
+
+
+def test_a_virtual_host_is_not_deleted_without_its_exchanges(vhost):
+    with pytest.raises(NotAllowed, match="delete_vhost"):
+        entities.delete_namespace(vhost)
+    assert len(rabbitmq.list_exchanges(vhost)) > 1

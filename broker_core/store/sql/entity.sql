@@ -29,7 +29,8 @@ SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_n
 -- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
 SELECT id, name, is_system,
        (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities,
-       (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NOT NULL) AS deleted_entities
+       (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NOT NULL) AS deleted_entities,
+       (SELECT count(*) FROM vitrine_exchange x WHERE x.namespace_id = n.id) AS exchanges
   FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR UPDATE;
 
 -- name: hold_namespace
