@@ -27,7 +27,8 @@ from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
 from . import in_force, limits, listing, policies, topology, vhosts
-from .placing import Outgoing, die
+from .dead_lettering import as_outgoing
+from .placing import die
 from .topology import QueueInfo, Topology
 from .work import BROKER, Work
 
@@ -349,8 +350,7 @@ class _Route:
             return STAYS, None, None
         if "dead_letter_exchange" not in queue.effective:
             return how, What.DROPPED, f"{how}: there is no dead-letter exchange"
-        letter = Outgoing(row.sequence_number, row.size, row.properties, row.application_properties)
-        dead = die(self._work, name, queue, letter, how, row.now)
+        dead = die(self._work, name, queue, as_outgoing(row), how, row.now)
         if dead.letter is None:
             return how, What.DROPPED, f"{how}: {dead.why}"
         targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]

@@ -64,7 +64,7 @@ WITH queue AS MATERIALIZED (
       FROM fated GROUP BY id, sequence_number, place
 )
 SELECT q.id AS entity_id, q.now, q.n::bigint AS ready, coalesce((SELECT max(seen) FROM placed AS p WHERE p.id = q.id), 0)::bigint AS seen,
-       m.sequence_number, m.size, p.before, p.after, m.properties, m.application_properties
+       m.sequence_number, m.size, m.message_id, p.before, p.after, m.properties, m.application_properties
   FROM queue AS q
   LEFT JOIN (paired AS p JOIN vitrine_message AS m
              ON m.entity_id = p.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = p.sequence_number)
