@@ -5,12 +5,18 @@ Every change goes through a use case, as the person's own actor; the admin's his
 
 from .configuration import EntityAdmin, NamespaceAdmin, RuleAdmin, SharedAccessPolicyAdmin
 from .history import MessageEventAdmin, SweepRunAdmin
+from .rabbitmq import BindingAdmin, ConnectionAdmin, ConsumerAdmin, ExchangeAdmin, PolicyAdmin
 from .shared import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
 
 __all__ = [
+    "BindingAdmin",
+    "ConnectionAdmin",
+    "ConsumerAdmin",
     "EntityAdmin",
+    "ExchangeAdmin",
     "MessageEventAdmin",
     "NamespaceAdmin",
+    "PolicyAdmin",
     "ReadOnlyAdmin",
     "RightsAdmin",
     "RuleAdmin",
