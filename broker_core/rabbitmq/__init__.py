@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "channels": ("Channel", "Tagged"),
+    "channel_state": ("Tagged",),
+    "channels": ("Channel",),
     "connections": ("Connection", "connect", "force_close", "recover_dead"),
     "bindings": ("bind_exchange", "bind_queue", "unbind_exchange", "unbind_queue"),
     "in_force": ("effective", "effective_of_exchange"),

@@ -28,7 +28,7 @@ from .vhosts import HeldVhost, hold_vhost
 from .work import wake
 
 if TYPE_CHECKING:
-    from .channels import Channel
+    from .channel_state import ChannelState
 
 UNLIMITED = 2**31 - 1
 counting = threading.Lock()
@@ -44,7 +44,7 @@ class Consumer:
     """
 
     id: int
-    channel: Channel
+    channel: ChannelState
     address: EntityAddress
     entity_id: int
     tag: str
@@ -157,7 +157,7 @@ def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
 
 
 def register(
-    channel: Channel,
+    channel: ChannelState,
     address: EntityAddress,
     entity_id: int,
     *,
@@ -242,7 +242,7 @@ def open_queue(address: EntityAddress, connection_id: int) -> Steps:
     return queue
 
 
-def _check_may_consume(channel: Channel, address: EntityAddress, queue: Any, exclusive: bool) -> None:
+def _check_may_consume(channel: ChannelState, address: EntityAddress, queue: Any, exclusive: bool) -> None:
     if exclusive and queue.effective.get("single_active_consumer"):
         raise errors.exclusive_use(address.namespace, address.path)
     if channel.prefetch_of_all and queue.options.get("type") == QUORUM:

@@ -309,6 +309,19 @@ def test_a_late_acknowledgement_is_told_whether_or_not_the_news_came(connection,
         channel.ack(2)
 
 
+def test_what_was_handed_over_and_never_fetched_is_overdue_too(connection, queue):
+    channel = connection.channel()
+    channel.consume("q")
+    send(queue, "a", properties=rabbitmq.Properties(expiration="0"))
+    step(connection.vhost, channels.DEFAULT_TIMEOUT)
+    assert channels.end_overdue() == {"overdue": 1}
+    until(lambda: channel._overdue)
+    with pytest.raises(AmqpError, match="timed out"):
+        channel.deliveries(1)
+    assert connection.channel().get("q") is None  # its life was over long ago
+    assert ledger_agrees(queue)
+
+
 def test_what_a_connection_was_given_in_the_moment_it_ended_comes_back(connection, queue):
     """A process that is stopped within a receive may go on with it when its connection has been ended by others."""
     send(queue, "a")
