@@ -25,6 +25,7 @@ OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 STRATEGIES = ("at-most-once", "at-least-once")
 QUEUE_MODES = ("default", "lazy")
 QUEUE_VERSIONS = (1, 2)
+LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders")
 X_MATCH = ("all", "any", "all-with-x", "any-with-x")
 ALTERNATE_EXCHANGE = "alternate-exchange"
 
@@ -74,12 +75,12 @@ def check_queue(
     if type is not None and typed(arguments.get("x-queue-type", type))[1] != type:
         raise errors.inequivalent("x-queue-type", errors.queue(vhost, name), _shown(arguments["x-queue-type"]), f"'{type}'")
     _check_value(vhost, name, "x-queue-type", named)
-    for argument in _ARGUMENTS:
-        _check_value(vhost, name, argument, arguments)
     found = queue_type(type, arguments)
     for argument, known in _ARGUMENTS.items():
         if argument in arguments and found not in known.types:
             raise errors.unsupported_argument(argument, vhost, name, found)
+    for argument in _ARGUMENTS:
+        _check_value(vhost, name, argument, arguments)
     if found == QUORUM:
         _check_quorum(vhost, name, durable, exclusive, auto_delete)
     return found
@@ -88,14 +89,15 @@ def check_queue(
 def check_equivalent_queue(vhost: str, current: QueueDef, wanted: QueueDef) -> None:
     """Whether a second declaration is the same as the first. Raises AmqpError for the first difference (RMQ-344 to RMQ-348).
 
-    wanted.type is the type as said in this declaration; one that says none has the current one's.
+    A type beside the arguments is as good as one among them. Only arguments that the type of queue has are compared.
     """
     if current.owner_id != wanted.owner_id:
         raise errors.locked_queue(vhost, current.name)
     what = errors.queue(vhost, current.name)
     _check_same("durable", what, current.durable, wanted.durable)
     _check_same("auto_delete", what, current.auto_delete, wanted.auto_delete)
-    _check_same_arguments(what, _with_type(current), _with_type(wanted), _COMPARED)
+    compared = [argument for argument, known in _ARGUMENTS.items() if current.type in known.types]
+    _check_same_arguments(what, _with_type(current), _with_type(wanted), compared)
 
 
 def check_exchange(vhost: str, name: str, type: str, arguments: Arguments, *, exists: bool) -> None:
@@ -194,7 +196,16 @@ def expiry_problem(milliseconds: int) -> tuple | None:
 
 def _positive_duration(kind: str, value: Any, arguments: Arguments) -> Any:
     reason = _duration(kind, value, arguments)
-    return reason or ((Atom("value_zero"), value) if value == 0 else None)
+    return reason or _zero(value)
+
+
+def _positive(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _not_negative(kind, value, arguments)
+    return reason or _zero(value)
+
+
+def _zero(value: int) -> tuple | None:
+    return (Atom("value_zero"), value) if value == 0 else None
 
 
 def _priority(kind: str, value: Any, arguments: Arguments) -> Any:
@@ -263,26 +274,26 @@ _ARGUMENTS: dict[str, _Argument] = {
     "x-queue-version": _Argument(_version, (CLASSIC,)),
     "x-single-active-consumer": _Argument(_boolean),
     "x-queue-type": _Argument(_one_of(QUEUE_TYPES, "", "queue type")),
-    "x-quorum-initial-group-size": _Argument(_integer, (QUORUM,)),
+    "x-quorum-initial-group-size": _Argument(_positive, (QUORUM,)),
     "x-delivery-limit": _Argument(_integer, (QUORUM,)),
     "x-max-age": _Argument(_text, (STREAM,)),
     "x-stream-max-segment-size-bytes": _Argument(_not_negative, (STREAM,)),
     "x-initial-cluster-size": _Argument(_integer, (STREAM,)),
-    "x-queue-leader-locator": _Argument(_text, (QUORUM, STREAM)),
+    "x-queue-leader-locator": _Argument(_one_of(LEADER_LOCATORS, "invalid_queue_locator_arg"), (QUORUM, STREAM)),
     "x-queue-master-locator": _Argument(
         _one_of(("client-local", "min-masters", "random"), "", "queue master locator"), (CLASSIC,)
     ),
     "x-consumer-timeout": _Argument(_not_negative),
 }
-_COMPARED = tuple(_ARGUMENTS)
 
 
 # Second declarations
 
 
 def _with_type(queue: QueueDef) -> Arguments:
-    """Its arguments with its type among them, named or not (RMQ-347)."""
-    return {**queue.arguments, "x-queue-type": queue.type}
+    """Its arguments with its type among them, unless it is classic, which need not be named (RMQ-347)."""
+    rest = {name: value for name, value in queue.arguments.items() if name != "x-queue-type"}
+    return rest if queue.type == CLASSIC else {**rest, "x-queue-type": queue.type}
 
 
 def _check_same(property: str, what: str, current: Any, wanted: Any) -> None:

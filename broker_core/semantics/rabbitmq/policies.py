@@ -76,19 +76,19 @@ def check(policy: Policy) -> Policy:
     """The policy, if all of it can be accepted. Raises InvalidPolicy with the text of the first thing that cannot."""
     if not isinstance(policy.name, str) or not policy.name or "\x00" in policy.name or len(policy.name.encode()) > 255:
         raise InvalidPolicy("name", f"name should be a text of 1 to 255 bytes, actually was {term(policy.name)}")
-    if isinstance(policy.priority, bool) or not isinstance(policy.priority, int | float) or policy.priority != policy.priority:
-        raise InvalidPolicy("priority", f"priority should be a number, actually was {term(policy.priority)}")
-    _check_pattern(policy.pattern)
+    _check_definition(policy.definition, OPERATOR_KEYS if policy.is_operator else KEYS)
     if policy.apply_to not in APPLY_TO:
         choices = ", ".join(f"'{choice}'" for choice in APPLY_TO[:-1])
         raise InvalidPolicy("apply-to", f"apply-to '{policy.apply_to}' unrecognised; should be one of: {choices}, or 'all'")
-    _check_definition(policy.definition, OPERATOR_KEYS if policy.is_operator else KEYS)
+    _check_pattern(policy.pattern)
+    if isinstance(policy.priority, bool) or not isinstance(policy.priority, int | float) or policy.priority != policy.priority:
+        raise InvalidPolicy("priority", f"priority should be a number, actually was {term(policy.priority)}")
     return policy
 
 
 def _check_pattern(pattern: Any) -> None:
     if not isinstance(pattern, str) or "\x00" in pattern:
-        raise InvalidPolicy("pattern", f"pattern should be a binary, actually was {term(pattern)}")
+        raise InvalidPolicy("pattern", f"pattern should be a binary but was {term(pattern)}")
     patterns.compiled(pattern)
 
 
@@ -97,7 +97,7 @@ def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
         raise InvalidPolicy("definition", f"parse error while reading policy: {term(definition)}")
     if not definition:
         raise InvalidPolicy("definition", "no policy provided")
-    unknown = [(key, value) for key, value in definition.items() if key not in known]
+    unknown = sorted((key, value) for key, value in definition.items() if key not in known)
     if unknown:
         raise InvalidPolicy("definition", f"{term(unknown)} are not recognised policy settings")
     for key, value in definition.items():
@@ -150,10 +150,11 @@ _EFFECTIVE_KEYS = dict(
         (ALTERNATE_EXCHANGE, _Key("alternate exchange name", _text, ALTERNATE_EXCHANGE)),
     ]
 )
+_MIRRORING = ("ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure")
 # What is accepted and kept, and tells RabbitMQ's cluster, disks or streams what a database needs not be told.
 _KEPT_KEYS = {
     "queue-mode": _Key("queue-mode value", _among(*QUEUE_MODES), "x-queue-mode"),
-    "queue-version": _Key("queue-version", _among(*QUEUE_VERSIONS), "x-queue-version"),
+    "queue-version": _Key("queue-version value", _among(*QUEUE_VERSIONS), "x-queue-version"),
     "max-in-memory-length": _Key("maximum memory in bytes", _whole(0)),
     "max-in-memory-bytes": _Key("maximum memory in bytes", _whole(0)),
     "max-age": _Key("max age", _text),
@@ -164,10 +165,7 @@ _KEPT_KEYS = {
     "queue-master-locator": _Key("master locator", _text),
     "federation-upstream": _Key("upstream", _text),
     "federation-upstream-set": _Key("upstream set", _text),
-    **dict.fromkeys(
-        ("ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure"),
-        _Key("mirroring setting", _anything),
-    ),
+    **dict.fromkeys(_MIRRORING, _Key("mirroring setting", _anything)),
 }
 KEYS: Mapping[str, _Key] = MappingProxyType(_EFFECTIVE_KEYS | _KEPT_KEYS)
 # What an operator policy may say: those of 3.10, and of later versions (RMQ-203).
@@ -184,8 +182,8 @@ OPERATOR_KEYS: Mapping[str, _Key] = MappingProxyType(
 # A policy with a key that a type of queue has not at all does not apply to queues of that type.
 _STREAM_ONLY = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
 _UNFIT = {
-    CLASSIC: frozenset({*_STREAM_ONLY, "delivery-limit", "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes"}),
-    QUORUM: frozenset({*_STREAM_ONLY, "queue-mode", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown"}),
+    CLASSIC: frozenset({*_STREAM_ONLY, "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes"}),
+    QUORUM: frozenset({*_STREAM_ONLY, "queue-mode", "queue-master-locator", *_MIRRORING}),
 }
 
 MINIMUM = frozenset(

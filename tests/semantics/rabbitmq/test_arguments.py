@@ -7,6 +7,7 @@ from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.table import Typed
 
 MOST = 315_360_000_000
+QUORUM_ONLY = ("x-dead-letter-strategy", "x-queue-leader-locator", "x-quorum-initial-group-size")
 
 
 def check(given, *, type=None, durable=True, exclusive=False, auto_delete=False):
@@ -55,10 +56,14 @@ def problem(given, **options):
         ("x-single-active-consumer", 1, "{unacceptable_type,signedint}"),
         ("x-dead-letter-strategy", 5, "{unacceptable_type,signedint}"),
         ("x-dead-letter-strategy", "bogus", "invalid_dlx_strategy"),
+        ("x-queue-leader-locator", "bogus", "invalid_queue_locator_arg"),
+        ("x-quorum-initial-group-size", 0, "{value_zero,0}"),
+        ("x-quorum-initial-group-size", -1, "{value_negative,-1}"),
     ],
 )
 def test_bad_values_have_exact_texts(argument, value, reason):
-    assert problem({argument: value}) == f"invalid arg '{argument}' for queue 'b1' in vhost '/': {reason}"
+    kind = "quorum" if argument in QUORUM_ONLY else None
+    assert problem({argument: value}, type=kind) == f"invalid arg '{argument}' for queue 'b1' in vhost '/': {reason}"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +150,10 @@ def test_a_quorum_queue_is_durable_and_shared():
 
 def test_unknown_arguments_are_accepted():
     assert check({"foo": [1, {"a": None}], "x-unheard-of": "y"}) == "classic"
+
+
+def test_that_a_type_lacks_an_argument_is_said_before_its_value_is_wrong():
+    assert problem({"x-queue-mode": 5}, type="quorum").endswith("of queue type rabbit_quorum_queue")
 
 
 def test_the_type_is_said_once():

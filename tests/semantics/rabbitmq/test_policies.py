@@ -25,7 +25,7 @@ def refusal(document, **options):
     ("changes", "reason"),
     [
         ({"pattern": "("}, 'pattern should be regular expression but is invalid: {"missing )",1}'),
-        ({"pattern": 5}, "pattern should be a binary, actually was 5"),
+        ({"pattern": 5}, "pattern should be a binary but was 5"),
         (
             {"apply-to": "x"},
             "apply-to 'x' unrecognised; should be one of: 'queues', 'classic_queues', 'quorum_queues', 'streams', 'exchanges', "
@@ -35,6 +35,8 @@ def refusal(document, **options):
         ({"priority": True}, "priority should be a number, actually was true"),
         ({"definition": {}}, "no policy provided"),
         ({"definition": []}, "parse error while reading policy: []"),
+        ({"definition": {"bogus": 1, "b": ""}}, '[{<<"b">>,<<>>},{<<"bogus">>,1}] are not recognised policy settings'),
+        ({"definition": {"expires": 0}, "pattern": "(", "priority": "x"}, "0 is not a valid queue expiry"),
         ({"definition": {"bogus": 1}}, '[{<<"bogus">>,1}] are not recognised policy settings'),
         ({"definition": {"max-priority": 5}}, '[{<<"max-priority">>,5}] are not recognised policy settings'),  # RMQ-162
         ({"definition": {"message-ttl": -1}}, "-1 is not a valid message TTL"),
@@ -120,9 +122,18 @@ def test_a_policy_applies_to_its_types(apply_to, applies):
 
 
 def test_a_policy_with_a_key_of_another_type_of_queue_does_not_apply():
-    limit = a_policy(definition={"delivery-limit": 5, "message-ttl": 1})
-    assert select([limit], "q", "queue", "classic") == (None, None)
-    assert select([limit], "q", "queue", "quorum") == (limit, None)
+    for key, value, fits in (
+        ("dead-letter-strategy", "at-most-once", "quorum"),
+        ("max-in-memory-length", 5, "quorum"),
+        ("queue-mode", "lazy", "classic"),
+        ("ha-mode", "all", "classic"),
+        ("max-age", "1D", ""),
+        ("delivery-limit", 5, "classic quorum"),
+        ("alternate-exchange", "ae", "classic quorum"),
+    ):
+        policy = a_policy(definition={key: value, "message-ttl": 1})
+        found = [kind for kind in ("classic", "quorum") if select([policy], "q", "queue", kind)[0]]
+        assert found == fits.split(), key
 
 
 def test_numbers_take_the_least():

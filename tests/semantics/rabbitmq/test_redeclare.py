@@ -85,9 +85,20 @@ def test_the_width_of_an_integer_does_not_matter():
 
 
 def test_the_type_may_be_named_later():
-    check_equivalent_queue("/", a_queue(), a_queue({"x-queue-type": "classic"}))
-    check_equivalent_queue("/", a_queue({"x-queue-type": "quorum"}, type="quorum"), a_queue({}, type="quorum"))
-    assert "x-queue-type" in refusal(a_queue(), a_queue({"x-queue-type": "quorum"}, type="quorum")).text
+    named = a_queue({"x-queue-type": "classic"})
+    check_equivalent_queue("/", a_queue(), named)
+    check_equivalent_queue("/", named, a_queue())
+    quorum = a_queue({"x-queue-type": "quorum"}, type="quorum")
+    check_equivalent_queue("/", quorum, a_queue(type="quorum"))
+    wrong = "inequivalent arg 'x-queue-type' for queue 'b1' in vhost '/': received {} but current is {}"
+    shown = "the value 'quorum' of type 'longstr'"
+    assert refusal(a_queue(), quorum).problem == wrong.format(shown, "none")
+    assert refusal(quorum, a_queue()).problem == wrong.format("none", shown)
+
+
+def test_arguments_of_other_types_are_not_compared():
+    check_equivalent_queue("/", a_queue(), a_queue({"x-delivery-limit": 5, "x-max-age": "1D"}))
+    assert "x-delivery-limit" in refusal(a_queue(type="quorum"), a_queue({"x-delivery-limit": 5}, type="quorum")).problem
 
 
 def test_unknown_arguments_are_not_compared():

@@ -1,0 +1,1 @@
+"""The same stories told to a real RabbitMQ server and to the core."""
