@@ -19,7 +19,7 @@ from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import may, on_queue
-from .tidying import MET, expire_batch, move_poison
+from .tidying import expire_batch, move_poison
 from .values import got_message, peeked_message
 
 LOOK_EVERY = 0.5  # seconds between looks from the beginning, per process and queue, while gets find all that they ask for
@@ -76,31 +76,41 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
 
 def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
     """The rows; None if the queue is gone."""
-    rows = yield call("storage_get", entity_id=queue_id, max_count=count, from_start=False, **params)
-    if len(rows) == count:
-        if _is_due(queue_id):
-            yield from _look(queue_id)
-        return rows
+    rows, spent = yield from _take(queue_id, count, from_start=False, **params)
     for _ in range(ROUNDS):
-        look = (yield from _look(queue_id)) if _may_look(queue_id) else None
-        if look is None:
-            return rows if rows or not _may_look(queue_id) else None
-        moved = (yield from move_poison(queue_id)) if look.spent else 0
-        if look.expired:
-            yield from expire_batch(queue_id)
-        if not look.visible and moved < MET:
+        if len(rows) == count:
+            break
+        if spent:
+            yield from move_poison(queue_id)
+        elif not _may_look(queue_id):
             return rows
-        more = yield call("storage_get", entity_id=queue_id, max_count=count - len(rows), from_start=True, **params)
+        else:
+            look = yield from _look(queue_id)
+            if look is None:
+                return rows or None
+            if look.expired:
+                yield from expire_batch(queue_id)
+            if not look.visible:
+                return rows
+        more, spent = yield from _take(queue_id, count - len(rows), from_start=True, **params)
+        if not more and not spent:
+            return rows
         rows = [*rows, *more]
-        if len(rows) == count or not more and not moved:
-            return rows
+    if _is_due(queue_id):
+        yield from _look(queue_id)
     return rows
+
+
+def _take(queue_id: int, count: int, **params: Any) -> Steps:
+    """One get: its rows, and how many spent messages it met."""
+    rows = yield call("storage_get", entity_id=queue_id, max_count=count, **params)
+    return [row for row in rows if row.sequence_number is not None], rows[0].spent if rows else 0
 
 
 def _look(queue_id: int) -> Steps:
     """What there is from the beginning on, with the hint set anew; None if the queue is gone."""
     began = time.monotonic()
-    rows = yield call("storage_look", entity_id=queue_id, max_count=MET)
+    rows = yield call("storage_look", entity_id=queue_id)
     took = time.monotonic() - began
     rest = SHARE * took
     now = began + took

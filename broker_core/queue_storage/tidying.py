@@ -23,12 +23,6 @@ BROKER = "process:broker"
 PAUSE_SHARE = 3.0  # of the time a batch took: consumers of other queues keep most of their rate
 
 
-def queues_with_due() -> Steps:
-    """Rows of the storage queues that a sweep may have something to do for: pass each to `expire`."""
-    rows = yield call("storage_queues")
-    return [row for row in rows if row.expired or row.has_poison]
-
-
 def is_due(entity: Any) -> bool:
     """Whether a sweep is to look at a queue: something has expired, or spent messages go to a poison queue. entity: a row of
     `entities_with_due`."""
@@ -38,7 +32,7 @@ def is_due(entity: Any) -> bool:
 def expire(entity: Any, deadline: float, pause: Callable[[float], None] = time.sleep) -> Steps:
     """Everything due on one queue, in batches until the deadline (time.monotonic). Returns how many messages went.
 
-    entity: a row with its `entity_id`.
+    entity: a row of `entities_with_due`.
     """
     moved = yield from move_poison(entity.entity_id)
     total, done = moved, BATCH

@@ -4,7 +4,6 @@ Time passes only when the machine steps the account's clock, and nothing sweeps 
 sweep running.
 """
 
-import time
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -15,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from broker_core import entities, queue_storage, reads, sweeps
-from broker_core.queue_storage import getting, tidying
+from broker_core.queue_storage import getting
 from broker_core.semantics.queue_storage import standing as rules
 from broker_core.semantics.queue_storage.errors import InvalidQueryParameterValue, MessageNotFound, PopReceiptMismatch
 from broker_core.semantics.queue_storage.standing import HoldKind, Standing
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
-from broker_core.store.driver import run
 from tests.broker.looking import entity_id, events, ledger_agrees, now
+from tests.queue_storage.test_time import sweep
 
 SECOND = timedelta(seconds=1)
 WEEK = timedelta(days=7)
@@ -257,9 +256,8 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         return now(self.queue)
 
     def _sweep(self):
-        own = entity_id(self.queue), entity_id(self.poison)
-        for row in [row for row in run(tidying.queues_with_due()) if row.entity_id in own]:
-            run(tidying.expire(row, time.monotonic() + 10, lambda _: None))
+        for address in (self.queue, self.poison):
+            sweep(address)
         sweeps.roll_up_counts()
 
     def _visible(self, address):

@@ -8,10 +8,10 @@ import pytest
 
 from broker_core import entities, queue_storage, sweeps
 from broker_core.queue_storage import approximate_count, get, getting, peek, put, put_all, tidying, update_queue
-from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import SQL
+from broker_core.store.statements import SQL, call
 from tests.broker.looking import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
@@ -32,9 +32,20 @@ def hint(address):
     return connections.current().execute(query, [entity_id(address)]).fetchone()[0]
 
 
+def due(address):
+    """The queue's row, if a sweep is to look at it; else None."""
+
+    def steps():
+        rows = yield call("entities_with_due")
+        return next((row for row in rows if row.entity_id == entity_id(address) and tidying.is_due(row)), None)
+
+    return run(steps())
+
+
 def sweep(address):
-    (row,) = [row for row in run(tidying.queues_with_due()) if row.entity_id == entity_id(address)] or [None]
-    return run(tidying.expire(row, time.monotonic() + 5, lambda _: None)) if row else 0
+    """What a sweep does to one queue. Returns how many messages went."""
+    row = due(address)
+    return run(tidying.expire(row, time.monotonic() + 10, lambda _: None)) if row else 0
 
 
 @pytest.fixture
@@ -230,11 +241,13 @@ def test_heads_and_roll_ups_do_no_harm(queue, step):
     assert sweeps.check_ledger()["differences"] == []
 
 
-def test_a_sweep_of_all_finds_its_queues(make_queue, step):
-    plain, poisoned = make_queue(), make_queue(max_dequeue_count=1)
-    ids = {row.entity_id for row in run(tidying.queues_with_due())}
-    assert entity_id(plain) not in ids and entity_id(poisoned) in ids
+def test_a_sweep_of_all_entities_expires_and_moves(make_queue, step):
+    plain, poisoned, idle = make_queue(), make_queue(max_dequeue_count=1), make_queue()
     put(plain, "a", time_to_live=SECOND)
+    put(poisoned, "b")
+    get(poisoned)
+    put(idle, "c")
+    assert due(idle) is None
     step(SECOND + GRACE)
-    assert entity_id(plain) in {row.entity_id for row in run(tidying.queues_with_due())}
-    assert isinstance(plain, EntityAddress)
+    assert sweeps.expire_messages(pause=lambda _: None)["expired"] >= 2
+    assert (rows(plain), rows(poisoned), rows(idle)) == ([], [], [1])

@@ -80,8 +80,8 @@ SELECT sequence_number, message_id, lock_token, enqueued_at, expires_at, visible
 
 -- name: storage_get
 -- Make up to max_count visible messages invisible, in the order of (visible_at, number), and return them (QS-020, QS-021, QS-071, QS-908). Those that
--- another get is taking at this moment are skipped, not waited for (QS-025). A spent one that is met is passed over, so that the answer has less
--- than was asked for: then the caller moves it.
+-- another get is taking at this moment are skipped, not waited for (QS-025). spent: how many were met that are for the poison queue: the caller moves
+-- them. One row without a number, where only such were met.
 WITH
 -- include: storage_entity
 ,
@@ -118,14 +118,16 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
     SELECT %(entity_id)s::bigint, 0, 10, visible_at, count(*), 4 FROM changed GROUP BY visible_at),
 -- include: touched_by_receive
-SELECT changed.* FROM changed JOIN available USING (sequence_number)
- WHERE (SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM available WHERE NOT spent) THEN true ELSE vitrine_try_again() END)
- ORDER BY available.old_visible_at, sequence_number;
+SELECT c.*, m.spent FROM (SELECT count(*) FILTER (WHERE spent) AS spent, count(*) FILTER (WHERE NOT spent) AS fit FROM available) AS m
+  LEFT JOIN (changed AS c JOIN available AS a USING (sequence_number)) ON true
+ WHERE (c.sequence_number IS NOT NULL OR m.spent > 0)
+   AND (SELECT CASE WHEN (SELECT count(*) FROM changed) = m.fit THEN true ELSE vitrine_try_again() END)
+ ORDER BY a.old_visible_at, c.sequence_number;
 
 -- name: storage_look
 -- Asked when a get found less than asked, and now and then: looks from the beginning, with no trust in the hint, and sets it anew, so that a
--- message that was committed below it is found. Raised at most once a second, so that polling an empty queue does not write. visible: whether a get would
--- find something now; spent, expired: whether a tidying step would. No row: the queue is gone.
+-- message that was committed below it is found. Raised at most once a second, so that polling an empty queue does not write. visible: whether a get
+-- would meet something now; expired: whether a tidying step would. No row: the queue is gone.
 WITH
 -- include: storage_entity
 ,
@@ -133,17 +135,7 @@ first AS MATERIALIZED (
     SELECT m.visible_at FROM vitrine_message AS m
      WHERE
            -- include: storage_visible
-       AND NOT
-           -- include: storage_spent
      ORDER BY m.visible_at, m.sequence_number LIMIT 1),
-met AS MATERIALIZED (
-    SELECT
-           -- include: storage_spent
-           AS spent
-      FROM vitrine_message AS m
-     WHERE (SELECT max_dequeue_count FROM entity) IS NOT NULL AND
-           -- include: storage_visible
-     ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s),
 hint AS (
     UPDATE vitrine_queue_head SET visible_from = (SELECT coalesce((SELECT visible_at FROM first), now) FROM entity)
      WHERE ctid = ANY (ARRAY(
@@ -151,7 +143,7 @@ hint AS (
             WHERE h.entity_id = %(entity_id)s AND h.subqueue = 0
               AND (h.visible_from IS NULL OR h.visible_from > new.at OR h.visible_from < new.at - interval '1 s')
               FOR UPDATE OF h SKIP LOCKED)))
-SELECT e.now, EXISTS (SELECT FROM first) AS visible, EXISTS (SELECT FROM met WHERE spent) AS spent,
+SELECT e.now, EXISTS (SELECT FROM first) AS visible,
        EXISTS (SELECT FROM vitrine_message AS m
                 WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now - e.expiry_grace) AS expired
   FROM entity AS e;
@@ -542,21 +534,12 @@ SELECT
   FROM clock AS c CROSS JOIN found AS f;
 
 -- name: storage_set_options
--- What a queue is set to. The hint is dropped: what was spent may be so no more.
+-- What a queue is set to.
 WITH changed AS (
     UPDATE vitrine_entity
        SET options = %(options)s::text::jsonb, effective = %(effective)s::text::jsonb, history_level = %(history_level)s, updated_at = clock_timestamp()
      WHERE id = %(entity_id)s AND deleted_at IS NULL
- RETURNING *),
-hint AS (UPDATE vitrine_queue_head SET visible_from = NULL WHERE entity_id IN (SELECT id FROM changed) AND subqueue = 0)
+ RETURNING *)
 SELECT
 -- include: entity_columns
   FROM changed AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
-
--- name: storage_queues
--- Storage queues for which a tidying step may have something to do: they have expired messages, or a poison queue.
-SELECT e.id AS entity_id, e.effective ? 'poison_queue' AS has_poison,
-       EXISTS (SELECT FROM vitrine_message AS m
-                WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0
-                  AND m.expires_at <= e.now - coalesce((e.options ->> 'expiry_grace')::float8, 60) * interval '1 s') AS expired
-  FROM vitrine_entity_now AS e WHERE e.family = 'queue_storage' ORDER BY e.id;
