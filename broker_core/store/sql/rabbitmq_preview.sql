@@ -63,9 +63,10 @@ WITH queue AS MATERIALIZED (
     SELECT id, sequence_number, place, max(fate) FILTER (WHERE NOT is_new) AS before, max(fate) FILTER (WHERE is_new) AS after
       FROM fated GROUP BY id, sequence_number, place
 )
-SELECT q.id AS entity_id, q.now, q.n::bigint AS ready, coalesce((SELECT max(seen) FROM placed AS p WHERE p.id = q.id), 0)::bigint AS seen,
+SELECT q.id AS entity_id, q.now, q.n::bigint AS ready, coalesce(s.seen, 0)::bigint AS seen,
        m.sequence_number, m.size, m.message_id, p.before, p.after, m.properties, m.application_properties
   FROM queue AS q
+  LEFT JOIN (SELECT id, count(*) AS seen FROM looked_at GROUP BY id) AS s ON s.id = q.id
   LEFT JOIN (paired AS p JOIN vitrine_message AS m
              ON m.entity_id = p.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = p.sequence_number)
     ON p.id = q.id AND (p.before <> 'stays' OR p.after <> 'stays')
