@@ -10,13 +10,13 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Count, Q
 
-from broker_core import entities, policies
+from broker_core import entities, policies, queue_storage, rabbitmq
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
-from broker_core.semantics.types import EntityAddress, EntityKind, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 
-from .forms import EntityForm, NamespaceForm, PolicyForm, RuleForm
+from .forms import FAMILY_OF_KIND, EntityForm, NamespaceForm, PolicyForm, RuleForm, StorageQueueForm
 from .shared import RightsAdmin, actor_of
 
 
@@ -55,20 +55,20 @@ def _shown(form: Any, name: str, *, before: bool = False) -> str:
 @admin.register(Namespace)
 class NamespaceAdmin(UseCaseAdmin):
     form = NamespaceForm
-    list_display = ["name", "description", "tier", "entity_count", "clock_shows", "is_system"]
-    list_filter = ["tier"]
+    list_display = ["name", "family", "description", "tier", "entity_count", "clock_shows", "is_system"]
+    list_filter = ["family", "tier"]
     search_fields = ["name", "description"]
     actions = ["pause", "run", "step_a_minute", "step_an_hour", "step_a_day"]
 
     def get_fieldsets(self, request, obj=None):
-        about = (None, {"fields": ["name", "description", "tier"]})
         if obj is None:
-            return [about]
-        shown = (None, {"fields": ["name", "description", "tier", "is_system", "created_at", "clock_shows"]})
+            return [(None, {"fields": ["new_family", "name", "description", "tier"]})]
+        tier = ["tier"] if obj.family == Family.SERVICE_BUS else []
+        shown = (None, {"fields": ["name", "family", "description", *tier, "is_system", "created_at", "clock_shows"]})
         return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
 
     def get_readonly_fields(self, request, obj=None):
-        return ["name", "is_system", "created_at", "clock_shows"] if obj else []
+        return ["name", "family", "is_system", "created_at", "clock_shows"] if obj else []
 
     def get_queryset(self, request):
         present = Count("entities", filter=Q(entities__deleted_at=None))
@@ -96,7 +96,7 @@ class NamespaceAdmin(UseCaseAdmin):
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
         if not change:
-            obj.pk = entities.create_namespace(obj.name, obj.description, tier=obj.tier, actor=actor).id
+            obj.pk = _create_namespace(form.cleaned_data["new_family"], obj, actor).id
             obj.refresh_from_db()
             return
         changes = {name: form.cleaned_data[name] for name in ("description", "tier") if name in form.changed_data}
@@ -111,7 +111,8 @@ class NamespaceAdmin(UseCaseAdmin):
             entities.resume_clock(obj.name, 1.0 if asked.get("rate") is None else asked["rate"], actor=actor)
 
     def delete_one(self, request, obj):
-        entities.delete_namespace(obj.name, actor=actor_of(request))
+        delete = rabbitmq.delete_vhost if obj.family == Family.RABBITMQ else entities.delete_namespace
+        delete(obj.name, actor=actor_of(request))
 
     @admin.action(description="Pause the clock of the selected namespaces", permissions=["change"])
     def pause(self, request, queryset):
@@ -150,11 +151,15 @@ class NamespaceAdmin(UseCaseAdmin):
 
 @admin.register(Entity)
 class EntityAdmin(UseCaseAdmin):
-    """Queues, topics and subscriptions. What kind a new one is, is chosen in the form; then it has the settings of its kind."""
+    """Queues, topics and subscriptions. What kind a new one is, is chosen in the form; then it has the settings of its kind.
+
+    A RabbitMQ queue is fixed once it is declared: policies change what is in force for it.
+    """
 
     form = EntityForm
     list_display = [
         "address",
+        "family",
         "kind",
         "status",
         "lock",
@@ -167,12 +172,19 @@ class EntityAdmin(UseCaseAdmin):
         "history_level",
         "hidden",
     ]
-    list_filter = ["namespace", "kind", "requires_session", "status", "expiry_mode", "history_level", "hidden"]
+    list_filter = ["family", "namespace", "kind", "requires_session", "status", "expiry_mode", "history_level", "hidden"]
     search_fields = ["path", "user_metadata"]
     list_select_related = ["namespace"]
     ordering = ["namespace__name", "path"]
 
+    def get_form(self, request, obj=None, change=False, **kwargs):
+        if obj and obj.family == Family.QUEUE_STORAGE:
+            kwargs["form"] = StorageQueueForm
+        return super().get_form(request, obj, change, **kwargs)
+
     def get_fieldsets(self, request, obj=None):
+        if obj and obj.family != Family.SERVICE_BUS:
+            return _fieldsets_of_others(obj)
         own = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")
         settings = SETTINGS_OF[EntityKind(obj.kind)] if obj else ALL_SETTINGS
         ours, service = [n for n in own if n in settings], [n for n in settings if n not in own]
@@ -186,6 +198,8 @@ class EntityAdmin(UseCaseAdmin):
     def get_readonly_fields(self, request, obj=None):
         if obj is None:
             return []
+        if obj.family != Family.SERVICE_BUS:
+            return ["namespace", "path", "family", "created_at", "updated_at", "given", "in_force"]
         fixed = [name for name in FIXED if name in SETTINGS_OF[EntityKind(obj.kind)]]
         return ["namespace", "path", "family", "kind", "created_at", "updated_at", *fixed]
 
@@ -193,10 +207,19 @@ class EntityAdmin(UseCaseAdmin):
         return super().get_queryset(request).filter(deleted_at=None)
 
     def has_change_permission(self, request, obj=None):
-        return super().has_change_permission(request, obj) and not (obj and obj.namespace.is_system)
+        fixed = obj and (obj.namespace.is_system or obj.family == Family.RABBITMQ)
+        return super().has_change_permission(request, obj) and not fixed
 
     def has_delete_permission(self, request, obj=None):
         return super().has_delete_permission(request, obj) and not (obj and obj.namespace.is_system)
+
+    @admin.display(description="as given")
+    def given(self, obj):
+        return json.dumps(obj.options, ensure_ascii=False)
+
+    @admin.display(description="in force")
+    def in_force(self, obj):
+        return json.dumps(obj.effective, ensure_ascii=False)
 
     @admin.display(ordering="path")
     def address(self, obj):
@@ -204,7 +227,8 @@ class EntityAdmin(UseCaseAdmin):
 
     @admin.display(ordering="lock_duration")
     def lock(self, obj):
-        return "" if obj.kind == EntityKind.TOPIC else human(obj.lock_duration)
+        has_locks = obj.kind != EntityKind.TOPIC and obj.family == Family.SERVICE_BUS
+        return human(obj.lock_duration) if has_locks else ""
 
     @admin.display(ordering="default_message_time_to_live")
     def time_to_live(self, obj):
@@ -217,8 +241,13 @@ class EntityAdmin(UseCaseAdmin):
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
         if change:
-            changes = {name: form.cleaned_data[name] for name in form.changed_data if name in ALL_SETTINGS}
-            entities.update_entity(_address(obj), actor=actor, **changes)
+            self._change(obj, form, actor)
+            return
+        if form.cleaned_data["new_kind"] in FAMILY_OF_KIND:
+            create = {Family.QUEUE_STORAGE: queue_storage.create_queue, Family.RABBITMQ: rabbitmq.declare_queue}
+            create[FAMILY_OF_KIND[form.cleaned_data["new_kind"]]](_address(obj), actor=actor)
+            obj.pk = Entity.objects.get(namespace=obj.namespace, path=obj.path, deleted_at=None).pk
+            obj.refresh_from_db()
             return
         kind = EntityKind(form.cleaned_data["new_kind"])
         create = {
@@ -231,9 +260,41 @@ class EntityAdmin(UseCaseAdmin):
         obj.pk = create(_address(obj), actor=actor, **own).id
         obj.refresh_from_db()
 
+    def _change(self, obj, form, actor) -> None:
+        if obj.family == Family.QUEUE_STORAGE:
+            level = {"history_level": form.cleaned_data["history_level"]} if "history_level" in form.changed_data else {}
+            if changes := form.changes() | level:
+                queue_storage.update_queue(_address(obj), actor=actor, **changes)
+            return
+        changes = {name: form.cleaned_data[name] for name in form.changed_data if name in ALL_SETTINGS}
+        entities.update_entity(_address(obj), actor=actor, **changes)
+
     def delete_one(self, request, obj):
+        if obj.family != Family.SERVICE_BUS:
+            delete = {Family.QUEUE_STORAGE: queue_storage.delete_queue, Family.RABBITMQ: rabbitmq.delete_queue}[
+                Family(obj.family)
+            ]
+            delete(_address(obj), actor=actor_of(request))
+            return
         if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # a topic that was deleted before took it along
             entities.delete_entity(_address(obj), actor=actor_of(request))
+
+
+def _fieldsets_of_others(obj: Entity) -> list:
+    about = (None, {"fields": ["namespace", "path", "family", "created_at", "updated_at"]})
+    if obj.family == Family.QUEUE_STORAGE:
+        own = ["metadata", "max_dequeue_count", "poison_queue", "expiry_grace", "strict_visibility", "history_level"]
+        return [about, ("Storage queue", {"fields": own})]
+    return [about, ("RabbitMQ queue", {"fields": ["given", "in_force"]})]
+
+
+def _create_namespace(family: Family, obj: Namespace, actor: Actor) -> Any:
+    match family:
+        case Family.QUEUE_STORAGE:
+            return queue_storage.create_account(obj.name, obj.description, actor=actor)
+        case Family.RABBITMQ:
+            return rabbitmq.create_vhost(obj.name, obj.description, actor=actor)
+    return entities.create_namespace(obj.name, obj.description, tier=obj.tier, actor=actor)
 
 
 @admin.register(Rule)

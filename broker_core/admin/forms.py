@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +11,14 @@ from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidg
 
 from broker_core import entities
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
-from broker_core.semantics import entity_settings
+from broker_core.semantics import entity_settings, families
 from broker_core.semantics.durations import format_iso, human, parse_human_or_iso
 from broker_core.semantics.errors import EntityExists, InvalidArgument, InvalidFilter
 from broker_core.semantics.filters import rule_from_json
 from broker_core.semantics.limits import Range
-from broker_core.semantics.types import EntityAddress, EntityKind
+from broker_core.semantics.queue_storage import names as storage_names
+from broker_core.semantics.queue_storage import options as storage_options
+from broker_core.semantics.types import EntityAddress, EntityKind, Family
 
 DEFAULTS = {name: value for kind in EntityKind for name, value in entity_settings.default_settings(kind).items()}
 
@@ -51,12 +54,17 @@ class DurationField(forms.CharField):
         return self.prepare_value(initial) != data
 
 
+# Queues of the other families, which begin with their own defaults.
+FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Family.RABBITMQ}
+
+
 class EntityForm(forms.ModelForm):
     """A queue, topic or subscription with its settings (SB 1.3); a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
-        label="Kind", choices=[(k, k) for k in EntityKind], initial=EntityKind.QUEUE, help_text="It cannot be changed later."
-    )
+        label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
+        help_text="It cannot be changed later. The last two have none of the settings below: theirs follow when they are there.",
+    )  # fmt: skip
     lock_duration = DurationField(initial=DEFAULTS["lock_duration"])
     duplicate_detection_history_time_window = DurationField(initial=DEFAULTS["duplicate_detection_history_time_window"])
     default_message_time_to_live = DurationField(never=True)
@@ -82,13 +90,29 @@ class EntityForm(forms.ModelForm):
 
     def clean(self):
         cleaned = super().clean()
-        kind = EntityKind(cleaned.get("new_kind") or self.instance.kind)
+        new_kind, namespace = cleaned.get("new_kind") or self.instance.kind, cleaned.get("namespace")
+        if namespace and namespace.family != FAMILY_OF_KIND.get(new_kind, Family.SERVICE_BUS):
+            self.add_error("namespace", f"is a {families.SETS[Family(namespace.family)]}, which has no {new_kind}")
+        if new_kind in FAMILY_OF_KIND:
+            self._clean_other(new_kind, cleaned)
+            return cleaned
+        kind = EntityKind(new_kind)
         for name in self.changed_data:
             if name in entity_settings.ALL_SETTINGS and name in cleaned:
                 self._check(name, lambda n=name: self._checked(n, cleaned[n], kind))
         if "path" in self.changed_data and "path" in cleaned:
             self._check("path", lambda: self._check_path(cleaned.get("namespace"), cleaned["path"], kind))
         return cleaned
+
+    def _clean_other(self, kind: str, cleaned: dict) -> None:
+        """A queue of another family: it has a name alone."""
+        for name in entity_settings.ALL_SETTINGS:
+            if name in self.changed_data and cleaned.get(name) not in (None, "", DEFAULTS[name]):
+                self.add_error(name, f"A {kind} has no such setting; leave it as it was.")
+        if "path" in cleaned and kind == "storage queue":
+            self._check("path", lambda: storage_names.check_queue_name(cleaned["path"]))
+        if "path" in cleaned and cleaned.get("namespace"):
+            self._check("path", lambda: self._check_is_new(cleaned["namespace"], cleaned["path"]))
 
     def _checked(self, name: str, value: Any, kind: EntityKind) -> Any:
         if name in entity_settings.SETTINGS_OF[kind]:
@@ -106,7 +130,11 @@ class EntityForm(forms.ModelForm):
             raise InvalidArgument("path", f"'{path}' is no subscription's; that is topic/Subscriptions/name")
         else:
             entity_settings.check_subscription_name(address.name)
-        if namespace and Entity.objects.filter(namespace=namespace, path__iexact=path, deleted_at=None).exists():
+        return self._check_is_new(namespace, path) if namespace else path
+
+    def _check_is_new(self, namespace: Namespace, path: str) -> str:
+        same = "path" if namespace.family == Family.RABBITMQ else "path__iexact"
+        if Entity.objects.filter(namespace=namespace, deleted_at=None, **{same: path}).exists():
             raise InvalidArgument("path", str(EntityExists(str(EntityAddress(namespace.name, path)))))
         return path
 
@@ -146,9 +174,67 @@ _HELP = {
 }
 
 
+class StorageQueueForm(forms.ModelForm):
+    """The metadata and options of a storage queue that is there."""
+
+    metadata = forms.JSONField(
+        label="Metadata",
+        required=False,
+        help_text='{"name": "value"}: names in lower case.',
+        widget=AdminTextareaWidget(attrs={"rows": 3}),
+    )
+    max_dequeue_count = forms.IntegerField(
+        label="Max dequeue count", required=False, help_text="Gets before it goes to the poison queue. Empty: it stays."
+    )
+    poison_queue = forms.CharField(
+        label="Poison queue", required=False, widget=AdminTextInputWidget, help_text="Empty: its name with -poison behind it."
+    )
+    expiry_grace = DurationField(
+        label="Expiry grace", help_text="How long people see expired messages; for clients they are gone at once."
+    )
+    strict_visibility = forms.BooleanField(
+        label="Strict visibility",
+        required=False,
+        help_text="Refuse updates that make a message invisible past the end of its life.",
+    )
+
+    class Meta:
+        model = Entity
+        fields = ["history_level"]
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        stored = storage_options.from_json(self.instance.options or {})
+        self.initial |= {field.name: getattr(stored, field.name) for field in fields(stored)} | {
+            "metadata": dict(stored.metadata)
+        }
+
+    def clean(self):
+        cleaned = super().clean()
+        if not self.errors:
+            try:
+                storage_options.changed(self.instance.path, storage_options.from_json(self.instance.options), self.changes())
+            except InvalidArgument as exc:
+                self.add_error(exc.name if exc.name in self.fields else None, exc.problem)
+        return cleaned
+
+    def changes(self) -> dict[str, Any]:
+        """Those of QueueOptions that are given otherwise."""
+        given = {name: self.cleaned_data[name] for name in self.changed_data if name != "history_level"}
+        empty = {"metadata": {}, "poison_queue": None}
+        return {name: empty[name] if name in empty and not value else value for name, value in given.items()}
+
+
 class NamespaceForm(forms.ModelForm):
     """A namespace, and for an existing one what to do with its clock (design D6)."""
 
+    new_family = forms.ChoiceField(
+        label="Family",
+        required=False,
+        choices=[(f, f"{families.TITLES[f]}: a {families.SETS[f]}") for f in Family],
+        initial=Family.SERVICE_BUS,
+        help_text="By whose rules its entities work. It cannot be changed later.",
+    )
     AS_IT_IS, PAUSE, RUN = "", "pause", "run"
 
     step = DurationField(
@@ -167,14 +253,28 @@ class NamespaceForm(forms.ModelForm):
         model = Namespace
         fields = ["name", "description", "tier"]
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["new_family"]
+
+    def clean_new_family(self):
+        return Family(self.cleaned_data["new_family"] or Family.SERVICE_BUS)
+
     def clean_name(self):
-        try:
-            name = entity_settings.check_namespace_name(self.cleaned_data["name"])
-        except InvalidArgument as exc:
-            raise forms.ValidationError(exc.problem) from exc
+        name = self.cleaned_data["name"]
         if Namespace.objects.filter(name__iexact=name).exists():
             raise forms.ValidationError(str(EntityExists(name)))
         return name
+
+    def clean(self):
+        cleaned = super().clean()
+        if "name" in cleaned and "new_family" in cleaned:
+            try:
+                families.check_namespace_name(cleaned["new_family"], cleaned["name"])
+            except InvalidArgument as exc:
+                self.add_error("name", exc.problem)
+        return cleaned
 
     def clean_step(self):
         step = self.cleaned_data["step"]

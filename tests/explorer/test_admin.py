@@ -10,10 +10,10 @@ from django.contrib.auth.models import Group, User
 from django.urls import reverse
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from broker_core import broker, entities, policies
-from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy, SweepRun
+from broker_core import broker, entities, policies, queue_storage, rabbitmq
+from broker_core.models import Entity, Exchange, Namespace, Rule, SharedAccessPolicy, SweepRun
 from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings, Tier
+from broker_core.semantics.types import EntityAddress, ExpiryMode, Family, HistoryLevel, Message, QueueSettings, Tier
 from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord
 from explorer.schedules import create_missing
@@ -129,6 +129,113 @@ def test_an_administrator_needs_no_permissions_of_djangos(space, client, person)
     response = client.post(changed, values)
     assert response.status_code == 302, problems(response)
     assert AuditRecord.objects.get().target == "vera"
+
+
+# Other families
+
+
+@pytest.fixture
+def depot(in_one_transaction):
+    """A storage account with a queue. Its address."""
+    jobs = EntityAddress("depot", "jobs")
+    queue_storage.create_account("depot")
+    queue_storage.create_queue(jobs, metadata={"team": "images"})
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "kind"),
+    [
+        ("queue_storage", "photos", Family.QUEUE_STORAGE),
+        ("rabbitmq", "a/b", Family.RABBITMQ),
+        ("service_bus", "shop", Family.SERVICE_BUS),
+    ],
+)
+def test_a_set_of_entities_of_any_family_is_created_through_its_use_case(administrator, family, name, kind):
+    values = fields_of(administrator.get(url("broker_core.namespace", "add"))) | {"new_family": family, "name": name}
+    response = administrator.post(url("broker_core.namespace", "add"), values)
+    assert response.status_code == 302, problems(response)
+    found = Namespace.objects.get(name=name)
+    assert found.family == kind
+    assert Exchange.objects.filter(namespace=found, name="amq.topic").exists() is (kind is Family.RABBITMQ)
+    assert administrator.get(url("broker_core.namespace", "change", found.pk)).status_code == 200
+
+
+def test_a_name_is_held_to_its_familys_rules(administrator):
+    values = fields_of(administrator.get(url("broker_core.namespace", "add"))) | {
+        "new_family": "queue_storage",
+        "name": "No-Account",
+    }
+    response = administrator.post(url("broker_core.namespace", "add"), values)
+    assert "lower-case letters" in str(problems(response)["name"]) and not Namespace.objects.filter(name="No-Account").exists()
+
+
+def test_a_storage_queue_is_created_changed_and_deleted_through_use_cases(depot, administrator):
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="depot").pk}
+    response = administrator.post(add, base | {"new_kind": "storage queue", "path": "mails"})
+    assert response.status_code == 302, problems(response)
+    mails = EntityAddress("depot", "mails")
+    stored = queue_storage.get_queue(mails)
+    change = url("broker_core.entity", "change", stored.id)
+    values = fields_of(administrator.get(change))
+    assert "lock_duration" not in values
+    values |= {"max_dequeue_count": "4", "expiry_grace": "5 min", "metadata": '{"team": "mail"}', "history_level": "1"}
+    response = administrator.post(change, values)
+    assert response.status_code == 302, problems(response)
+    stored = queue_storage.get_queue(mails)
+    assert (stored.max_dequeue_count, stored.expiry_grace, stored.metadata) == (4, timedelta(minutes=5), {"team": "mail"})
+    assert stored.history_level is HistoryLevel.LIFECYCLE
+    message = LogEntry.objects.filter(object_id=str(stored.id)).first().get_change_message()
+    assert "Max dequeue count: None -> 4" in message and "Expiry grace: 1 min -> 5 min" in message
+    assert administrator.post(change, fields_of(administrator.get(change))).status_code == 302
+    assert queue_storage.get_queue(mails) == stored
+    administrator.post(url("broker_core.entity", "delete", stored.id), {"post": "yes"})
+    assert [queue.name for queue in queue_storage.list_queues("depot")] == ["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "values", "field", "said"),
+    [
+        ("depot", {"new_kind": "storage queue", "path": "Big-Name"}, "path", "lower-case"),
+        ("depot", {"new_kind": "storage queue", "path": "jobs"}, "path", "already exists"),
+        ("depot", {"new_kind": "queue", "path": "jobs2"}, "namespace", "storage account, which has no queue"),
+        ("space", {"new_kind": "storage queue", "path": "jobs2"}, "namespace", "namespace, which has no storage queue"),
+        ("depot", {"new_kind": "storage queue", "path": "jobs2", "lock_duration": "2 min"}, "lock_duration", "no such setting"),
+    ],
+)
+def test_what_a_family_does_not_have_is_refused_at_its_field(space, depot, administrator, namespace, values, field, said):
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name=namespace).pk}
+    response = administrator.post(add, base | values)
+    assert said in str(problems(response)[field])
+    assert len(queue_storage.list_queues("depot")) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "field"), [({"max_dequeue_count": "0"}, "max_dequeue_count"), ({"metadata": '{"1a": "x"}'}, "metadata"),
+                          ({"poison_queue": "jobs"}, "poison_queue"), ({"expiry_grace": "never"}, "expiry_grace")],
+)  # fmt: skip
+def test_a_bad_option_of_a_storage_queue_is_refused_where_it_was_written(depot, administrator, values, field):
+    before = queue_storage.get_queue(depot)
+    change = url("broker_core.entity", "change", before.id)
+    response = administrator.post(change, fields_of(administrator.get(change)) | values)
+    found = problems(response)
+    assert response.status_code == 200 and (found.get(field) or found["__all__"])
+    assert queue_storage.get_queue(depot) == before
+
+
+def test_a_declared_queue_of_rabbitmq_is_shown_and_deleted_not_changed(administrator):
+    rabbitmq.create_vhost("/")
+    add = url("broker_core.entity", "add")
+    base = fields_of(administrator.get(add)) | {"namespace": Namespace.objects.get(name="/").pk}
+    response = administrator.post(add, base | {"new_kind": "RabbitMQ queue", "path": "a b/c"})
+    assert response.status_code == 302, problems(response)
+    found = Entity.objects.get(path="a b/c")
+    page = administrator.get(url("broker_core.entity", "change", found.pk)).content.decode()
+    assert "durable" in page and 'name="_save"' not in page
+    administrator.post(url("broker_core.entity", "delete", found.pk), {"post": "yes"})
+    assert not Entity.objects.filter(path="a b/c", deleted_at=None).exists()
 
 
 # Queues
