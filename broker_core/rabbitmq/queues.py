@@ -139,7 +139,7 @@ def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Ste
     while True:
         found = (yield from _look(vhost, given.name)) if given.name else None
         if found is not None and found.id is not None and (yield from _is_still_there(found)):
-            checks.check_equivalent_queue(found.vhost, _stored(found), _again(given, found.options["type"]))
+            checks.check_equivalent_queue(found.vhost, _stored(found), _again(given))
             return _answer(found, asking)
         wanted = _new(vhost, given)
         created = yield from changing(vhost, actor, lambda held, queue=wanted: _create(held, queue, given.history_level))
@@ -162,8 +162,8 @@ def _new(vhost: str, given: _Given) -> QueueDef:
     return QueueDef(name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
 
 
-def _again(given: _Given, current_type: str) -> QueueDef:
-    type = checks.queue_type(given.type, {"x-queue-type": current_type} | given.arguments)
+def _again(given: _Given) -> QueueDef:
+    type = checks.queue_type(given.type, given.arguments)
     return QueueDef(given.name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
 
 
