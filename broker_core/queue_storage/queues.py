@@ -111,7 +111,7 @@ def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -> Steps:
     """The queues of an account whose names begin so, by name (QS-091). Raises AccountNotFound."""
     (actor or Actor.local()).require(Right.BROWSE, account)
-    if not (yield call("get_namespace", name=account)):
+    if not any(row.family == FAMILY for row in (yield call("get_namespace", name=account))):
         raise AccountNotFound(account)
     rows = yield call("list_entities", namespace=account, family=str(FAMILY), kind=None, topic_id=None)
     return sorted((_queue(row) for row in rows if row.path.startswith(prefix)), key=lambda queue: queue.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_core.broker.shared import Known
+from broker_core.broker.shared import Known, whole_numbers
 from broker_core.reads.messages import Explanation, message_row
 from broker_core.semantics.explaining import Place, is_deliverable
 from broker_core.semantics.queue_storage import explaining
@@ -25,9 +25,10 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
     All facts are read in one snapshot. Raises QueueNotFound.
     """
     may(actor, Right.BROWSE, address)
+    (number,) = whole_numbers([sequence_number])
 
     def attempt(queue: Known) -> Steps:
-        rows = yield call("storage_explain", entity_id=queue.id, number=sequence_number, place_cap=PLACE_CAP)
+        rows = yield call("storage_explain", entity_id=queue.id, number=number, place_cap=PLACE_CAP)
         if not rows and not (yield call("storage_bounds", entity_id=queue.id)):
             return None
         return [_explanation(row) for row in rows]

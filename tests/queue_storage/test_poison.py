@@ -234,7 +234,17 @@ def test_remove_takes_single_messages_whoever_holds_them(queue):
     assert ledger_agrees(queue)
 
 
+def test_no_numbers_are_no_work(queue):
+    put(queue, "a")
+    assert (release(queue, []), remove(queue, []), requeue_poison(queue, [])) == ([], [], {})
+    assert queue_storage.delete_all(queue, []) == ((), ())
+    assert queue_storage.put_all(queue, []) == []
+    assert texts(peek(queue, 32)) == ["a"]
+
+
 def test_numbers_that_are_none_are_refused(queue):
+    with pytest.raises(InvalidArgument):
+        queue_storage.explain(queue, "x")
     for operation in (release, remove, requeue_poison):
         with pytest.raises(InvalidArgument):
             operation(queue, ["x"])

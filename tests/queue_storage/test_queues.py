@@ -73,7 +73,7 @@ def test_a_queue_that_is_wrong_is_not_created(account, namespace):
     assert list_queues(account) == []
 
 
-def test_queues_are_listed_by_name(account):
+def test_queues_are_listed_by_name(account, namespace):
     for name in ("b-1", "b1", "b-0", "a00", "c00", "b00"):
         create_queue(EntityAddress(account, name.ljust(3, "x")))
     assert [q.name for q in list_queues(account)] == ["a00", "b-0", "b-1", "b00", "b1x", "c00"]
@@ -81,6 +81,8 @@ def test_queues_are_listed_by_name(account):
     assert list_queues(account, "B") == []
     with pytest.raises(AccountNotFound):
         list_queues("nowhere1")
+    with pytest.raises(AccountNotFound):
+        list_queues(namespace)
 
 
 def test_metadata_is_replaced_as_a_whole(account):
