@@ -121,7 +121,7 @@ class ChannelState:
         """Whether to ask which consumers are still there, and whose turn it is: not each time while there is enough to do."""
         is_old = time.monotonic() - self.refreshed_at > REFRESH_SECONDS
         waits_for_turn = not all(consumer.may_take for consumer in self.consumers.values())
-        return bool(self.consumers) and (is_old or self.came_up_short or waits_for_turn)
+        return is_old or self.came_up_short or waits_for_turn
 
     def in_turn(self) -> list[list[Consumer]]:
         """The consumers that may take something now, queue by queue, another queue first each time; those of a queue that

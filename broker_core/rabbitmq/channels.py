@@ -143,10 +143,10 @@ def consume(
     """
     address = channel.address(queue)
     channel.connection.actor.require(Right.LISTEN, address)
-    if tag in channel.consumers:
-        raise errors.consumer_tag_reused(tag)
     if not isinstance(tag, str) or len(tag.encode()) > 255:
         raise InvalidArgument("tag", f"{tag!r} is no text of at most 255 bytes")
+    if tag in channel.consumers:
+        raise errors.consumer_tag_reused(tag)
     tag = tag or generated(TAG_PREFIX, os.urandom(16))
     arguments = arguments or {}
     found = yield from consumers.open_queue(address, channel.connection.id)
@@ -161,8 +161,8 @@ def consume(
 def cancel(channel: Channel, tag: str) -> Steps:
     """End a consumer; its deliveries stay to be acknowledged (RMQ-124). An unknown tag is none to end (RMQ-147)."""
     if (consumer := channel.consumers.get(tag)) is not None:
-        registry.drop(consumer)
         yield Atomically(consumers.unregister(consumer))
+        registry.drop(consumer)
         channel.consumers.pop(tag, None)
 
 
@@ -179,13 +179,9 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
         channel.require_open()
         channel.require_in_time()
         found = _fetch_handed(channel, max_count)
-        if channel.knows_too_little():
-            yield from _refresh(channel)
-        for group in channel.in_turn() if len(found) < max_count else ():
-            found += yield from _take(channel, group, max_count - len(found))
-            if len(found) == max_count:
-                break
-        channel.came_up_short = not found
+        if not found and channel.consumers:
+            found = yield from _take_from_all(channel, max_count)
+            channel.came_up_short = not found
         return found
 
     found = yield from take()
@@ -331,6 +327,23 @@ def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
     return found
 
 
+def _take_from_all(channel: Channel, count: int) -> Steps:
+    """Deliveries of the queues that the channel consumes from, in turn. What one refuses is told when there is nothing of others
+    to be handed out first."""
+    if channel.knows_too_little():
+        yield from _refresh(channel)
+    found: list[Tagged] = []
+    for group in channel.in_turn():
+        try:
+            found += yield from _take(channel, group, count - len(found))
+        except BrokerError:
+            if not found:
+                raise
+        if found and (len(found) == count or not channel.is_open):
+            break
+    return found
+
+
 def _refresh(channel: Channel) -> Steps:
     """Learn which consumers are still there, and whose turn it is."""
     rows = yield call("stand_in_line", connection_id=channel.connection.id, channel=channel.number)
@@ -361,7 +374,7 @@ def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     try:
         taken = yield from delivering.take.steps(first.address, len(plan), no_ack=first.no_ack, queue_id=first.entity_id, **who)
     except AmqpError as refusal:
-        if refusal.reply_name != "NOT_FOUND":
+        if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # or somebody has it anew, for himself
             raise
         for consumer in group:
             _queue_is_gone(channel, consumer)

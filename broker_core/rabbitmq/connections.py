@@ -116,7 +116,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps:
     The first connection of a process takes its epoch, and looks whether others are dead meanwhile.
     """
     actor = actor or Actor.local()
-    actor.require(Right.LISTEN, vhost)
+    actor.require(actor.rights & (Right.SEND | Right.LISTEN) or Right.LISTEN, vhost)
     name = name or actor.holder_label
     if not isinstance(name, str) or len(name) > MOST_NAME:
         raise InvalidArgument("name", f"{name!r} is no text of at most {MOST_NAME} characters")

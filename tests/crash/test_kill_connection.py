@@ -12,10 +12,13 @@ import pytest
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import connect, processes, recover_dead
+from broker_core.rabbitmq.processes import ConnectionLost
 from broker_core.rabbitmq.publishing import Publication, publish
+from broker_core.semantics.errors import BrokerUnavailable
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
+from explorer.site.embedded_postgres import server
 from tests.broker.looking import events, ledger_agrees
 
 from .conftest import ROOT
@@ -147,6 +150,28 @@ def test_the_next_process_to_connect_finds_the_dead(queue, child):
         time.sleep(0.01)
     assert take_all(queue) == ALL
     assert names(queue) == ["q"]
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_database_ends_connections_and_loses_nothing(queue, cluster):
+    connection = connect(queue.namespace)
+    channel = connection.channel()
+    channel.declare_queue("exclusive", exclusive=True)
+    channel.consume("q")
+    assert len(channel.deliveries(5)) == 5
+    channel.ack(1)
+    os.kill(int((cluster / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+    while processes.current() is not None:
+        time.sleep(0.01)
+    for act in (lambda: channel.ack(2), lambda: connect(queue.namespace)):
+        with pytest.raises(BrokerUnavailable):
+            act()
+    server.ensure_running(cluster)
+    with pytest.raises(ConnectionLost, match="the database has ended the session"):
+        channel.ack(2)
+    assert take_all(queue) == [(i, i < 5) for i in range(1, 10)]
+    assert names(queue) == ["q"]
+    assert ledger_agrees(queue)
 
 
 def tell(child, line):

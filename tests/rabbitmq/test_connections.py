@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from broker_core import entities
+from broker_core import entities, rabbitmq
 from broker_core.rabbitmq import channels, processes
 from broker_core.rabbitmq import connections as rabbit
 from broker_core.rabbitmq.processes import ConnectionLost
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.errors import InvalidArgument, NotAuthorized
 from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import EntityAddress
+from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store import aio, connections
 from tests.broker.looking import ledger_agrees
 
@@ -95,6 +95,17 @@ def test_an_unknown_virtual_host_is_refused(broker_database, vhost):
     with pytest.raises(InvalidArgument, match="name: "):
         rabbit.connect(vhost, "n" * 256)
     assert query("SELECT 1 FROM vitrine_connection") == []
+
+
+def test_who_may_only_send_connects_too_and_does_not_receive(vhost, queue):
+    with rabbit.connect(vhost, actor=Actor("key", "sender", Right.SEND)) as connection:
+        channel = connection.channel()
+        channel.publish([rabbitmq.Publication(b"a", routing_key="q")])
+        for refused in (lambda: channel.get("q"), lambda: channel.consume("q")):
+            with pytest.raises(NotAuthorized, match="LISTEN"):
+                refused()
+    with pytest.raises(NotAuthorized):
+        rabbit.connect(vhost, actor=Actor("key", "manager", Right.MANAGE))
 
 
 def test_closing_a_connection_requeues_all_in_original_order(vhost, queue):

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import consumers
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.rabbitmq import channels, consumers
+from broker_core.semantics.errors import InvalidArgument, ServerBusy
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
@@ -88,6 +88,32 @@ def test_higher_priorities_are_served_first(channel, queue):
     assert [d.consumer_tag for d in channel.deliveries(1)] == ["high"]
     assert [d.consumer_tag for d in channel.deliveries(5)] == ["high", "too", "too", "low", "low"]
     assert channel.deliveries(5) == []
+
+
+def test_what_one_queue_refuses_costs_no_delivery_of_another(connection, channel, monkeypatch):
+    one, two = (channel.declare_queue(name).address for name in ("one", "two"))
+    for address in (one, two):
+        send(address, "a")
+        channel.consume(address.path)
+    take = channels.delivering.take.steps
+
+    def busy_at_two(address, *args, **options):
+        if address == two:
+            raise ServerBusy("try again")
+        return take(address, *args, **options)
+
+    monkeypatch.setattr(channels.delivering.take, "steps", busy_at_two)
+    found, refused = [], 0
+    for _ in range(2):
+        try:
+            found += channel.deliveries(5)
+        except ServerBusy:
+            refused += 1
+    assert bodies(found) == "a" and found[0].address == one
+    with pytest.raises(ServerBusy):
+        channel.deliveries(5)
+    monkeypatch.undo()
+    assert [d.address for d in channel.deliveries(5)] == [two]
 
 
 def test_the_higher_priority_of_another_channel_goes_first_while_it_waits(connection, queue):
@@ -190,6 +216,18 @@ def test_a_deleted_queue_ends_its_consumers_and_the_channel_goes_on(connection, 
     assert (channel.cancelled, channel.consumers) == (["t"], {})
     assert query("SELECT 1 FROM vitrine_consumer WHERE connection_id = %s", connection.id) == []
     assert channel.get("q").body == b"a"
+
+
+def test_a_queue_that_somebody_declares_anew_for_himself_ends_its_consumers(connection, channel, queue):
+    channel.consume("q", tag="t")
+    send(queue, "before")
+    assert bodies(channel.deliveries(1)) == "before"
+    rabbitmq.delete_queue(queue)
+    with rabbitmq.connect(queue.namespace) as another:
+        another.channel().declare_queue("q", exclusive=True)
+        send(queue, "a")
+        assert channel.deliveries(5) == []
+        assert channel.cancelled == ["t"] and channel.is_open
 
 
 def test_consuming_from_a_queue_that_is_not_there_is_refused(connection):
