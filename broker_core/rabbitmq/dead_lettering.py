@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 from broker_core.semantics.types import EventKind
@@ -86,8 +88,10 @@ def keep_limits(work: Work, names: Iterable[str]) -> Steps:
             continue
         for _ in range(ROUNDS):
             rows = yield from dying("over", queue, max_count=BATCH)
-            arrived = yield from dead_letter(work, name, rows, MAXLEN, goes_on=hops < MOST_HOPS)
-            todo.extend((target, hops + 1) for target in arrived)
+            expired = list(takewhile(attrgetter("expired"), rows))  # these would have gone before, had anybody looked
+            for some, reason in ((expired, EXPIRED), (rows[len(expired) :], MAXLEN)):
+                arrived = yield from dead_letter(work, name, some, reason, goes_on=hops < MOST_HOPS)
+                todo.extend((target, hops + 1) for target in arrived)
             total += len(rows)
             if len(rows) < BATCH:
                 break

@@ -16,7 +16,7 @@ from broker_core.store.statements import call
 from . import consumers, topology
 from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, keep_limits
 from .delivering import Delivery, as_delivery, requeue
-from .limits import is_limited
+from .limits import is_limited, refuses
 from .placing import Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key
 from .topology import QueueInfo, Topology
@@ -216,12 +216,13 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
 
 
 def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
-    """In one transaction: what has expired at the head of a limited queue makes room first; what is too much leaves again, and so
-    does what may live for no time and is not handed over at once."""
+    """In one transaction: what has expired at the head of a queue that refuses makes room first; what is too much leaves again, and
+    so does what may live for no time and is not handed over at once."""
     routed = yield from _route(work.topology, prepared)
     limited = [name for name in dict.fromkeys(n for names in routed for n in names) if is_limited(work.topology.queues[name])]
     for name in limited:
-        yield from expire_at_head(work, name)
+        if refuses(work.topology.queues[name]):
+            yield from expire_at_head(work, name)
     published = yield from _publish_copies(work, prepared, routed)
     yield from _at_once(work, prepared, published)
     yield from keep_limits(work, limited)

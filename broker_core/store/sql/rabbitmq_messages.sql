@@ -369,6 +369,8 @@ SELECT c.entity_id
 -- fragment: rabbit_dying
 -- What the death of a message is made of; its body stays where it is. Without `dead_letters` it just goes.
 m.sequence_number, m.message_id, m.priority, m.lock_token, m.size, (SELECT now FROM entity) AS now,
+-- include: rabbit_life_over
+AS expired,
 CASE WHEN %(dead_letters)s THEN m.properties END AS properties, CASE WHEN %(dead_letters)s THEN m.application_properties END AS application_properties
 
 -- name: rabbit_dying_by_token
