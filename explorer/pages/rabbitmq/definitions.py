@@ -25,7 +25,7 @@ RESULTS = tuple(str(result) for result in Result)
 @require_http_methods(["GET", "POST"])
 def definitions(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
-    form = ImportForm(request.POST or None, request.FILES or None)
+    form = ImportForm(request.POST, request.FILES) if request.method == "POST" else ImportForm()
     context = {
         "form": form, "counts": browsing.vhost_counts(host.name, actor=request.actor),
         "why_not": "" if Right.MANAGE in request.actor.rights else "Only administrators import definitions.",

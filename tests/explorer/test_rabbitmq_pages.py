@@ -1,0 +1,462 @@
+"""RabbitMQ's pages as a person without JavaScript gets them, and as htmx asks for them: rights, refusals, acts, their audit."""
+
+import json
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from broker_core import entities, rabbitmq, reads
+from broker_core.rabbitmq import browsing
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.types import EntityAddress
+from explorer.models import AuditRecord
+from explorer.pages.rabbitmq import urls
+
+from .conftest import FRAGMENT
+from .rabbitmq_office import addresses_of, publish
+
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
+
+MANAGING = ("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/")
+OPERATING = ("/rabbitmq/purge/",)
+
+
+def body_of(response):
+    return unescape(response.content.decode())
+
+
+def all_of(office):
+    return [address for some in addresses_of(office.at).values() for address in some]
+
+
+def queue_of(office, name):
+    return EntityAddress(office.vhost, name)
+
+
+def last_act():
+    return AuditRecord.objects.order_by("-pk").first()
+
+
+# Every page
+
+
+def test_no_page_of_rabbitmq_is_forgotten_by_these_tests(office):
+    known = addresses_of(office.at).keys() - {"entity", "entity_delete", "message"} | {"rabbitmq_export"}
+    assert {pattern.name for pattern in urls.urlpatterns} == known
+
+
+def test_every_page_for_an_administrator(office, as_):
+    client = as_("administrator")
+    for address in all_of(office):
+        response = client.get(address)
+        page = response.content.decode()
+        assert response.status_code == 200, address
+        assert page.count("<h1") == 1 and 'lang="en"' in page and "<main" in page, address
+        assert "style=" not in page and "<script>" not in page and "onclick" not in page, address
+        assert "HX-Request" in response["Vary"], address
+
+
+def test_every_page_as_htmx_asks_for_it(office, as_):
+    client = as_("administrator")
+    for address in all_of(office):
+        if address.startswith(("/rabbitmq/new/vhost/",)):
+            continue
+        part = body_of(client.get(address, headers=FRAGMENT))
+        assert "<html" not in part and ("<section" in part or "<div" in part or "<form" in part), address
+        assert "<html" in body_of(client.get(address, headers={**FRAGMENT, "HX-Request-Type": "full"})), address
+
+
+def test_a_viewer_sees_all_but_what_changes(office, as_):
+    client = as_("viewer")
+    for address in all_of(office):
+        refused = address.startswith((*MANAGING, *OPERATING))
+        assert client.get(address).status_code == (403 if refused else 200), address
+
+
+def test_nobody_sees_anything_without_signing_in_or_without_a_role(office, as_, person):
+    for address in all_of(office):
+        assert Client().get(address).status_code == 302, address
+    client = Client()
+    client.force_login(person(None, username="nobody"))
+    for address in (f"/rabbitmq/vhosts/{office.at}/", f"/entities/{office.at}/mail", f"/rabbitmq/connections/{office.at}/"):
+        assert client.get(address).status_code == 403, address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/rabbitmq/vhosts/none/", "/rabbitmq/queues/none/", "/entities/{at}/none", "/rabbitmq/policies/user/{at}/none",
+     "/rabbitmq/policies/other/{at}/low", "/rabbitmq/get/{at}/none", "/rabbitmq/new/policy/other/{at}/"],
+)  # fmt: skip
+def test_what_is_not_there_is_a_404_or_a_refusal(office, as_, address):
+    assert as_("administrator").get(address.format(at=office.at)).status_code in (404, 409)
+
+
+def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
+    entities.ensure_namespace("plain-one")
+    response = as_("administrator").get("/rabbitmq/vhosts/plain-one/")
+    assert response.status_code == 409 and "no virtual host" in body_of(response)
+
+
+@pytest.mark.parametrize(
+    "query", ["/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?value=x"]
+)
+def test_a_bad_query_is_a_400_with_an_explanation(office, as_, query):
+    response = as_("viewer").get(query.format(at=office.at))
+    assert response.status_code == 400 and 'role="alert"' in body_of(response)
+
+
+# Looking
+
+
+def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
+    """RMQ-906"""
+    spare, mail = (reads.entity(queue_of(office, name)) for name in ("spare", "mail"))
+    before = browsing.queue_head(spare.id).expires_at
+    entities.step_clock(office.vhost, timedelta(seconds=40))
+    client = as_("administrator")
+    for address in all_of(office):
+        client.get(address)
+    assert browsing.queue_head(spare.id).expires_at == before
+    facts = browsing.message_facts(mail.id, [2, 3, 4])
+    assert not any(one.redelivered for one in facts.values())
+
+
+def test_a_queue_tells_what_waits_behind_its_head(office, as_):
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
+    assert "1 expired message waits" in page and "expired, waits for the head" in page
+    assert "mail.second" in page and "5000 ms" in page
+    listed = {
+        tab: body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab={tab}", headers=FRAGMENT)) for tab in ("ready", "expired")
+    }
+    assert "alive" in listed["ready"] and "brief" not in listed["ready"]
+    assert "brief" in listed["expired"] and "alive" not in listed["expired"]
+
+
+def test_a_queue_that_expires_says_when_and_what_is_no_use(office, as_):
+    publish(office.vhost, "spare", exchange="")
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/spare"))
+    assert "The queue itself expires" in page and "its 1 message goes with it" in page
+    assert "is deleted, with its 1 messages" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
+
+
+def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=in-force", headers=FRAGMENT))
+    assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
+    assert "the least of them holds" in page and ">low<" in page and ">bound<" in page
+
+
+def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=consumers", headers=FRAGMENT))
+    assert "scanner-1" in page and "channel 1" in page
+    page = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+    assert "scanner" in page and "1 unacknowledged of scans" in page and "left" in page
+    assert "held by" in body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=unacked", headers=FRAGMENT))
+
+
+def test_policies_tell_what_they_rule_and_what_they_lose(office, as_):
+    page = body_of(as_("viewer").get(f"/rabbitmq/policies/{office.at}/"))
+    assert page.index(">high<") < page.index(">low<")
+    assert "loses 1" in page and "to high" in page and "with equal priority: by its lower name" in page
+    assert "RabbitMQ leaves open which one does" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
+
+
+# Declaring
+
+
+def test_a_queue_is_declared_with_typed_arguments(office, as_):
+    given = {
+        "name": "new one", "type": "classic", "durable": "on", "message_ttl": "1 min 30 s", "max_length": "10",
+        "expires": "3600000",
+        "dead_letter_exchange": '""', "dead_letter_routing_key": "dead", "single_active_consumer": "true",
+        "argument_name": ["x-note"], "argument_type": ["string"], "argument_value": ["mine"],
+    }  # fmt: skip
+    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
+    assert response.status_code == 302 and response["Location"].endswith("/new%20one")
+    made = rabbitmq.get_queue(queue_of(office, "new one"))
+    assert dict(made.arguments) == {
+        "x-message-ttl": 90_000, "x-max-length": 10, "x-expires": 3_600_000, "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead", "x-single-active-consumer": True, "x-note": "mine",
+    }  # fmt: skip
+    assert last_act().action == "declare queue" and last_act().outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "what_to_do"),
+    [
+        ({"name": "q", "expires": "0"}, "invalid arg 'x-expires' for queue 'q' in vhost '{vhost}': {{value_zero,0}}",
+         "from 1 on"),
+        ({"name": "q", "message_ttl": "soon"}, "'{vhost}': \"expected integer, got longstr\"", "whole number"),
+        ({"name": "amq.mine"}, "queue name 'amq.mine' contains reserved prefix 'amq.*'", "Choose another"),
+        ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Give a dead-letter exchange as well"),
+        ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
+         "inequivalent arg 'x-message-ttl' for queue 'mail' in vhost '{vhost}': received '5000' but current is '60000'",
+         "Change the value with a policy"),
+        ({"name": "q", "type": "quorum", "max_priority": "5", "durable": "on"}, "of queue type rabbit_quorum_queue", "the other type"),
+    ],
+)  # fmt: skip
+def test_a_refused_declaration_tells_rabbitmqs_text_and_what_to_do(office, as_, given, text, what_to_do):
+    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", {"type": "classic", "durable": "on"} | given)
+    page = body_of(response)
+    assert response.status_code == 409
+    assert text.format(vhost=office.vhost) in page and what_to_do in page
+    assert f'value="{given["name"]}"' in page, "what was typed is kept"
+    assert last_act().outcome == "refused"
+    assert "q" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
+
+
+def test_an_argument_that_cannot_be_read_is_a_400_and_nothing_is_declared(office, as_):
+    given = {"name": "q", "type": "classic", "argument_name": ["a", "b"], "argument_type": ["number", "list"],
+             "argument_value": ["ten", "{"]}  # fmt: skip
+    response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
+    assert response.status_code == 400
+    assert "'ten' is no number" in body_of(response) and "'{' is no list" in body_of(response)
+    assert "q" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
+
+
+def test_an_exchange_is_declared_and_deleted(office, as_):
+    client = as_("administrator")
+    given = {"name": "fresh", "type": "fanout", "durable": "on", "alternate_exchange": "graves"}
+    assert client.post(f"/rabbitmq/new/exchange/{office.at}/", given).status_code == 302
+    made = rabbitmq.get_exchange(office.vhost, "fresh")
+    assert made.type == "fanout" and made.arguments == {"alternate-exchange": "graves"}
+    refused = client.post(f"/rabbitmq/new/exchange/{office.at}/", given | {"type": "direct"})
+    assert refused.status_code == 409 and "inequivalent arg 'type' for exchange 'fresh'" in body_of(refused)
+    assert client.post(f"/rabbitmq/delete/exchange/{office.at}/fresh", {"name": "wrong"}).status_code == 400
+    assert client.post(f"/rabbitmq/delete/exchange/{office.at}/fresh", {"name": "fresh"}).status_code == 302
+    assert "fresh" not in {one.name for one in rabbitmq.list_exchanges(office.vhost)}
+    in_use = client.post(f"/rabbitmq/delete/exchange/{office.at}/events", {"name": "events", "if_unused": "on"})
+    assert in_use.status_code == 409 and "in use" in body_of(in_use)
+
+
+def test_bindings_are_added_and_removed_on_either_page(office, as_):
+    client = as_("administrator")
+    exchange, queue = f"/rabbitmq/exchanges/{office.at}/sorted", f"/entities/{office.at}/scans"
+    headers = {"argument_name": ["x-match", "weight", "fragile"], "argument_type": ["string", "number", "void"],
+               "argument_value": ["any", "7", ""]}  # fmt: skip
+    given = {"action": "bind", "to": "queue", "other": "scans", "routing_key": ""}
+    assert client.post(exchange, given | headers).status_code == 302
+    [made] = [one for one in rabbitmq.list_bindings(office.vhost, source="sorted") if one.destination == "scans"]
+    assert made.arguments == {"x-match": "any", "weight": 7, "fragile": None}
+    bad = client.post(exchange, given | headers | {"argument_value": ["some", "7", ""]})
+    assert bad.status_code == 409 and "Invalid x-match field value" in body_of(bad)
+    assert client.post(exchange, {"action": "bind", "to": "exchange", "other": "inner", "routing_key": "k"}).status_code == 302
+    assert client.post(f"{queue}?tab=bindings", {"action": "bind", "other": "events", "routing_key": "x.#"}).status_code == 302
+    missing = client.post(f"{queue}?tab=bindings", {"action": "bind", "other": "nowhere", "routing_key": ""})
+    assert missing.status_code == 409 and "no exchange 'nowhere'" in body_of(missing)
+    lines = client.get(exchange).context["out"]
+    for line in lines:
+        assert client.post(exchange, {"action": "unbind", "binding": line.key}).status_code == 302
+    assert rabbitmq.list_bindings(office.vhost, source="sorted") == []
+    assert "is not among those of this page" in body_of(
+        client.post(exchange, {"action": "unbind", "binding": lines[0].key}, follow=True)
+    )
+    assert last_act().outcome == "done" and "unbind" in set(AuditRecord.objects.values_list("action", flat=True))
+
+
+def test_an_operator_changes_no_binding(office, as_):
+    response = as_("operator").post(f"/rabbitmq/exchanges/{office.at}/events", {"action": "bind", "to": "queue", "other": "dead"})
+    assert response.status_code == 403
+    assert [one for one in rabbitmq.list_bindings(office.vhost, source="events") if one.destination == "dead"] == []
+
+
+# Messages
+
+MESSAGE = {"routing_key": "mail.x", "body": "hello", "encoding": "text", "copies": "1", "delivery_mode": "2"}
+
+
+def test_publishing_tells_where_it_went(office, as_):
+    client = as_("operator")
+    headers = {"header_name": ["n", "tags"], "header_type": ["number", "list"], "header_value": ["5", '["a"]']}
+    page = body_of(client.post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | headers | {"expiration": "9000"}))
+    assert "routed" in page and "mail, message 5" in page
+    detail = reads.message(queue_of(office, "mail"), 5)
+    assert detail.broker_properties["expiration"] == "9000" and detail.application_properties["n"] == ("signedint", "5")
+    assert last_act().action == "publish" and "mail" in last_act().detail
+    page = body_of(client.post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"routing_key": "nowhere"}))
+    assert "not routed" in page and "no queue took it" in page
+
+
+def test_asking_where_it_would_go_publishes_nothing(office, as_):
+    before = reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()
+    page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1"}))
+    assert "Where it would go" in page and "To 1 queue" in page and "matches" in page and "does not match" in page
+    assert (reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()) == before
+    page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1", "routing_key": "none"}))
+    assert "No queue would get it" in page and "lost" in page, "its alternate exchange is missing, which is told"
+    refused = as_("viewer").post(f"/rabbitmq/publish/{office.at}/inner", MESSAGE | {"dry": "1"})
+    assert refused.status_code == 409 and "cannot publish to internal exchange 'inner'" in body_of(refused)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "text"),
+    [({"expiration": "1.5"}, 409, "invalid expiration '1.5'"), ({"encoding": "base64", "body": "%"}, 400, "no base64"),
+     ({"header_name": ["a"], "header_type": ["number"], "header_value": ["x"]}, 400, "'x' is no number"),
+     ({"priority": "300"}, 400, "255")],
+)  # fmt: skip
+def test_what_cannot_be_published_is_refused(office, as_, given, status, text):
+    response = as_("operator").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | given)
+    assert response.status_code == status and text in body_of(response)
+    assert reads.counts(queue_of(office, "mail")).active == 3
+
+
+def test_a_viewer_publishes_and_gets_nothing(office, as_):
+    client = as_("viewer")
+    assert client.post(f"/rabbitmq/publish/{office.at}/events", MESSAGE).status_code == 403
+    assert client.post(f"/rabbitmq/get/{office.at}/mail", {"count": "1", "mode": "ack"}).status_code == 403
+    assert reads.counts(queue_of(office, "mail")).active == 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "left", "dead", "redelivered"),
+    [("requeue", 3, 1, True), ("ack", 2, 1, False), ("reject-requeue", 3, 1, True), ("reject", 2, 2, False)],
+)  # fmt: skip
+def test_getting_by_hand_does_what_was_chosen(office, as_, mode, left, dead, redelivered):
+    page = body_of(as_("operator").post(f"/rabbitmq/get/{office.at}/mail", {"count": "1", "mode": mode}))
+    assert "Message 2" in page and '"n": 1' in page and "town" in page
+    assert last_act().action == f"get ({mode})" and last_act().path == "mail"
+    # The expired one behind the head goes with it, where it becomes the head.
+    there = reads.counts(queue_of(office, "mail")).active
+    assert there in (left, left - 1)
+    facts = browsing.message_facts(reads.entity(queue_of(office, "mail")).id, [2])
+    assert (2 in facts and facts[2].redelivered) is redelivered
+    assert reads.counts(queue_of(office, "dead")).active in (dead, dead + 1)
+
+
+def test_purging_and_deleting_ask_for_the_name(office, as_):
+    client = as_("administrator")
+    assert client.post(f"/rabbitmq/purge/{office.at}/mail", {"name": "male"}).status_code == 400
+    assert reads.counts(queue_of(office, "mail")).active == 3
+    assert client.post(f"/rabbitmq/purge/{office.at}/mail", {"name": "mail"}).status_code == 302
+    assert reads.counts(queue_of(office, "mail")).active == 0 and reads.counts(queue_of(office, "dead")).active == 1
+    used = client.post(f"/delete/{office.at}/scans", {"name": "scans", "if_unused": "on"})
+    assert used.status_code == 409 and "in use" in body_of(used)
+    assert client.post(f"/delete/{office.at}/mail", {"name": "mail"}).status_code == 302
+    assert "mail" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
+    assert {"purge", "delete queue"} <= set(AuditRecord.objects.values_list("action", flat=True))
+
+
+def test_how_lives_end_is_chosen_on_the_queues_page(office, as_):
+    address = f"/entities/{office.at}/mail?tab=in-force"
+    assert as_("operator").post(address, {"action": "options", "exact_expiry": "on"}).status_code == 403
+    assert as_("administrator").post(address, {"action": "options", "exact_expiry": "on"}).status_code == 302
+    options = rabbitmq.get_queue(queue_of(office, "mail")).options
+    assert options["exact_expiry"] is True and options["retroactive_ttl"] is False
+
+
+# Policies
+
+
+def test_a_policy_is_previewed_then_saved_as_previewed(office, as_):
+    client, page_of_new = as_("administrator"), f"/rabbitmq/new/policy/user/{office.at}/"
+    given = {"name": "short", "pattern": "^dead$", "apply_to": "queues", "priority": "9", "max_length": "0"}
+    response = client.post(page_of_new, given | {"preview": "1"})
+    previewed = response.context["previewed"]
+    assert response.status_code == 200 and "Something else would be in force for 1 queue" in body_of(response)
+    assert [effect.count for effect in previewed.effects if effect.what == "too many"] == [1]
+    assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}, "nothing was stored"
+    assert AuditRecord.objects.filter(action="set policy").count() == 0
+    publish(office.vhost, "dead", exchange="")
+    moved = client.post(page_of_new, given | {"token": previewed.token})
+    assert moved.status_code == 409 and "not as it was when the change was previewed" in body_of(moved)
+    assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
+    assert client.post(page_of_new, given | {"token": moved.context["previewed"].token}).status_code == 302
+    [made] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "short"]
+    assert made.definition == {"max-length": 0} and made.priority == 9
+    assert last_act().action == "set policy" and last_act().outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "text"),
+    [
+        ("user", {"message_ttl": "-1"}, "-1 is not a valid message TTL"),
+        ("user", {"pattern": "(", "message_ttl": "1"}, "pattern should be regular expression but is invalid"),
+        ("user", {}, "no policy provided"),
+        ("user", {"priority": "high", "message_ttl": "1"}, 'priority should be a number, actually was <<"high">>'),
+        ("operator", {"argument_name": ["dead-letter-exchange"], "argument_type": ["string"], "argument_value": ["x"]},
+         "are not recognised policy settings"),
+    ],
+)  # fmt: skip
+def test_a_refused_policy_tells_rabbitmqs_text_and_stores_nothing(office, as_, kind, given, text):
+    base = {"name": "bad", "pattern": "", "apply_to": "queues", "priority": "0"}
+    for extra in ({}, {"preview": "1"}):
+        response = as_("administrator").post(f"/rabbitmq/new/policy/{kind}/{office.at}/", base | given | extra)
+        assert response.status_code in (400, 409) and text in body_of(response), extra
+    assert "bad" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
+
+
+def test_a_policy_is_changed_and_deleted(office, as_):
+    client = as_("administrator")
+    page = body_of(client.get(f"/rabbitmq/policies/user/{office.at}/low"))
+    assert 'value="900000"' in page
+    given = {"name": "other", "pattern": "", "apply_to": "all", "priority": "1.5", "message_ttl": "20 min"}
+    assert client.post(f"/rabbitmq/policies/user/{office.at}/low", given).status_code == 302
+    [low] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "low"]
+    assert low == Policy("low", "", {"message-ttl": 1_200_000}, "all", 1.5), "its name stays"
+    asked = client.get(f"/rabbitmq/delete/policy/user/{office.at}/low")
+    token = asked.context["previewed"].token
+    assert client.post(f"/rabbitmq/delete/policy/user/{office.at}/low", {"token": "stale"}).status_code == 409
+    assert client.post(f"/rabbitmq/delete/policy/user/{office.at}/low", {"token": token}).status_code == 302
+    assert "low" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
+    assert client.post(f"/rabbitmq/delete/policy/operator/{office.at}/bound", {"anyway": "1"}).status_code == 302
+    assert last_act().action == "delete operator policy"
+
+
+# Connections and definitions
+
+
+def test_closing_a_connection_gives_back_what_it_holds(office, as_):
+    scans = queue_of(office, "scans")
+    assert reads.counts(scans).locked == 1
+    assert as_("viewer").post(f"/rabbitmq/connections/{office.at}/", {"connection": office.connection.id}).status_code == 302
+    assert reads.counts(scans).locked == 1, "a viewer may not"
+    response = as_("operator").post(
+        f"/rabbitmq/connections/{office.at}/", {"connection": office.connection.id, "name": "scanner"}
+    )
+    assert response.status_code == 302 and reads.counts(scans).locked == 0
+    assert last_act().action == "close connection" and "scanner" in last_act().target
+    assert "Nobody is connected" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+
+
+def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
+    client = as_("administrator")
+    response = client.get(f"/rabbitmq/definitions.json/{office.at}/")
+    document = json.loads(response.content)
+    assert response["Content-Disposition"].startswith("attachment") and {q["name"] for q in document["queues"]} >= {
+        "mail",
+        "scans",
+    }
+    document["queues"] = [
+        *document["queues"],
+        {"name": "imported", "durable": True, "auto_delete": False, "arguments": {"x-max-length": 5}},
+        {"name": "broken", "durable": True, "auto_delete": False, "arguments": {"x-max-length": -5}},
+    ]
+    upload = SimpleUploadedFile("definitions.json", json.dumps(document).encode(), content_type="application/json")
+    page = body_of(client.post(f"/rabbitmq/definitions/{office.at}/", {"file": upload}))
+    assert "1 failed" in page and "value_negative" in page and "imported" in page
+    names = {queue.name for queue in rabbitmq.list_queues(office.vhost)}
+    assert "imported" in names and "broken" not in names
+    assert last_act().action == "import definitions" and "failed" in last_act().detail
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "text"),
+    [({"text": "{"}, 400, "line 1, column 2: this is no JSON"), ({}, 400, "one of the two"), ({"text": "[1]"}, 200, "1 failed")],
+)
+def test_a_document_that_is_none_is_refused_with_its_place(office, as_, given, status, text):
+    response = as_("administrator").post(f"/rabbitmq/definitions/{office.at}/", given)
+    assert response.status_code == status and text in body_of(response)
+    assert as_("operator").post(f"/rabbitmq/definitions/{office.at}/", {"text": "{}"}).status_code == 403
+
+
+def test_a_virtual_host_is_created_and_deleted(office, as_):
+    client = as_("administrator")
+    assert client.post("/rabbitmq/new/vhost/", {"name": "a/new one", "description": "tried"}).status_code == 302
+    assert len(rabbitmq.list_exchanges("a/new one")) == 7
+    again = client.post("/rabbitmq/new/vhost/", {"name": "a/new one"})
+    assert again.status_code == 409 and "already exists" in body_of(again)
+    assert client.post("/rabbitmq/delete/vhost/a~2Fnew one/", {"name": "a/new one"}).status_code == 302
+    refused = client.post(f"/rabbitmq/delete/vhost/{office.at}/", {"name": office.vhost})
+    assert refused.status_code == 409, "it has queues"
