@@ -7,8 +7,9 @@ each has its outcome. What is there already and equal, as JSON has it, is not to
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -115,8 +116,13 @@ def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor 
     (actor or Actor.local()).require(Right.MANAGE, vhost or "all virtual hosts")
     if vhost is not None:
         vhost = (yield from vhosts.get_vhost.steps(vhost, actor=actor)).name
-    document = _of_one_host(_loaded(document)) if vhost is not None else _loaded(document)
-    return (yield from _Import(document, file.parse(document, vhost=vhost), actor).steps())
+    document = _loaded(document)
+    if vhost is not None:
+        document = _of_one_host(document)
+    bad = _not_storable(document)
+    wanted = file.parse(_without(document, bad), vhost=vhost)
+    wanted.problems = [bad.get(note.path, note) for note in wanted.problems]
+    return (yield from _Import(document, wanted, actor).steps())
 
 
 def _loaded(document: Any) -> Any:
@@ -138,6 +144,51 @@ def _of_one_host(document: Any) -> Any:
         return {name: value for name, value in item.items() if name != "vhost"} if isinstance(item, Mapping) else item
 
     return {name: [bare(item) for item in found] if isinstance(found, list) else found for name, found in document.items()}
+
+
+def _not_storable(document: Any) -> dict[str, Note]:
+    """By the paths of their objects: texts and numbers that a file can have, and the database cannot keep."""
+    found = {}
+    for section, items in document.items() if isinstance(document, Mapping) else ():
+        for i, item in enumerate(items if isinstance(items, list) else ()):
+            path = f"{section}[{i}]"
+            if note := _first_odd(item, path):
+                found[path] = note
+    return found
+
+
+def _first_odd(item: Any, path: str) -> Note | None:
+    try:
+        return next(_odd(item, path), None)
+    except RecursionError:
+        return Note(path, "is nested too deeply")
+
+
+def _without(document: Any, bad: Mapping[str, Note]) -> Any:
+    """The document with nothing in place of these objects, so that each other one keeps its path."""
+    if not bad:
+        return document
+    return {
+        section: [None if f"{section}[{i}]" in bad else item for i, item in enumerate(items)]
+        if isinstance(items, list)
+        else items
+        for section, items in document.items()
+    }
+
+
+def _odd(value: Any, path: str) -> Iterator[Note]:
+    match value:
+        case str() if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
+            yield Note(path, "has a character that cannot be stored")
+        case float() if not math.isfinite(value):
+            yield Note(path, f"{value} is no number that JSON has")
+        case Mapping():
+            for name, inner in value.items():
+                yield from _odd(str(name), path)
+                yield from _odd(inner, f"{path}.{name}")
+        case list():
+            for i, inner in enumerate(value):
+                yield from _odd(inner, f"{path}[{i}]")
 
 
 _KINDS = {
@@ -277,7 +328,7 @@ class _Import:
         kind = _KINDS.get(section, "file")
         if kind == "parameter" and item.get("component") == file.OPERATOR_POLICY:
             kind = "operator policy"
-        return Outcome(note.path, kind, vhost, name, result, note.text)
+        return Outcome(_shown(note.path), kind, _shown(vhost), _shown(name), result, note.text)
 
     def _place(self, path: str) -> tuple[str, Mapping[str, Any]]:
         found = _PLACE.match(path)
@@ -297,6 +348,10 @@ class _Import:
             texts = [text for text in (outcome.problem, *map(str, mine)) if text]
             told.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
         return told + [self._of_note(note, Result.NOT_TAKEN) for note in warnings.values()]
+
+
+def _shown(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:

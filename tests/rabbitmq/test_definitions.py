@@ -197,6 +197,27 @@ def test_what_is_no_such_file_is_one_problem(broker_database, document, problem)
     assert outcome.result is Result.FAILED and problem in outcome.problem
 
 
+@pytest.mark.parametrize(
+    ("section", "item", "path", "problem"),
+    [
+        ("queues", '{"name": "a\\ud800"}', "queues[0].name", "character that cannot be stored"),
+        ("queues", '{"name": "a", "arguments": {"n": NaN}}', "queues[0].arguments.n", "nan is no number that JSON has"),
+        ("queues", '{"name": "a", "arguments": {"n": 1e999}}', "queues[0].arguments.n", "inf is no number that JSON has"),
+        ("bindings", '{"source": "amq.topic", "destination": "a\\u0000"}', "bindings[0].destination", "cannot be stored"),
+        ("policies", '{"name": "p", "pattern": "", "definition": {"ha-params": ["\\ud800"]}}',
+         "policies[0].definition.ha-params[0]", "cannot be stored"),
+        ("queues", '{"name": "a", "arguments": {"n": ' + "[" * 150 + "]" * 150 + "}}", "queues[0].arguments", "100 deep"),
+        ("policies", '{"name": "p", "pattern": "", "definition": {"max-length": 9223372036854775808}}',
+         "policies[0].definition.max-length", "is not a valid maximum length"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_stored_keeps_nothing_else_back(vhost, section, item, path, problem):
+    text = f'{{"{section}": [{item}], "exchanges": [{{"name": "x", "type": "direct"}}]}}'
+    failed, created = sorted(import_definitions(text, vhost), key=lambda outcome: outcome.result, reverse=True)
+    assert (failed.result, failed.path, created.result) == (Result.FAILED, path, Result.CREATED)
+    assert problem in failed.problem
+
+
 def test_unknown_members_are_told(broker_database):
     [outcome] = import_definitions({"shovels": []})
     assert (outcome.path, outcome.result) == ("shovels", Result.NOT_TAKEN)
@@ -242,6 +263,37 @@ def test_the_commands_write_a_file_and_read_it(vhost, tmp_path, capsys):
         call_command("import_definitions", str(tmp_path / "missing"))
     with pytest.raises(CommandError, match="Nothing was stored"):
         call_command("import_definitions", str(file), vhost="nowhere")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "vhost", "value", "x-max-length"]), inner)
+    ),
+    max_leaves=6,
+)
+ITEMS = st.lists(
+    JSON
+    | st.dictionaries(
+        st.sampled_from(
+            ["name", "vhost", "type", "durable", "arguments", "source", "destination", "destination_type", "routing_key",
+             "pattern", "definition", "priority", "apply-to", "component", "value"]
+        ),
+        JSON | st.sampled_from(["q", "direct", "queue", "operator_policy", {"message-ttl": 5}]),
+    ),
+    max_size=3,
+)  # fmt: skip
+SECTIONS = st.sampled_from(
+    ["queues", "exchanges", "bindings", "policies", "parameters", "users", "permissions", "global_parameters", "other"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(document=JSON | st.dictionaries(SECTIONS, ITEMS | JSON, max_size=3))
+def test_no_file_breaks_an_import(vhost, document):
+    for outcome in import_definitions(document, vhost):
+        assert outcome.problem or outcome.result in (Result.CREATED, Result.UPDATED, Result.UNCHANGED)
+        assert str(outcome)
 
 
 NAMES = st.text("ab.é ", min_size=1, max_size=4).filter(lambda name: name.strip())

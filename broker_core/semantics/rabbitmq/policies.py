@@ -105,8 +105,9 @@ def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
             raise InvalidPolicy(key, f"{term(value)} is not a valid {known[key].called}")
 
 
-def _whole(least: int, most: int | None = None) -> Callable[[Any], bool]:
-    return lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= least and (most is None or v <= most)
+def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any], bool]:
+    """most: what an argument can say, too (a long)."""
+    return lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v <= most
 
 
 def _among(*allowed: Any) -> Callable[[Any], bool]:
