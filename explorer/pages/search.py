@@ -15,4 +15,6 @@ from explorer.pages.shell import cleaned, page, show
 def search(request: HttpRequest) -> HttpResponse:
     text = cleaned(SearchQuery(request.GET))["q"]
     result = reads.find(text, actor=request.actor) if text else None
-    return show(request, "search", {"section": "search", "q": text, "result": result})
+    families = {one.name: one.family for one in reads.namespaces(actor=request.actor)} if result and result.found else {}
+    found = [(one, families.get(one.address.namespace) if one.address else None) for one in result.found] if result else []
+    return show(request, "search", {"section": "search", "q": text, "result": result, "found": found})

@@ -196,8 +196,8 @@ def setting_value(value) -> str:
 
 
 @register.simple_tag
-def event_words(kind, family: Family = Family.SERVICE_BUS) -> timeline.Words:
-    return timeline.words(kind, family)
+def event_words(kind, family: Family | None = None) -> timeline.Words:
+    return timeline.words(kind, family or Family.SERVICE_BUS)
 
 
 @register.simple_tag

@@ -42,10 +42,11 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
                 target=target, says=lambda done: released(done, [number]),
             )  # fmt: skip
         case "requeue":
-            return act(
+            done = act(
                 request, action, address, lambda: queue_storage.requeue_poison(address, [number], actor=actor),
-                target=target, says=lambda done: requeued(done, [number]),
+                target=target, says=lambda moved: requeued(moved, [number]),
             )  # fmt: skip
+            return Act(error=done.error)  # its new number is another queue's: the page of this one tells where it went
         case "update" | "delete":
             return by_receipt(request, address)
     return None

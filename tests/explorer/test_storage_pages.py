@@ -1,0 +1,511 @@
+"""Storage queues in the explorer: every message with the reason and the end of its invisibility, and what is done by hand."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.urls import resolve, reverse
+
+from broker_core import entities, queue_storage, rabbitmq, reads
+from broker_core.semantics.queue_storage.explaining import QueueFacts
+from broker_core.semantics.queue_storage.standing import HoldKind
+from broker_core.semantics.types import Actor, EntityAddress, Family, Right, SubQueue
+from explorer.forms.queue_storage import QueueOptionsForm
+from explorer.models import AuditRecord
+from explorer.pages import presenters
+from explorer.pages.queue_storage import lists, rows
+
+from .conftest import FRAGMENT, WORKER
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def body_of(response):
+    return response.content.decode()
+
+
+def at(address):
+    return f"{address.namespace}/{address.path}"
+
+
+def numbers_in(page, address):
+    return {int(n) for n in re.findall(rf'href="/messages/{at(address)}/(\d+)"', page)}
+
+
+def the_last_act():
+    return AuditRecord.objects.latest("id")
+
+
+# Names in addresses
+
+
+@pytest.mark.parametrize("name", ["demo", "/", "a/b", "a~b", "~2F", "..", ".", "%2F", "ü ?#", "a.b", "~", "A\\B", "//"])
+def test_any_name_of_a_virtual_host_is_a_segment_of_an_address_and_comes_back(name):
+    address = reverse("explorer:namespace", args=[name])
+    from urllib.parse import unquote
+
+    assert address.count("/") == 3 and resolve(unquote(address)).kwargs["namespace"] == name
+
+
+@pytest.mark.parametrize("path", ["orders", "eu/orders", "a//b", "/a", "a/", "..", "a/../b", "~", "x~2Fy", "7", "a/7", "a b?#%"])
+def test_any_path_of_an_entity_comes_back_from_an_address(path):
+    from urllib.parse import unquote
+
+    address = reverse("explorer:entity", args=["/", path])
+    found = resolve(unquote(address)).kwargs
+    assert (found["namespace"], found["path"]) == ("/", path) and "/../" not in address + "/"
+    found = resolve(unquote(reverse("explorer:message", args=["a/b", path, 12]))).kwargs
+    assert (found["namespace"], found["path"], found["sequence_number"]) == ("a/b", path, 12)
+
+
+def test_a_tilde_that_a_person_types_stands_for_itself():
+    assert resolve("/entities/demo/a~b").kwargs["path"] == "a~b"
+
+
+# Lists
+
+
+@pytest.mark.parametrize(
+    ("tab", "shown"),
+    [("", {2, 3, 4, 5, 6, 7, 8}), ("all", {2, 3, 4, 5, 6, 7, 8}), ("visible", {7, 8}), ("delayed", {4, 5}), ("leased", {2, 3}),
+     ("expired", {6}), ("history", {1})],
+)  # fmt: skip
+def test_each_list_has_what_is_kept_for_its_reason(jobs, as_, tab, shown):
+    page = body_of(as_("viewer").get(f"/entities/{at(jobs)}?tab={tab}"))
+    assert numbers_in(page, jobs) == shown
+    counts = dict(re.findall(r'id="c-\d+-(\w+)">([\d,]+)<', page))
+    assert (counts["all"], counts["visible"], counts["delayed"], counts["leased"], counts["expired"]) == ("7", "2", "2", "2", "1")
+
+
+def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
+    page = body_of(as_("viewer").get(f"/entities/{at(jobs)}?tab=all"))
+    cells = {
+        int(number): " ".join(re.sub(r"<[^>]+>", " ", row).split())
+        for number, row in re.findall(r'<tr id="m-\d+-0-(\d+)">(.*?)</tr>', page, re.S)
+    }
+    assert "leased" in cells[2] and "got by process:worker" in cells[2] and "lease ends in" in cells[2]
+    assert "lease extended" in cells[3] and "updated after a get" in cells[3]
+    assert "delayed" in cells[4] and "put with a delay" in cells[4] and "visible in" in cells[4]
+    assert "rescheduled" in cells[5] and "updated before the first get" in cells[5]
+    assert "expired, pending" in cells[6] and "removed in" in cells[6]
+    assert "visible" in cells[7] and "expires in" in cells[7] and "never expires" in cells[8]
+    assert page.count("<progress") == 4
+
+
+def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
+    page = body_of(as_("viewer").get(f"/entities/{at(jobs)}"))
+    assert 'wire">6<' in page, "the expired one is gone for clients (QS-901)"
+    assert "After 2 gets" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
+    poison = body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
+    assert f'The poison queue of <a href="/entities/{at(jobs)}">' in poison and "Nobody is getting" not in poison
+
+
+def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
+    assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?text=later")), jobs) == {4, 5}
+    assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?tab=leased&text=later")), jobs) == set()
+    assert as_("viewer").get(f"/entities/{at(jobs)}?text=later").status_code == 403
+
+
+@pytest.mark.parametrize("query", ["tab=locked", "tab=dead-letter", "cursor=x", "order=random"])
+@pytest.mark.parametrize("headers", [{}, FRAGMENT], ids=["page", "fragment"])
+def test_a_list_that_is_none_is_a_400(jobs, as_, query, headers):
+    response = as_("operator").get(f"/entities/{at(jobs)}?{query}", headers=headers)
+    assert response.status_code == 400 and 'role="alert"' in body_of(response)
+
+
+def test_pages_follow_the_numbers_whatever_the_list(account, as_):
+    address = EntityAddress(account, "many")
+    queue_storage.create_queue(address)
+    queue_storage.put_all(address, ["x"] * 120, visibility_timeout=HOUR, actor=WORKER)
+    client = as_("viewer")
+    first = client.get(f"/entities/{at(address)}?tab=delayed")
+    assert numbers_in(body_of(first), address) == set(range(71, 121))
+    second = client.get(f"/entities/{at(address)}?tab=delayed&cursor={first.context['page'].next_cursor}")
+    assert numbers_in(body_of(second), address) == set(range(21, 71))
+
+
+# Rows, pure
+
+
+def a_row(**changes):
+    values = {
+        "family": Family.QUEUE_STORAGE, "subqueue": SubQueue.MAIN, "visible_at": NOON, "hold_kind": None, "expires_at": None,
+        "held_since": None, "enqueued_at": NOON - HOUR, "read_at": NOON, "locked_by": None, "delivery_count": 0, "renewals": 0,
+    }  # fmt: skip
+    from broker_core.semantics.queue_storage.standing import standing
+
+    row = SimpleNamespace(**values | changes)
+    row.standing = standing(row, NOON)
+    return row
+
+
+LIMITED = QueueFacts(3, "q-poison")
+
+
+@pytest.mark.parametrize(
+    ("row", "facts", "flags", "until"),
+    [
+        (a_row(), LIMITED, (), None),
+        (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=1), LIMITED, (), NOON + HOUR),
+        (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), LIMITED, ("last get",), NOON + HOUR),
+        (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), QueueFacts(3, None), ("parked",), NOON + HOUR),
+        (a_row(hold_kind=HoldKind.UPDATE, visible_at=NOON + 2 * HOUR, expires_at=NOON + HOUR, delivery_count=1), QueueFacts(),
+         ("will expire first",), NOON + HOUR),
+        (a_row(delivery_count=3), LIMITED, ("spent",), None),
+        (a_row(expires_at=NOON), QueueFacts(expiry_grace=HOUR), (), NOON + HOUR),
+        (a_row(expires_at=NOON + HOUR), LIMITED, (), NOON + HOUR),
+    ],
+)  # fmt: skip
+def test_a_row_warns_of_what_one_would_not_expect_and_counts_down_to_what_comes_first(row, facts, flags, until):
+    shown = rows.shown(row, facts)
+    assert tuple(flag.word for flag in shown.flags) == flags and all(flag.meaning for flag in shown.flags)
+    assert (shown.until.at if shown.until else None) == until
+
+
+def test_progress_is_the_part_of_the_invisibility_that_is_over():
+    row = a_row(hold_kind=HoldKind.PUT, visible_at=NOON + HOUR, held_since=NOON - 3 * HOUR)
+    assert rows.shown(row, QueueFacts()).progress.done == 0.75
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hold_kind": HoldKind.GET, "visible_at": NOON + HOUR}, "lease ends in"),
+        ({"hold_kind": HoldKind.PUT, "visible_at": NOON + HOUR}, "visible in"),
+        ({"hold_kind": HoldKind.GET, "visible_at": NOON + 2 * HOUR, "expires_at": NOON + HOUR}, "expires in"),
+        ({"expires_at": NOON + HOUR}, "expires in"),
+    ],
+)
+def test_a_countdown_says_what_comes(changes, words):
+    row = a_row(**changes)
+    row.deadline = min(at for at in (row.visible_at, row.expires_at) if at is not None and at > NOON)
+    assert presenters.deadline(row).words == words
+
+
+@pytest.mark.parametrize("tab", [one.slug for one in lists.LISTS])
+def test_a_message_is_in_one_list_beside_the_one_of_all(jobs, tab):
+    page = reads.list_messages(jobs)
+    here = [row for row in page.rows if lists.has(tab, row)]
+    assert here and (tab == "all" or len(here) < len(page.rows))
+    own = [[lists.has(one.slug, row) for one in lists.LISTS[1:]] for row in page.rows]
+    assert all(sum(found) == 1 for found in own)
+
+
+# What operators do
+
+
+def test_selected_messages_are_released_and_what_was_left_is_named(jobs, as_):
+    client = as_("operator")
+    response = client.post(f"/entities/{at(jobs)}?tab=leased", {"action": "release", "numbers": ["2", "7"]}, headers=FRAGMENT)
+    part = body_of(response)
+    assert "Released message 2" in part and "Left: 7" in part and numbers_in(part, jobs) == {3}
+    act = the_last_act()
+    assert (act.action, act.outcome, act.target, act.path) == ("release", "done", "messages 2, 7", "jobs")
+    assert reads.counts(jobs).locked == 0
+
+
+def test_poison_goes_back_where_it_came_from(jobs, as_):
+    poison = EntityAddress(jobs.namespace, "jobs-poison")
+    assert queue_storage.get(jobs, actor=WORKER) and len(queue_storage.get(jobs, 32, visibility_timeout=HOUR, actor=WORKER)) == 1
+    client = as_("operator")
+    response = client.post(f"/entities/{at(poison)}", {"action": "requeue", "numbers": ["1"]})
+    assert response.status_code == 302
+    page = body_of(client.get(response["Location"]))
+    assert "Requeued message 1; it is message 9 of the queue it came from" in page
+    page = body_of(client.get(f"/messages/{at(jobs)}/9"))
+    assert "Came from" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
+    gone = body_of(client.get(f"/messages/{at(poison)}/1"))
+    assert "gone: moved" in gone and f'href="/messages/{at(jobs)}/9"' in gone
+
+
+def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/messages/{at(jobs)}/2"))
+    assert 'value="release"' in page and "A get by process:worker made it invisible" in page and "lease ends in" in page
+    assert client.post(f"/messages/{at(jobs)}/2", {"action": "release"}).status_code == 302
+    assert 'value="release"' not in body_of(client.get(f"/messages/{at(jobs)}/2"))
+    poison = EntityAddress(jobs.namespace, "jobs-poison")
+    assert client.post(f"/messages/{at(poison)}/1", {"action": "requeue"})["Location"] == f"/messages/{at(poison)}/1"
+    assert client.post(f"/messages/{at(jobs)}/3", {"action": "resubmit"}, headers=FRAGMENT).status_code == 400
+
+
+def test_removing_asks_first_and_says_what_it_did(jobs, as_):
+    client = as_("operator")
+    page = body_of(client.post(f"/clear/{at(jobs)}", {"numbers": ["2", "8"]}))
+    assert "Remove 2 messages?" in page and reads.counts(jobs).active == 7
+    client.post(f"/clear/{at(jobs)}", {"numbers": ["2", "8", "99"], "confirmed": "1"})
+    assert reads.counts(jobs).active == 5 and "Left: 99" in the_last_act().detail
+
+
+def test_clearing_says_how_many_leased_ones_it_hits_and_needs_the_name(jobs, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/clear/{at(jobs)}"))
+    assert "2 leased" in page and "2 delayed" in page and "All 7 messages" in page
+    assert client.post(f"/clear/{at(jobs)}", {"name": "job"}).status_code == 400 and reads.counts(jobs).active == 7
+    assert client.post(f"/clear/{at(jobs)}", {"name": "jobs"}).status_code == 302 and reads.counts(jobs).active == 0
+    assert the_last_act().detail == "Cleared 7 messages."
+
+
+@pytest.mark.parametrize(
+    "data", [{"action": "release"}, {"action": "release", "numbers": ["x"]}, {"action": "purge", "numbers": ["2"]}]
+)
+def test_an_act_that_cannot_be_says_so_in_its_place(jobs, as_, data):
+    response = as_("operator").post(f"/entities/{at(jobs)}", data, headers=FRAGMENT)
+    assert response.status_code == 400 and "Tracking id" in body_of(response)
+
+
+def test_a_viewer_changes_nothing(jobs, as_):
+    client = as_("viewer")
+    before = [(row.sequence_number, row.lock_token) for row in reads.list_messages(jobs).rows]
+    for action, address in (("release", f"/entities/{at(jobs)}"), ("get", f"/receive/main/{at(jobs)}")):
+        data = {"action": action, "numbers": ["2"], "numofmessages": "1", "visibilitytimeout": "30 s"}
+        assert client.post(address, data, headers=FRAGMENT).status_code == 403
+    assert client.post(f"/clear/{at(jobs)}", {"name": "jobs"}).status_code == 403
+    assert client.post(f"/send/{at(jobs)}", {"text": "x", "messagettl": "1 h", "copies": "1"}).status_code == 403
+    assert "Pop receipt" not in body_of(client.get(f"/messages/{at(jobs)}/2"))
+    assert [(row.sequence_number, row.lock_token) for row in reads.list_messages(jobs).rows] == before
+
+
+# Put, and get by hand
+
+
+def test_putting_with_a_delay_and_a_life(account, as_):
+    address = EntityAddress(account, "mails")
+    queue_storage.create_queue(address)
+    client = as_("operator")
+    data = {"text": "one\r\ntwo", "visibilitytimeout": "5 min", "messagettl": "never", "copies": "2"}
+    response = client.post(f"/send/{at(address)}", data)
+    assert response["Location"] == f"/entities/{at(address)}?tab=delayed", body_of(response)
+    first = reads.list_messages(address, newest_first=False).rows[0]
+    assert (first.visible_at - first.enqueued_at, first.expires_at) == (timedelta(minutes=5), None)
+    assert reads.body(address, 1).content == b"one\ntwo"
+    assert "visible in 5 min" in the_last_act().detail
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "said"),
+    [
+        ({"visibilitytimeout": "8 days"}, 400, "out of range"),
+        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, ""),
+        ({"messagettl": "soon"}, 400, "is no duration"),
+        ({"copies": "0"}, 400, "greater than or equal to 1"),
+        ({"text": "x" * 65_537}, 409, "65"),
+        ({"text": "\x01"}, 400, ""),
+    ],
+)
+def test_a_put_that_is_refused_keeps_what_was_typed_and_stores_nothing(account, as_, data, status, said):
+    address = EntityAddress(account, "mails")
+    queue_storage.create_queue(address)
+    typed = {"text": "keep me", "visibilitytimeout": "0", "messagettl": "1 h", "copies": "1"} | data
+    response = as_("operator").post(f"/send/{at(address)}", typed)
+    assert response.status_code == status and said in body_of(response)
+    assert reads.counts(address).active == 0
+    if "text" not in data:
+        assert "keep me" in body_of(response)
+
+
+@pytest.fixture
+def by_hand(account, as_):
+    """A queue with one message on a clock that stands still, and an operator; `do` posts to the page of the receiver."""
+    address = EntityAddress(account, "by-hand")
+    queue_storage.create_queue(address)
+    queue_storage.put(address, "hello", actor=WORKER)
+    client = as_("operator")
+
+    def do(action, headers=FRAGMENT, **data):
+        return client.post(f"/receive/main/{at(address)}", {"action": action, **data}, headers=headers)
+
+    def held():
+        [row] = reads.list_messages(address).rows
+        return {"message_id": row.message_id, "receipt": str(row.lock_token)}
+
+    return SimpleNamespace(address=address, client=client, do=do, held=held, step=lambda by: entities.step_clock(account, by))
+
+
+def test_the_receipt_decides_and_not_the_clock(by_hand):
+    page = body_of(by_hand.do("get", numofmessages="1", visibilitytimeout="30 s"))
+    mine = by_hand.held()
+    assert mine["receipt"] in page and "lease ends in" in page and "hello" in page
+    by_hand.step(timedelta(seconds=31))
+    page = body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
+    assert "lease ended" in page and mine["receipt"] in page, "nobody got it since: the receipt counts (QS-051)"
+    assert "gone" in body_of(by_hand.do("delete", **mine)) and reads.counts(by_hand.address).active == 0
+    assert (the_last_act().action, the_last_act().outcome, the_last_act().target) == ("delete", "done", "message 1")
+
+
+def test_a_receipt_is_dead_once_somebody_else_got_the_message(by_hand):
+    by_hand.do("get", numofmessages="1", visibilitytimeout="1 s")
+    mine = by_hand.held()
+    by_hand.step(timedelta(seconds=1))
+    queue_storage.get(by_hand.address, actor=WORKER)
+    response = by_hand.do("delete", **mine)
+    assert response.status_code == 409 and mine["receipt"] in body_of(response), "what was typed stays"
+    assert the_last_act().outcome == "refused" and reads.counts(by_hand.address).active == 1
+    assert "You hold no receipt" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
+
+
+def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
+    by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
+    mine = by_hand.held()
+    part = body_of(by_hand.do("update", visibilitytimeout="10 min", replace="1", text="better", **mine))
+    assert by_hand.held()["receipt"] in part and mine["receipt"] not in part
+    [row] = reads.list_messages(by_hand.address).rows
+    assert row.visible_at - row.read_at == timedelta(minutes=10) and reads.body(by_hand.address, 1).content == b"better"
+    by_hand.do("update", visibilitytimeout="0", **by_hand.held())
+    [row] = reads.list_messages(by_hand.address).rows
+    assert str(row.standing) == "visible" and reads.body(by_hand.address, 1).content == b"better"
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "status"),
+    [
+        ("get", {"numofmessages": "33", "visibilitytimeout": "30 s"}, 400),
+        ("get", {"numofmessages": "1", "visibilitytimeout": "0"}, 400),
+        ("get", {"numofmessages": "1", "visibilitytimeout": "8 days"}, 400),
+        ("delete", {"message_id": "nonsense", "receipt": "x"}, 404),
+        ("delete", {"receipt": "x"}, 400),
+        ("update", {"message_id": "nonsense", "receipt": "x", "visibilitytimeout": "soon"}, 400),
+        ("renew", {}, 400),
+    ],
+)
+def test_bad_input_by_hand_is_told_where_it_was_written(by_hand, action, data, status):
+    response = by_hand.do(action, **data)
+    assert response.status_code == status, body_of(response)
+    assert [str(row.standing) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
+
+
+def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
+    by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
+    address = f"/messages/{at(by_hand.address)}/1"
+    assert "You have its receipt" in body_of(by_hand.client.get(address))
+    assert by_hand.client.post(address, {"action": "delete", **by_hand.held()})["Location"] == address
+    page = body_of(by_hand.client.get(address))
+    assert "gone: deleted" in page and "Deleted by its receipt" in page and "Got: leased, with a new receipt" in page
+
+
+# Accounts, queues, settings
+
+
+def test_an_account_and_a_queue_are_created(db, as_):
+    client = as_("administrator")
+    name = "made" + datetime.now(UTC).strftime("%H%M%S%f")
+    response = client.post("/new-namespace/", {"family": "queue_storage", "name": name, "tier": "standard"})
+    assert response["Location"] == f"/namespaces/{name}/", body_of(response)
+    data = {"account": name, "queue": "jobs", "metadata": "Team = billing\n", "max_dequeue_count": "5", "expiry_grace": "2 min",
+            "history_level": "2"}  # fmt: skip
+    response = client.post("/new-storage-queue/", data)
+    assert response["Location"] == f"/entities/{name}/jobs", body_of(response)
+    stored = queue_storage.get_queue(EntityAddress(name, "jobs"))
+    assert (stored.metadata, stored.max_dequeue_count, stored.poison.path) == ({"team": "billing"}, 5, "jobs-poison")
+    page = body_of(client.get(f"/namespaces/{name}/"))
+    assert "Storage account of Queue Storage" in page and "Visible" in page and "Rescheduled" in page
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [({"queue": "Big"}, "queue"), ({"queue": "ab"}, "queue"), ({"metadata": "no equals"}, "metadata"),
+     ({"metadata": "1a=x"}, None), ({"max_dequeue_count": "0"}, "max_dequeue_count"),
+     ({"expiry_grace": "9 days"}, "expiry_grace"),
+     ({"poison_queue": "jobs", "max_dequeue_count": "3"}, "poison_queue")],
+)  # fmt: skip
+def test_a_queue_that_cannot_be_is_refused_at_its_field(account, as_, data, field):
+    given = {"account": account, "queue": "jobs", "history_level": "2", "expiry_grace": "1 min"} | data
+    response = as_("administrator").post("/new-storage-queue/", given)
+    assert response.status_code == 400 and (field is None or field in response.context["form"].errors)
+    assert queue_storage.list_queues(account) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [({"family": "queue_storage", "name": "Bad Name"}, 400), ({"family": "service_bus", "name": "n o"}, 400),
+     ({"family": "queue_storage", "name": "{there}"}, 409), ({"family": "rabbitmq", "name": "x"}, 400)],
+)  # fmt: skip
+def test_a_namespace_that_cannot_be_is_refused(account, as_, data, status):
+    before = {one.name for one in reads.namespaces()}
+    given = data | {"name": data["name"].format(there=account), "tier": "standard"}
+    assert as_("administrator").post("/new-namespace/", given).status_code == status
+    assert {one.name for one in reads.namespaces()} == before
+
+
+def test_settings_are_changed_and_the_audit_says_from_what_to_what(jobs, as_):
+    client = as_("administrator")
+    form = client.get(f"/settings/{at(jobs)}").context["form"]
+    given = {name: form[name].value() for name in QueueOptionsForm.base_fields if form[name].value() not in (None, False)}
+    assert client.post(f"/settings/{at(jobs)}", given).status_code == 302
+    assert the_last_act().detail == "Nothing was changed."
+    response = client.post(f"/settings/{at(jobs)}", given | {"max_dequeue_count": "9", "metadata": "", "strict_visibility": "on"})
+    assert response.status_code == 302, body_of(response)
+    stored = queue_storage.get_queue(jobs)
+    assert (stored.max_dequeue_count, stored.metadata, stored.strict_visibility) == (9, {}, True)
+    assert (
+        "Max dequeue count from 2 to 9" in the_last_act().detail and "Metadata from team=billing to none" in the_last_act().detail
+    )
+    assert as_("operator").get(f"/settings/{at(jobs)}").status_code == 403
+
+
+def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):
+    client = as_("administrator")
+    assert client.post(f"/delete/{at(jobs)}", {"name": "job"}).status_code == 400
+    assert client.post(f"/delete/{at(jobs)}", {"name": "jobs"})["Location"] == f"/namespaces/{jobs.namespace}/"
+    assert client.get(f"/entities/{at(jobs)}").status_code == 404
+
+
+@pytest.mark.parametrize("page", ["purge/active", "drop-locks", "try", "new-rule", "rules/x", "delete-rule/x"])
+def test_what_only_service_bus_has_is_refused_in_words(jobs, as_, page):
+    response = as_("administrator").get(f"/{page}/{at(jobs)}")
+    assert response.status_code == 409 and "Queue Storage" in body_of(response)
+
+
+def test_a_clear_is_no_page_of_a_service_bus_queue(shop, as_):
+    assert as_("administrator").get(f"/clear/{at(shop)}").status_code == 409
+
+
+# The families beside each other
+
+
+def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, as_):
+    client = as_("viewer")
+    response = client.get("/")
+    figures = [figure.title for figure in response.context["figures"]]
+    assert figures == ["Available", "Held", "Waiting", "Set aside", "Expired", "Dead"]
+    counted = {
+        entity.address: [figure.of(entity) for figure in response.context["figures"]] for entity in response.context["entities"]
+    }
+    assert counted[jobs] == [2, 2, 2, None, 1, None] and counted[shop] == [1, 1, 1, 1, 1, 1]
+    narrowed = client.get("/?family=queue_storage")
+    assert {entity.family for entity in narrowed.context["entities"]} == {Family.QUEUE_STORAGE}
+    assert [figure.name for figure in narrowed.context["figures"]][:3] == ["visible", "delayed", "leased"]
+    assert client.get("/?family=kafka").status_code == 400
+
+
+@pytest.mark.parametrize("sort", ["visible", "-leased", "held", "-ready", "-total", "rescheduled"])
+def test_any_column_of_any_family_sorts(shop, jobs, as_, sort):
+    assert as_("viewer").get(f"/?sort={sort}").status_code == 200
+
+
+def test_a_virtual_host_with_a_slash_has_its_pages(broker_database, as_):
+    name = "a/b " + datetime.now(UTC).strftime("%H%M%S%f")
+    rabbitmq.create_vhost(name)
+    queue = EntityAddress(name, "in/box")
+    rabbitmq.declare_queue(queue)
+    client = as_("operator")
+    page = body_of(client.get(reverse("explorer:namespace", args=[name])))
+    assert "Virtual host of RabbitMQ" in page and "Unacked" in page
+    address = reverse("explorer:entity", args=[name, "in/box"])
+    assert address in page and client.get(address).status_code == 200
+    assert client.get(reverse("explorer:send", args=[name, "in/box"])).status_code == 409
+
+
+def test_what_is_found_anywhere_is_told_in_its_familys_words(jobs, as_):
+    gone = next(event for event in reads.gone(jobs).rows)
+    page = body_of(as_("viewer").get(f"/find/?q={gone.message_id}"))
+    assert "last: deleted" in page
+
+
+def test_a_receiver_of_another_name_does_not_see_my_receipts(by_hand, as_):
+    by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
+    other = as_("operator")
+    assert "You hold no receipt" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))
+    assert Right.LISTEN in Actor.local().rights and the_last_act().actor == f"user:{by_hand.client.user.username}"
