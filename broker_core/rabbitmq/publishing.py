@@ -216,8 +216,8 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
 
 
 def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
-    """In one transaction: what has expired at the head of a queue that refuses makes room first; what is too much leaves again, and
-    so does what may live for no time and is not handed over at once."""
+    """In one transaction: what has expired at the head of a queue that refuses makes room first; what is too much leaves again,
+    and so does what may live for no time and is not handed over at once."""
     routed = yield from _route(work.topology, prepared)
     limited = [name for name in dict.fromkeys(n for names in routed for n in names) if is_limited(work.topology.queues[name])]
     for name in limited:

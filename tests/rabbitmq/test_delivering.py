@@ -7,7 +7,7 @@ import pytest
 from broker_core import rabbitmq
 from broker_core.rabbitmq import delivering
 from broker_core.rabbitmq.connections import connect
-from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
 from broker_core.semantics.types import Actor, EntityAddress, EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
@@ -241,6 +241,12 @@ def test_without_the_argument_priorities_mean_nothing(vhost):
     for priority in (1, 9):
         send(q, priority, priority=priority)
     assert read_out(q) == ["1", "9"]
+
+
+def test_priorities_are_not_for_policies(vhost):
+    """RMQ-162"""
+    with pytest.raises(InvalidPolicy, match="not recognised policy settings"):
+        policy(vhost, max_priority=5)
 
 
 def test_what_is_not_there_is_not_found(vhost):

@@ -372,3 +372,12 @@ def test_a_sweep_takes_its_time(vhost):
     assert len(pauses) == 3 and present(q) == []
     assert run(tidying.expire(Due, time.monotonic() + 60, pauses.append)) == 0
     assert OWNER and ledger_agrees(q)
+
+
+def test_a_lazy_queue_expires_the_same_way(vhost):
+    """RMQ-025, RMQ-190"""
+    q = declare(vhost, queue_mode="lazy", message_ttl=100)
+    send(q, "old")
+    step(q, 100)
+    send(q, "new")
+    assert read_out(q) == ["new"]
