@@ -6,17 +6,20 @@ Nothing here counts as use of a queue, and nothing is marked as redelivered (RMQ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core import reads
 from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.rabbitmq import messages, table
+from broker_core.semantics.explaining import Place
+from broker_core.semantics.rabbitmq import explaining, messages, table
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from . import topology
+from . import listing, topology
+from .channels import DEFAULT_TIMEOUT
 
 HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
 MOST_CONSUMERS = 1_000
@@ -214,6 +217,62 @@ def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps:
         raise EntityNotFound(vhost)
     (row,) = rows
     return VhostCounts(row.exchanges + 1, row.bindings, row.policies, row.connections, row.consumers)
+
+
+@use_case
+def explain(address: EntityAddress, number: int, *, actor: Actor | None = None) -> Steps:
+    """Why a message is still there, with every reason, as reads.Explanation; None: it is gone. Raises EntityNotFound."""
+    _require(actor, address)
+    detail = yield from reads.message.steps(address, number, actor=actor)
+    if detail is None:
+        return None
+    queue = yield from listing.get_queue.steps(address, actor=actor)
+    row = replace(detail.row, held_since=detail.row.last_received_at if detail.row.owner_id else None)
+    (place,) = yield call("browse_place", entity_id=queue.id, sequence_number=number, cap=HEAD_CAP)
+    facts = yield from _facts(queue, row, actor)
+    reasons = explaining.explain(row, facts, row.read_at, place=Place(place.before, place.capped))
+    return reads.Explanation(row, tuple(reasons), not any(reason.is_obstacle for reason in reasons), row.read_at)
+
+
+def _facts(queue: listing.StoredQueue, row: reads.MessageRow, actor: Actor | None) -> Steps:
+    """What of the queue bears on one of its messages."""
+    vhost, in_force = queue.address.namespace, queue.effective
+    head = yield from queue_head.steps(queue.id, actor=actor)
+    found = yield from consumers.steps(vhost, queue.name, actor=actor)
+    holding = yield from held.steps(vhost, [queue.id], actor=actor)
+    exchange = in_force.get("dead_letter_exchange")
+    lost = exchange is not None and exchange not in (yield from topology.current(vhost)).router
+    timeout = timedelta(milliseconds=in_force.get("consumer_timeout", DEFAULT_TIMEOUT))
+    return explaining.QueueFacts(
+        consumers=_with_outstanding(found, {one.connection_id: one.count for one in holding}),
+        single_active=bool(in_force.get("single_active_consumer")),
+        head=(yield from _head_before(queue.id, row, head.head, actor)),
+        exact_expiry=bool(queue.options.get("exact_expiry")),
+        delivery_limit=in_force.get("delivery_limit"),
+        dead_letter_exchange=exchange,
+        dead_letters_lost=lost,
+        acknowledgement_timeout_at=row.held_since + timeout if row.held_since and timeout else None,
+        unused_until=head.expires_at,
+    )
+
+
+def _head_before(entity_id: int, row: reads.MessageRow, number: int | None, actor: Actor | None) -> Steps:
+    """The first message that is alive, where it is before this one."""
+    if number is None or number >= row.sequence_number:
+        return None
+    rows = yield from reads.messages_by_number.steps(entity_id, [number], actor=actor)
+    return explaining.HeadFacts(number, rows[0].expires_at) if rows else None
+
+
+def _with_outstanding(found: Sequence[ConsumerRow], holding: Mapping[int, int]) -> list[explaining.ConsumerFacts]:
+    """What a connection holds is shared out among its consumers of the queue: a message does not say by which of them it came."""
+    left, facts = dict(holding), []
+    for one in found:
+        share = left.get(one.connection_id, 0)
+        share = min(share, one.prefetch) if one.prefetch else share
+        left[one.connection_id] = left.get(one.connection_id, 0) - share
+        facts.append(explaining.ConsumerFacts(one.tag, one.connection, one.prefetch, share))
+    return facts
 
 
 def _require(actor: Actor | None, what: str) -> None:

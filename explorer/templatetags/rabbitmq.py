@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django import template
 
 from broker_core.reads import EntityRow
 from explorer.forms.rabbitmq_words import APPLY_TO
+from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.shared import exchange_slug
 from explorer.templatetags.explorer import figure
 
@@ -29,3 +33,9 @@ def icon_of(destination_type: str) -> str:
 def policy_scope(apply_to: str) -> str:
     """What a policy's apply-to means, in words."""
     return APPLY_TO.get(apply_to, apply_to)
+
+
+@register.filter
+def deaths(headers: Mapping[str, Any]) -> list[presenters.Death]:
+    """What the header x-death of a message tells, among its headers as stored."""
+    return presenters.deaths(headers.get("x-death"))

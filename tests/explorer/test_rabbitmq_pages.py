@@ -194,7 +194,7 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
         ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
          "inequivalent arg 'x-message-ttl' for queue 'mail' in vhost '{vhost}': received '5000' but current is '60000'",
          "Change the value with a policy"),
-        ({"name": "q", "type": "quorum", "max_priority": "5", "durable": "on"}, "of queue type rabbit_quorum_queue", "the other type"),
+        ({"name": "q", "type": "quorum", "max_priority": "5"}, "of queue type rabbit_quorum_queue", "the other type"),
     ],
 )  # fmt: skip
 def test_a_refused_declaration_tells_rabbitmqs_text_and_what_to_do(office, as_, given, text, what_to_do):
@@ -460,3 +460,31 @@ def test_a_virtual_host_is_created_and_deleted(office, as_):
     assert client.post("/rabbitmq/delete/vhost/a~2Fnew one/", {"name": "a/new one"}).status_code == 302
     refused = client.post(f"/rabbitmq/delete/vhost/{office.at}/", {"name": office.vhost})
     assert refused.status_code == 409, "it has queues"
+
+
+# Why a message is still here
+
+
+def test_a_message_tells_every_reason_why_it_waits(office, as_):
+    page = body_of(as_("viewer").get(f"/messages/{office.at}/mail/3"))
+    assert "message 2 is before it and lives (RMQ-013)" in page and "it goes to the dead-letter exchange 'graves'" in page
+    page = body_of(as_("viewer").get(f"/messages/{office.at}/mail/4"))
+    assert "The queue has no consumer" in page and "1 message is before it" in page and "It expires in 50 s" in page
+    page = body_of(as_("viewer").get(f"/messages/{office.at}/scans/2"))
+    assert "The only consumer holds as many unacknowledged messages as the prefetch allows" in page and "It is next" in page
+    page = body_of(as_("viewer").get(f"/messages/{office.at}/scans/1"))
+    assert "It was delivered to scanner 10 s ago and not acknowledged yet" in page
+
+
+def test_a_message_tells_of_its_deaths(office, as_):
+    page = body_of(as_("viewer").get(f"/messages/{office.at}/dead/1"))
+    assert "a consumer rejected it" in page and "came by events, key mail.first" in page
+    assert f'href="/entities/{office.at.replace(" ", "%20")}/mail"' in page
+    assert 'id="deaths"' not in body_of(as_("viewer").get(f"/messages/{office.at}/mail/2"))
+
+
+def test_one_like_a_message_is_published_without_what_the_broker_added(office, as_):
+    page = as_("operator").get(f"/rabbitmq/publish/{office.at}/graves?like=1&of=dead")
+    form = page.context["form"]
+    assert form["body"].value() == '{"n": 1}' and form["message_id"].value() == "rejected"
+    assert [row for row in form.headers.rows if row[0]] == [], "x-death stays behind"

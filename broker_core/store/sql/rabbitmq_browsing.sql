@@ -79,3 +79,26 @@ SELECT (SELECT count(*) FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) 
        (SELECT count(*) FROM vitrine_connection AS k WHERE k.namespace_id = n.id) AS connections,
        (SELECT count(*) FROM vitrine_consumer AS c JOIN vitrine_connection AS k ON k.id = c.connection_id WHERE k.namespace_id = n.id) AS consumers
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s);
+
+-- name: browse_place
+-- How many messages a get or a consumer is given before this one. Of the queue no more than the cap are looked at, from its head on.
+WITH entity AS MATERIALIZED (
+    SELECT id, now, default_message_time_to_live AS ttl, coalesce((effective ->> 'max_priority')::int, 0) > 0 AS by_priority
+      FROM vitrine_entity_now WHERE id = %(entity_id)s
+), own AS MATERIALIZED (
+    SELECT sequence_number, coalesce(priority, 0) AS priority FROM vitrine_message
+     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 AND sequence_number = %(sequence_number)s
+), looked_at AS MATERIALIZED (
+    SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
+           least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
+      FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1)
+     ORDER BY m.sequence_number LIMIT %(cap)s
+)
+SELECT (SELECT count(*) FROM looked_at) >= %(cap)s AS capped,
+       (SELECT count(*) FROM looked_at AS l, own AS o
+         WHERE l.owner_id IS NULL AND l.is_over IS NOT TRUE
+           AND CASE WHEN (SELECT by_priority FROM entity)
+                    THEN l.priority > o.priority OR (l.priority = o.priority AND l.sequence_number < o.sequence_number)
+                    ELSE l.sequence_number < o.sequence_number END) AS before;
