@@ -20,7 +20,7 @@ from .limits import is_limited, refuses
 from .placing import Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key
 from .topology import QueueInfo, Topology
-from .work import TRIES, Stale, Work, changes_too_fast, transact, wake
+from .work import TRIES_UNHELD, Stale, Work, transact, wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | 
     prepared = [_prepare(publication) for publication in publications]
     if not prepared:
         return []
-    for _ in range(TRIES):
+    for _ in range(TRIES_UNHELD):
         known = yield from topology.of(vhost)
         try:
             return (yield from _publish(known, prepared, str(actor)))
         except Stale:
             topology.forget(vhost)
-    raise changes_too_fast()
+    return (yield from transact(vhost, str(actor), lambda work: _publish_with_care(work, prepared)))
 
 
 def _prepare(publication: Publication) -> _Prepared:
@@ -199,7 +199,8 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
         work.waiting.update(row.entity_id for row in rows if row.waiting)
         for row in rows:
             name = placing.names[row.entity_id]
-            numbers |= {(place, name): number for number, place in enumerate(placing.places(row.entity_id), row.first)}
+            for number, place in enumerate(placing.places(row.entity_id), row.first):
+                numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
     else:
         yield from _require_current(work.topology)
     return [

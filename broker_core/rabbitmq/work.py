@@ -15,7 +15,8 @@ from broker_core.store.statements import call
 from . import topology
 from .topology import QueueInfo, Topology
 
-TRIES = 8  # a topology that changes at every try is a runaway configuration, not bad luck
+TRIES = 8
+TRIES_UNHELD = 3  # while the topology changes, so many times by what it was; then it is held, and changes wait
 BROKER = "process:broker"
 
 
@@ -44,23 +45,29 @@ def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
 
     Returns what the steps return.
     """
-    for is_last in (*(False,) * (TRIES - 1), True):
-        work = Work((yield from topology.of(vhost)), actor)
+    stale = 0
+    for tries_left in reversed(range(TRIES)):
         try:
-            answer = yield Atomically(steps(work))
+            answer, waiting = yield Atomically(_once(vhost, actor, steps, held=stale >= TRIES_UNHELD))
         except Stale:
+            stale += 1
             topology.forget(vhost)
         except ServerBusy as busy:
-            if is_last or not isinstance(busy.__cause__, TRANSIENT):
+            if not tries_left or not isinstance(busy.__cause__, TRANSIENT):
                 raise
         else:
-            yield from wake(work.waiting)
+            yield from wake(waiting)
             return answer
-    raise changes_too_fast()
+    raise ServerBusy(f"'{vhost}' was met crosswise by others {TRIES} times. Nothing was changed; try again.")
 
 
-def changes_too_fast() -> ServerBusy:
-    return ServerBusy("The virtual host's exchanges and queues change as fast as messages come. Nothing was changed; try again.")
+def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], *, held: bool) -> Steps:
+    """held: nobody changes the topology before the transaction ends, so it cannot be stale."""
+    if held:
+        yield call("share_vhost", vhost=vhost)
+    work = Work((yield from topology.current(vhost) if held else topology.of(vhost)), actor)
+    answer = yield from steps(work)
+    return answer, work.waiting
 
 
 def wake(entity_ids: Iterable[int]) -> Steps:

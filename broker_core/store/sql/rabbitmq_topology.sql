@@ -4,6 +4,10 @@
 -- Nobody else changes its topology before the transaction ends. Publishers only read the row, and are not kept.
 SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) FOR NO KEY UPDATE;
 
+-- name: share_vhost
+-- Nobody changes its topology before the transaction ends; for who is kept from routing by ever new changes.
+SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) FOR SHARE;
+
 -- name: topology_changed
 -- In the same transaction as the change: who remembers what a message is routed by reads it again.
 UPDATE vitrine_namespace SET topology_version = topology_version + 1 WHERE id = %(namespace_id)s RETURNING topology_version;
