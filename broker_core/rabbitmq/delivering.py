@@ -194,10 +194,8 @@ def _delivered(rows: Sequence[Any]) -> list[Any]:
 
 def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
     """Raise the head bound where much is gone behind it. Where something old keeps it low, do not try at every delivery."""
-    if has_priorities(queue) or not found:
-        return
-    number = found[0].sequence_number
     key = connections.current_database(), queue.id
+    number = 0 if has_priorities(queue) or not found else found[0].sequence_number
     if force or number - max(head, _looked_from.get(key, 0)) > HEAD_LAG:
         _looked_from.keep(key, number)
         yield from advance_head(queue.id, SubQueue.MAIN)

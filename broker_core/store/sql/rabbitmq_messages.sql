@@ -316,7 +316,7 @@ changed AS (
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id)
-    SELECT e.now, %(entity_id)s, 0, coalesce(%(actor)s, o.locked_by), %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::int, o.message_id
+    SELECT e.now, %(entity_id)s, 0, CASE %(kind)s::int WHEN 12 THEN o.locked_by ELSE %(actor)s END, %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::int, o.message_id
       FROM judged AS o, entity AS e WHERE e.history_level = 2 AND NOT o.spent),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
@@ -617,6 +617,11 @@ SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
               OR coalesce(c.bytes_sent + l.bytes > (e.effective ->> 'max_length_bytes')::bigint, false) AS over,
               EXISTS (SELECT FROM vitrine_message AS m
                        WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now AND m.lock_token IS NULL)
-              OR e.default_message_time_to_live IS NOT NULL AS expired) AS x
+              -- By a time put in force since, the oldest expires first.
+              OR e.default_message_time_to_live IS NOT NULL AND e.now >= e.default_message_time_to_live + (
+                 SELECT m.enqueued_at FROM vitrine_message AS m
+                  WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL
+                    AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+                  ORDER BY m.sequence_number LIMIT 1) AS expired) AS x
  WHERE e.family = 'rabbitmq' AND l.n > 0 AND (x.over OR x.expired)
  ORDER BY e.id;
