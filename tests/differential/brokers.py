@@ -1,0 +1,430 @@
+"""Two brokers with the same handles: a RabbitMQ server through pika, and the core through its Python API.
+
+What is refused is told as its code and text, so a story can compare it. After a refusal the channel is a new one.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pika
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, NackError, UnroutableError
+
+from broker_core import entities, rabbitmq, sweeps
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.rabbitmq.table import plain
+
+STEP = 0.05  # seconds: how finely the core's clock goes on
+SETTLES_IN = 0.3  # seconds: within which the server has done what needs no waiting
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A message as a client sees it. left: ready messages, where it was got. tag: to settle it by."""
+
+    body: str
+    redelivered: bool
+    exchange: str
+    key: str
+    properties: dict[str, Any]
+    headers: dict[str, Any]
+    tag: int
+    left: int | None = None
+
+    @property
+    def deaths(self) -> list[list]:
+        """x-death without its instants."""
+        return [
+            [d["queue"], d["reason"], d["count"], d["exchange"], list(d["routing-keys"]), d.get("original-expiration")]
+            for d in self.headers.get("x-death", [])
+        ]
+
+
+class Broker:
+    """What stories do. Options of queues and exchanges are those of AMQP; `arguments` are tables."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def tell(self, fact: str, value: Any) -> None:
+        assert fact not in self.facts, fact
+        self.facts[fact] = value
+
+    def queue(self, name: str = "q", **arguments: Any) -> Any:
+        """A durable queue with x-arguments by name."""
+        return self.declare_queue(name, arguments={f"x-{key.replace('_', '-')}": value for key, value in arguments.items()})
+
+    def count(self, name: str = "q") -> int | str:
+        """Ready messages; the refusal where the queue is gone."""
+        found = self.declare_queue(name, passive=True)
+        return found if isinstance(found, str) else found[0]
+
+    def read_out(self, name: str = "q") -> list[str]:
+        found = []
+        while isinstance(seen := self.get(name, no_ack=True), Seen):
+            found.append(seen.body)
+        return found
+
+    def one(self, name: str = "q") -> Seen:
+        seen = self.get(name, no_ack=True)
+        assert isinstance(seen, Seen), seen
+        return seen
+
+
+class Real(Broker):
+    """The server. A virtual host of its own."""
+
+    def __init__(self, server: Any, vhost: str):
+        super().__init__()
+        self.server, self.vhost = server, vhost
+        self._api("PUT", f"/vhosts/{quote(vhost, '')}", {})
+        self._api("PUT", f"/permissions/{quote(vhost, '')}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+        self._connection: Any = None
+        self._channels: dict[str, Any] = {}
+        self._received: dict[str, list[Seen]] = {}
+
+    def close(self) -> None:
+        if self._connection and self._connection.is_open:
+            self._connection.close()
+        self._api("DELETE", f"/vhosts/{quote(self.vhost, '')}")
+
+    def wait(self, seconds: float) -> None:
+        if self._connection and self._connection.is_open:
+            self._connection.process_data_events(0)
+        time.sleep(seconds)
+
+    # Topology
+
+    def declare_queue(self, name: str, *, passive=False, durable=True, exclusive=False, auto_delete=False, arguments=None) -> Any:
+        found = self._try(
+            lambda channel: channel.queue_declare(
+                name, passive=passive, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments or None
+            )
+        )
+        return found if isinstance(found, str) else (found.method.message_count, found.method.consumer_count)
+
+    def delete_queue(self, name: str, **conditions: bool) -> Any:
+        found = self._try(lambda channel: channel.queue_delete(name, **conditions))
+        return found if isinstance(found, str) else found.method.message_count
+
+    def purge(self, name: str = "q") -> Any:
+        found = self._try(lambda channel: channel.queue_purge(name))
+        return found if isinstance(found, str) else found.method.message_count
+
+    def exchange(self, name: str, type: str = "direct", *, arguments=None, **flags: bool) -> str:
+        return self._done(lambda c: c.exchange_declare(name, type, arguments=arguments, **{"durable": True, **flags}))
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> str:
+        return self._done(lambda channel: channel.exchange_delete(name, if_unused=if_unused))
+
+    def bind(self, queue: str, exchange: str, key: str = "", arguments: Mapping | None = None) -> str:
+        return self._done(lambda channel: channel.queue_bind(queue, exchange, key, arguments=arguments))
+
+    def unbind(self, queue: str, exchange: str, key: str = "", arguments: Mapping | None = None) -> str:
+        return self._done(lambda channel: channel.queue_unbind(queue, exchange, key, arguments=arguments))
+
+    def bind_exchange(self, destination: str, source: str, key: str = "", arguments: Mapping | None = None) -> str:
+        return self._done(lambda channel: channel.exchange_bind(destination, source, key, arguments=arguments))
+
+    def policy(self, name: str, definition: Mapping, *, pattern=".*", apply_to="queues", priority=0, operator=False) -> str:
+        body = {"pattern": pattern, "definition": definition, "apply-to": apply_to, "priority": priority}
+        return self._policy("PUT", name, operator, body)
+
+    def delete_policy(self, name: str, operator: bool = False) -> str:
+        return self._policy("DELETE", name, operator)
+
+    def _policy(self, method: str, name: str, operator: bool, body: Any = None) -> str:
+        kind = "operator-policies" if operator else "policies"
+        found = self._api(method, f"/{kind}/{quote(self.vhost, '')}/{name}", body)
+        time.sleep(SETTLES_IN)
+        return " ".join(html.unescape(found).replace("Validation failed", "").split()) if found else "done"
+
+    # Messages
+
+    def publish(self, body: str, exchange: str = "", key: str = "q", *, headers=None, mandatory=False, **properties: Any) -> str:
+        """ack, nack, returned, or the refusal."""
+        channel = self._channel("publishing", confirm=True)
+        try:
+            channel.basic_publish(
+                exchange, key, body.encode(), pika.BasicProperties(headers=headers, **properties), mandatory=mandatory
+            )
+        except UnroutableError:
+            return "returned"
+        except NackError:
+            return "nack"
+        except (ChannelClosedByBroker, ConnectionClosedByBroker) as refused:
+            return f"{refused.reply_code} {refused.reply_text}"
+        return "ack"
+
+    def get(self, name: str = "q", *, no_ack: bool = False) -> Any:
+        found = self._try(lambda channel: channel.basic_get(name, auto_ack=no_ack))
+        if isinstance(found, str) or found[0] is None:
+            return found if isinstance(found, str) else None
+        return _seen(*found)
+
+    def ack(self, tag: int, **options: bool) -> None:
+        self._channel("main").basic_ack(tag, **options)
+        time.sleep(SETTLES_IN)
+
+    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
+        self._channel("main").basic_nack(tag, multiple=multiple, requeue=requeue)
+        time.sleep(SETTLES_IN)
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        self._channel("main").basic_reject(tag, requeue=requeue)
+        time.sleep(SETTLES_IN)
+
+    def recover(self) -> None:
+        self._channel("main").basic_recover(requeue=True)
+        time.sleep(SETTLES_IN)
+
+    # Consumers, each on its own channel, named by its tag
+
+    def consume(self, tag: str, queue: str = "q", *, prefetch=0, no_ack=False, exclusive=False, arguments=None) -> str:
+        channel = self._channel(tag)
+        inbox = self._received.setdefault(tag, [])
+
+        def on_message(_: Any, method: Any, properties: Any, body: bytes) -> None:
+            inbox.append(_seen(method, properties, body))
+
+        try:
+            channel.basic_qos(prefetch_count=prefetch)
+            channel.basic_consume(queue, on_message, auto_ack=no_ack, exclusive=exclusive, consumer_tag=tag, arguments=arguments)
+        except (ChannelClosedByBroker, ConnectionClosedByBroker) as refused:
+            return f"{refused.reply_code} {refused.reply_text}"
+        return "done"
+
+    def received(self, tag: str) -> list[Seen]:
+        """What the consumer got since it was last asked."""
+        self._connection.process_data_events(SETTLES_IN)
+        found, self._received[tag][:] = list(self._received[tag]), []
+        return found
+
+    def settle(self, tag: str, delivery_tag: int, how: str = "ack") -> None:
+        """how: ack, requeue, reject."""
+        channel = self._channel(tag)
+        if how == "ack":
+            channel.basic_ack(delivery_tag)
+        else:
+            channel.basic_nack(delivery_tag, requeue=how == "requeue")
+        time.sleep(SETTLES_IN)
+
+    def cancel(self, tag: str) -> None:
+        self._channel(tag).basic_cancel(tag)
+
+    def close_channel(self, tag: str) -> None:
+        self._channel(tag).close()
+        time.sleep(SETTLES_IN)
+
+    # Inside
+
+    def _channel(self, name: str, confirm: bool = False) -> Any:
+        if self._connection is None or not self._connection.is_open:
+            parameters = pika.ConnectionParameters(
+                "127.0.0.1", self.server.port, self.vhost, heartbeat=0, blocked_connection_timeout=10, socket_timeout=10
+            )
+            self._connection = pika.BlockingConnection(parameters)
+        channel = self._channels.get(name)
+        if channel is None or not channel.is_open:
+            channel = self._channels[name] = self._connection.channel()
+            if confirm:
+                channel.confirm_delivery()
+        return channel
+
+    def _try(self, call: Any) -> Any:
+        try:
+            return call(self._channel("main"))
+        except (ChannelClosedByBroker, ConnectionClosedByBroker) as refused:
+            return f"{refused.reply_code} {refused.reply_text}"
+
+    def _done(self, call: Any) -> str:
+        found = self._try(call)
+        return found if isinstance(found, str) else "done"
+
+    def _api(self, method: str, path: str, body: Any = None) -> str | None:
+        """The reason of a refusal."""
+        headers = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(), "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            with urlopen(Request(f"{self.server.http}/api{path}", data, headers, method=method), timeout=30):
+                return None
+        except HTTPError as refused:
+            return json.loads(refused.read() or b'{"reason": "none"}')["reason"]
+
+
+def _seen(method: Any, properties: Any, body: bytes) -> Seen:
+    names = [name for name in Properties.__slots__ if name != "headers"]
+    present = {name: getattr(properties, name) for name in names if getattr(properties, name) is not None}
+    return Seen(
+        body.decode(),
+        method.redelivered,
+        method.exchange,
+        method.routing_key,
+        present,
+        properties.headers or {},
+        method.delivery_tag,
+        getattr(method, "message_count", None),
+    )
+
+
+class Core(Broker):
+    """The core, with a virtual host of its own whose clock goes on only as a story waits."""
+
+    def __init__(self, vhost: str):
+        super().__init__()
+        self.vhost = vhost
+        rabbitmq.create_vhost(vhost)
+        entities.pause_clock(vhost)
+        self._connection: Any = None
+        self._channels: dict[str, Any] = {}
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP)):
+            entities.step_clock(self.vhost, timedelta(seconds=STEP))
+            sweeps.expire_messages()
+            sweeps.delete_idle_entities()
+
+    # Topology
+
+    def declare_queue(self, name: str, **options: Any) -> Any:
+        found = self._try(lambda channel: channel.declare_queue(name, **options))
+        return found if isinstance(found, str) else (found.messages, found.consumers)
+
+    def delete_queue(self, name: str, **conditions: bool) -> Any:
+        return self._try(lambda channel: channel.delete_queue(name, **conditions))
+
+    def purge(self, name: str = "q") -> Any:
+        return self._try(lambda channel: rabbitmq.purge_queue(channel.address(name), owner_id=channel.connection.id))
+
+    def exchange(self, name: str, type: str = "direct", **options: Any) -> str:
+        return self._done(lambda _: rabbitmq.declare_exchange(self.vhost, name, type, **options))
+
+    def delete_exchange(self, name: str, if_unused: bool = False) -> str:
+        return self._done(lambda _: rabbitmq.delete_exchange(self.vhost, name, if_unused))
+
+    def bind(self, *args: Any) -> str:
+        return self._done(lambda c: rabbitmq.bind_queue(self.vhost, *args, owner_id=c.connection.id))
+
+    def unbind(self, *args: Any) -> str:
+        return self._done(lambda c: rabbitmq.unbind_queue(self.vhost, *args, owner_id=c.connection.id))
+
+    def bind_exchange(self, *args: Any) -> str:
+        return self._done(lambda _: rabbitmq.bind_exchange(self.vhost, *args))
+
+    def policy(self, name: str, definition: Mapping, *, pattern=".*", apply_to="queues", priority=0, operator=False) -> str:
+        policy = Policy(name, pattern, definition, apply_to, priority, operator)
+        try:
+            rabbitmq.set_policy(self.vhost, policy)
+        except InvalidPolicy as refused:
+            return refused.reason
+        return "done"
+
+    def delete_policy(self, name: str, operator: bool = False) -> str:
+        rabbitmq.delete_policy(self.vhost, name, operator)
+        return "done"
+
+    # Messages
+
+    def publish(self, body: str, exchange: str = "", key: str = "q", *, headers=None, mandatory=False, **properties: Any) -> str:
+        publication = Publication(body.encode(), exchange, key, Properties(headers=headers or {}, **properties), mandatory)
+        found = self._try(lambda channel: channel.publish([publication])[0], "publishing")
+        if isinstance(found, str):
+            return found
+        return "returned" if mandatory and found.unroutable else "nack" if found.refused else "ack"
+
+    def get(self, name: str = "q", *, no_ack: bool = False) -> Any:
+        found = self._try(lambda channel: channel.get(name, no_ack=no_ack))
+        return found if isinstance(found, str) or found is None else _as_seen(found)
+
+    def ack(self, tag: int, **options: bool) -> None:
+        self._channel("main").ack(tag, **options)
+
+    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
+        self._channel("main").nack(tag, requeue=requeue, multiple=multiple)
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        self._channel("main").reject(tag, requeue=requeue)
+
+    def recover(self) -> None:
+        self._channel("main").recover()
+
+    # Consumers
+
+    def consume(self, tag: str, queue: str = "q", *, prefetch=0, **options: Any) -> str:
+        def begin(channel: Any) -> str:
+            channel.qos(prefetch)
+            channel.consume(queue, tag=tag, **options)
+            return "done"
+
+        return self._try(begin, tag)
+
+    def received(self, tag: str) -> list[Seen]:
+        return [_as_seen(delivery) for delivery in self._channel(tag).deliveries(1000)]
+
+    def settle(self, tag: str, delivery_tag: int, how: str = "ack") -> None:
+        channel = self._channel(tag)
+        if how == "ack":
+            channel.ack(delivery_tag)
+        else:
+            channel.nack(delivery_tag, requeue=how == "requeue")
+
+    def cancel(self, tag: str) -> None:
+        self._channel(tag).cancel(tag)
+
+    def close_channel(self, tag: str) -> None:
+        self._channel(tag).close()
+
+    # Inside
+
+    def _channel(self, name: str) -> Any:
+        if self._connection is None or self._connection.closed is not None:
+            self._connection = rabbitmq.connect(self.vhost, "stories")
+            self._channels.clear()
+        if name not in self._channels or not self._channels[name].is_open:
+            self._channels[name] = self._connection.channel()
+        return self._channels[name]
+
+    def _try(self, call: Any, channel: str = "main") -> Any:
+        try:
+            return call(self._channel(channel))
+        except AmqpError as refused:
+            return f"{refused.reply_code} {refused.text}"
+        except BrokerError as refused:
+            return f"{type(refused).__name__} {refused}"
+
+    def _done(self, call: Any) -> str:
+        found = self._try(call)
+        return found if isinstance(found, str) else "done"
+
+
+def _as_seen(delivery: Any) -> Seen:
+    properties = delivery.properties
+    names = [name for name in Properties.__slots__ if name != "headers"]
+    present = {name: getattr(properties, name) for name in names if getattr(properties, name) is not None}
+    return Seen(
+        bytes(delivery.body).decode(),
+        delivery.redelivered,
+        delivery.exchange,
+        delivery.routing_key,
+        present,
+        plain(properties.headers),
+        delivery.delivery_tag,
+        delivery.message_count,
+    )

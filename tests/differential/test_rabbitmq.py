@@ -1,0 +1,47 @@
+"""The core against a RabbitMQ server: the same story, the same facts, but for the differences that are meant."""
+
+import itertools
+import time
+
+import pytest
+
+from .brokers import Core, Real
+from .conftest import DIFFERENCES
+from .stories import STORIES
+
+# By story and fact: why the core does otherwise.
+MEANT: dict[tuple[str, str], str] = {}
+
+_numbers = itertools.count(1)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_ends_the_same(rabbit, broker_database, name):
+    vhost = f"story-{next(_numbers)}"
+    real, core = told(Real(rabbit, vhost), name), told(Core(vhost), name)
+    assert real.keys() == core.keys()
+    differing = {fact for fact in real if comparable(real[fact]) != comparable(core[fact])}
+    for fact in sorted(differing):
+        why = MEANT.get((name, fact), "NOT MEANT")
+        DIFFERENCES.append(f"{name}, {fact}: {why}\n    RabbitMQ: {real[fact]!r}\n    here:     {core[fact]!r}")
+    meant = {fact for story, fact in MEANT if story == name}
+    assert differing - meant == set(), "the core does otherwise than RabbitMQ"
+    assert meant - differing == set(), "what is listed as a difference is none"
+
+
+def told(broker, name):
+    """The facts of a story."""
+    began = time.monotonic()
+    try:
+        STORIES[name](broker)
+    finally:
+        broker.close()
+    assert time.monotonic() - began < 60
+    return broker.facts
+
+
+def comparable(fact):
+    """Tuples are lists, and what is equal for a client is equal here."""
+    if isinstance(fact, list | tuple):
+        return [comparable(value) for value in fact]
+    return {key: comparable(value) for key, value in fact.items()} if isinstance(fact, dict) else fact
