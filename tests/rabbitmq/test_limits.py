@@ -212,8 +212,7 @@ def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
     for thread in others:
         thread.join()
     assert not failures
-    # A message that is given back may be one too many: until the same call has trimmed, or, where only new ones are refused, as long
-    # as it stays.
+    # One that is given back may be one too many: until the same call has trimmed, or where only new ones are refused.
     assert max(seen) <= most + 1
     assert count(q) <= most + (overflow == "reject-publish") and ledger_agrees(q)
     kinds = [e.kind for e in events(q)]
