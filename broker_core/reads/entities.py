@@ -71,6 +71,7 @@ class EntityRow:
     oldest_active_at:  when the oldest message of the main queue was enqueued; None: it has none.
     consumers_waiting: whether a receive is waiting on it now.
     last_receive_at:   the last receive that a client made, to some seconds; None: never.
+    consumers:         of a RabbitMQ queue: how many are registered.
     subscriptions:     how many a topic has. rules: how many a subscription has. topic_id: a subscription's topic.
     forward_to:        the path of the entity that all its messages go on to; None: they stay.
     options, effective: what its family alone knows of it: as it was given, and what follows from that and from policies.
@@ -97,6 +98,7 @@ class EntityRow:
     rules: int = 0
     requires_session: bool = False
     forward_to: str | None = None
+    consumers: int = 0
     expired_leased: int = 0
     expired_delayed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -281,6 +283,7 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         rules=row.rules,
         requires_session=row.requires_session,
         forward_to=row.forward_to,
+        consumers=row.consumers,
         expired_leased=row.expired_leased,
         expired_delayed=row.expired_delayed,
         options=row.options,

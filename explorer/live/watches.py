@@ -482,7 +482,6 @@ _KINDS: dict[str, type[Watch]] = {
     "explorer:overview": OverviewWatch,
     "explorer:namespace": OverviewWatch,
     "explorer:entity": AnyEntityWatch,
-    "explorer:rabbitmq_queue": RabbitQueueWatch,
     "explorer:message": MessageWatch,
     "explorer:receiver": AnyReceiverWatch,
 }

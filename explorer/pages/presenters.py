@@ -207,7 +207,7 @@ def is_neglected(entity: EntityRow) -> bool:
     """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy). Poison waits for people."""
     if entity.family is Family.QUEUE_STORAGE and origin_of(entity.address.path):
         return False
-    if not at_hand(entity) or entity.consumers_waiting or not entity.status.may_receive:
+    if not at_hand(entity) or entity.consumers or entity.consumers_waiting or not entity.status.may_receive:
         return False
     last = entity.last_receive_at
     return last is None or entity.clock.now - last > timedelta(minutes=1)
@@ -219,10 +219,12 @@ def consuming(entity: EntityRow) -> str:
         return str(entity.status)
     if entity.forward_to:
         return "forwards"
+    if entity.consumers:
+        return f"{entity.consumers:,} consumer{'' if entity.consumers == 1 else 's'}"
     if entity.consumers_waiting:
         return "waiting"
     if entity.last_receive_at is None:
-        return "never received"
+        return "no consumer" if entity.family is Family.RABBITMQ else "never received"
     idle = entity.clock.now - entity.last_receive_at
     return "receiving" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
 

@@ -81,7 +81,7 @@ def test_six_states_have_six_hues_and_six_shapes():
 def an_entity(**changes):
     values = {
         "counts": Counts(active=5), "expired_pending": Capped(0), "expired_leased": 0, "expired_delayed": 0,
-        "consumers_waiting": False, "family": Family.SERVICE_BUS,
+        "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS,
         "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
     }  # fmt: skip
     return SimpleNamespace(**values | changes)
@@ -92,6 +92,7 @@ def an_entity(**changes):
     [
         ({}, True),
         ({"consumers_waiting": True}, False),
+        ({"consumers": 1, "family": Family.RABBITMQ}, False),
         ({"last_receive_at": NOON - seconds(59)}, False),
         ({"last_receive_at": NOON - seconds(61)}, True),
         ({"counts": Counts(active=5, locked=5)}, False),

@@ -86,6 +86,8 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
             ELSE 0 END AS subscriptions,
        CASE e.kind WHEN 'subscription' THEN (SELECT count(*)::int FROM vitrine_rule AS r WHERE r.subscription_id = e.id)
             ELSE 0 END AS rules,
+       CASE e.family WHEN 'rabbitmq' THEN (SELECT count(*)::int FROM vitrine_consumer AS x WHERE x.queue_id = e.id)
+            ELSE 0 END AS consumers,
        e.hidden, e.history_level, e.now, e.real_now,
        e.rate, e.is_manual,
        coalesce(l.active, 0) AS active, coalesce(l.locked, 0) AS locked, coalesce(l.deferred, 0) AS deferred,
