@@ -394,16 +394,12 @@ def _require_still_open(channel: Channel, address: EntityAddress, taken: Sequenc
 
 
 def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
-    """The tags that an acknowledgement means. Raises AmqpError (406)."""
+    """The tags that an acknowledgement means; the one it names must be outstanding. Raises AmqpError (406)."""
     if multiple and delivery_tag == 0:
         return list(channel.unacked)
-    if multiple:
-        tags = [tag for tag in channel.unacked if tag <= delivery_tag]
-    else:
-        tags = [delivery_tag] if delivery_tag in channel.unacked else []
-    if not tags:
+    if delivery_tag not in channel.unacked:
         raise errors.unknown_delivery_tag(delivery_tag)
-    return tags
+    return [tag for tag in channel.unacked if tag <= delivery_tag] if multiple else [delivery_tag]
 
 
 def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) -> Steps:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,18 +88,26 @@ class Broker:
 class Real(Broker):
     """The server. A virtual host of its own."""
 
-    def __init__(self, server: Any, vhost: str):
+    def __init__(self, server: Any, vhost: str, *, is_new: bool = True):
         super().__init__()
         self.server, self.vhost = server, vhost
-        self._api("PUT", f"/vhosts/{quote(vhost, '')}", {})
-        self._api("PUT", f"/permissions/{quote(vhost, '')}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+        if is_new:
+            self._api("PUT", f"/vhosts/{quote(vhost, '')}", {})
+            self._api("PUT", f"/permissions/{quote(vhost, '')}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
         self._connection: Any = None
         self._channels: dict[str, Any] = {}
         self._received: dict[str, list[Seen]] = {}
 
-    def close(self) -> None:
+    def another(self) -> Real:
+        """A client with a connection of its own to the same virtual host."""
+        return Real(self.server, self.vhost, is_new=False)
+
+    def disconnect(self) -> None:
         if self._connection and self._connection.is_open:
             self._connection.close()
+
+    def close(self) -> None:
+        self.disconnect()
         self._api("DELETE", f"/vhosts/{quote(self.vhost, '')}")
 
     def wait(self, seconds: float) -> None:
@@ -150,7 +159,10 @@ class Real(Broker):
         kind = "operator-policies" if operator else "policies"
         found = self._api(method, f"/{kind}/{quote(self.vhost, '')}/{name}", body)
         time.sleep(SETTLES_IN)
-        return " ".join(html.unescape(found).replace("Validation failed", "").split()) if found else "done"
+        if not found:
+            return "done"
+        text = " ".join(html.unescape(found).replace("Validation failed", "").split())
+        return re.sub(r", (?=[0-9]+\})", ",", text)  # where Erlang broke the line
 
     # Messages
 
@@ -175,17 +187,22 @@ class Real(Broker):
             return found if isinstance(found, str) else None
         return _seen(*found)
 
-    def ack(self, tag: int, **options: bool) -> None:
-        self._channel("main").basic_ack(tag, **options)
-        time.sleep(SETTLES_IN)
+    def ack(self, tag: int, **options: bool) -> str:
+        return self._settled(lambda channel: channel.basic_ack(tag, **options))
 
-    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
-        self._channel("main").basic_nack(tag, multiple=multiple, requeue=requeue)
-        time.sleep(SETTLES_IN)
+    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> str:
+        return self._settled(lambda channel: channel.basic_nack(tag, multiple=multiple, requeue=requeue))
 
-    def reject(self, tag: int, *, requeue: bool) -> None:
-        self._channel("main").basic_reject(tag, requeue=requeue)
-        time.sleep(SETTLES_IN)
+    def reject(self, tag: int, *, requeue: bool) -> str:
+        return self._settled(lambda channel: channel.basic_reject(tag, requeue=requeue))
+
+    def _settled(self, call: Any) -> str:
+        def wait(channel: Any) -> None:
+            call(channel)
+            channel.basic_qos()  # what is asked after it is answered after it
+            time.sleep(SETTLES_IN)
+
+        return self._done(wait)
 
     def recover(self) -> None:
         self._channel("main").basic_recover(requeue=True)
@@ -283,17 +300,25 @@ def _seen(method: Any, properties: Any, body: bytes) -> Seen:
 class Core(Broker):
     """The core, with a virtual host of its own whose clock goes on only as a story waits."""
 
-    def __init__(self, vhost: str):
+    def __init__(self, vhost: str, *, is_new: bool = True):
         super().__init__()
         self.vhost = vhost
-        rabbitmq.create_vhost(vhost)
-        entities.pause_clock(vhost)
+        if is_new:
+            rabbitmq.create_vhost(vhost)
+            entities.pause_clock(vhost)
         self._connection: Any = None
         self._channels: dict[str, Any] = {}
 
-    def close(self) -> None:
+    def another(self) -> Core:
+        """A client with a connection of its own to the same virtual host."""
+        return Core(self.vhost, is_new=False)
+
+    def disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def close(self) -> None:
+        self.disconnect()
 
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
@@ -353,14 +378,14 @@ class Core(Broker):
         found = self._try(lambda channel: channel.get(name, no_ack=no_ack))
         return found if isinstance(found, str) or found is None else _as_seen(found)
 
-    def ack(self, tag: int, **options: bool) -> None:
-        self._channel("main").ack(tag, **options)
+    def ack(self, tag: int, **options: bool) -> str:
+        return self._done(lambda channel: channel.ack(tag, **options))
 
-    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> None:
-        self._channel("main").nack(tag, requeue=requeue, multiple=multiple)
+    def nack(self, tag: int, **options: bool) -> str:
+        return self._done(lambda channel: channel.nack(tag, **options))
 
-    def reject(self, tag: int, *, requeue: bool) -> None:
-        self._channel("main").reject(tag, requeue=requeue)
+    def reject(self, tag: int, *, requeue: bool) -> str:
+        return self._done(lambda channel: channel.reject(tag, requeue=requeue))
 
     def recover(self) -> None:
         self._channel("main").recover()

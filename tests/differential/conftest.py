@@ -1,5 +1,6 @@
 """These tests need a RabbitMQ server of their own. `make test-rabbitmq` asks for them; the other tests do without."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from . import server
 
 collect_ignore_glob = [] if os.environ.get("VITRINE_DIFFERENTIAL") else ["test_*.py"]
 DIFFERENCES: list[str] = []
+logging.getLogger("pika").setLevel(logging.CRITICAL)  # every refusal, and most of these are asked for
 
 
 @pytest.fixture(scope="session")

@@ -191,6 +191,10 @@ def policies_that_do_not_fit_a_type(b: Broker) -> None:
         ("delivery-limit", 5),
         ("dead-letter-strategy", "at-most-once"),
         ("queue-mode", "lazy"),
+        ("queue-version", 2),
+        ("ha-mode", "all"),
+        ("queue-master-locator", "min-masters"),
+        ("max-in-memory-length", 5),
         ("max-age", "1D"),
         ("alternate-exchange", "ae"),
     ):
@@ -203,7 +207,7 @@ def policies_that_do_not_fit_a_type(b: Broker) -> None:
 
 
 @story
-def a_new_time_does_not_touch_what_is_there(b: Broker) -> None:
+def a_new_time_by_policy(b: Broker) -> None:
     b.queue()
     b.publish("old")
     b.policy("ttl", {"message-ttl": 300})
@@ -585,6 +589,22 @@ def delivery_limits_of_quorum_queues(b: Broker) -> None:
     b.tell("its count stays behind", "x-delivery-count" in dead.headers)
 
 
+@story
+def positions_in_quorum_queues(b: Broker) -> None:
+    b.queue(queue_type="quorum", delivery_limit=5)
+    for i in range(5):
+        b.publish(str(i))
+    b.wait(0.3)
+    seen = [b.get() for _ in range(3)]
+    b.nack(seen[1].tag, requeue=True)
+    b.nack(seen[0].tag, requeue=True)
+    b.wait(0.3)
+    b.tell("returned apart", b.read_out())
+    b.nack(seen[2].tag, requeue=True)
+    b.wait(0.3)
+    b.tell("returned last", [(m.body, m.redelivered, m.headers) for m in (b.one(),)])
+
+
 # Consumers
 
 
@@ -639,6 +659,49 @@ def higher_consumers_first(b: Broker) -> None:
         b.publish(str(i))
     b.tell("high", bodies(b.received("high")))
     b.tell("low", bodies(b.received("low")))
+
+
+@story
+def unknown_delivery_tags(b: Broker) -> None:
+    b.queue()
+    b.tell("ack", b.ack(99))
+    b.tell("ack none", b.ack(0))
+    b.tell("nack", b.nack(99, requeue=True))
+    b.tell("reject", b.reject(99, requeue=True))
+    b.tell("all of none", b.ack(0, multiple=True))
+    b.publish("m")
+    tag = b.get().tag
+    b.tell("once", b.ack(tag))
+    b.tell("twice", b.ack(tag))
+    b.publish("m")
+    b.tell("up to one that is gone", b.ack(b.get().tag + 1, multiple=True))
+
+
+@story
+def exclusive_queues(b: Broker) -> None:
+    b.declare_queue("e.ex", exclusive=True)
+    b.queue("shared")
+    other = b.another()
+    b.tell("publishing", other.publish("m", key="e.ex"))
+    for name, call in (
+        ("declare", lambda: other.declare_queue("e.ex")),
+        ("passive", lambda: other.declare_queue("e.ex", passive=True)),
+        ("exclusive", lambda: other.declare_queue("e.ex", exclusive=True)),
+        ("get", lambda: other.get("e.ex")),
+        ("consume", lambda: other.consume("c", "e.ex")),
+        ("purge", lambda: other.purge("e.ex")),
+        ("delete", lambda: other.delete_queue("e.ex")),
+        ("bind", lambda: other.bind("e.ex", "amq.fanout")),
+        ("unbind", lambda: other.unbind("e.ex", "amq.fanout")),
+    ):
+        b.tell(name, call())
+    b.tell("its own", [b.declare_queue("e.ex", exclusive=True), b.count("e.ex"), b.one("e.ex").body])
+    b.tell("no longer exclusive", b.declare_queue("e.ex"))
+    b.tell("a shared one as exclusive", b.declare_queue("shared", exclusive=True))
+    b.disconnect()
+    b.wait(0.3)
+    b.tell("gone with its connection", other.count("e.ex"))
+    other.disconnect()
 
 
 # Declarations

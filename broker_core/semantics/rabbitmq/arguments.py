@@ -291,9 +291,8 @@ _ARGUMENTS: dict[str, _Argument] = {
 
 
 def _with_type(queue: QueueDef) -> Arguments:
-    """Its arguments with its type among them, unless it is classic, which need not be named (RMQ-347)."""
-    rest = {name: value for name, value in queue.arguments.items() if name != "x-queue-type"}
-    return rest if queue.type == CLASSIC else {**rest, "x-queue-type": queue.type}
+    """Its arguments with its type among them; that it is classic need not be said (RMQ-347)."""
+    return queue.arguments if queue.type == CLASSIC else {**queue.arguments, "x-queue-type": queue.type}
 
 
 def _check_same(property: str, what: str, current: Any, wanted: Any) -> None:
@@ -307,9 +306,14 @@ def _check_same_arguments(what: str, current: Arguments, wanted: Arguments, comp
             (old_type, old), (new_type, new) = typed(current[argument]), typed(wanted[argument])
             if _class(old_type) != _class(new_type) or old != new:
                 raise errors.inequivalent(argument, what, _quoted(new), _quoted(old))
-        elif argument in current or argument in wanted:
+        elif (argument in current or argument in wanted) and not _is_classic(argument, current, wanted):
             sides = (_shown(side[argument]) if argument in side else "none" for side in (wanted, current))
             raise errors.inequivalent(argument, what, *sides)
+
+
+def _is_classic(argument: str, current: Arguments, wanted: Arguments) -> bool:
+    """Whether one side says that the queue is classic, and the other nothing."""
+    return argument == "x-queue-type" and typed({**current, **wanted}[argument])[1] == CLASSIC
 
 
 def _class(kind: str) -> str:
@@ -318,6 +322,8 @@ def _class(kind: str) -> str:
 
 
 def _quoted(value: Any) -> str:
+    if value is None:
+        return "none"
     return f"'{value}'" if isinstance(value, str) else f"'{term(value)}'"
 
 

@@ -27,12 +27,12 @@ MAX_REPEATS = 1000  # counts of repetitions in each other, multiplied
 
 _Step = Callable[["_Name", int], int]  # positions before -> positions after
 
-# How PCRE words what `re` found, where clients may look for it. The position is the end of the pattern where None.
+# How PCRE words what `re` found, where clients may look for it, and whether it points at the end of the pattern.
 _PCRE_SAYS = {
-    "missing ), unterminated subpattern": ("missing )", None),
-    "unterminated character set": ("missing terminating ] for character class", None),
-    "unbalanced parenthesis": ("unmatched parentheses", 0),
-    "bad escape (end of pattern)": ("\\ at end of pattern", None),
+    "missing ), unterminated subpattern": ("missing )", True),
+    "unterminated character set": ("missing terminating ] for character class", True),
+    "unbalanced parenthesis": ("unmatched parentheses", False),
+    "bad escape (end of pattern)": ("\\ at end of pattern", True),
 }
 _REFUSED = {
     op.GROUPREF: "back references are not supported",
@@ -79,8 +79,8 @@ def _parse(pattern: str) -> Any:
             re.compile(pattern, re.ASCII)  # asks more than parsing alone: that what is looked back at has one width
             return parser.parse(pattern, re.ASCII)
     except re.error as exc:
-        text, at = _PCRE_SAYS.get(exc.msg, (exc.msg, exc.pos or 0))
-        raise _invalid(text, len(pattern) if at is None else at) from exc
+        text, at_end = _PCRE_SAYS.get(exc.msg, (exc.msg, False))
+        raise _invalid(text, len(pattern) if at_end else exc.pos or 0) from exc
     except (RecursionError, OverflowError) as exc:
         raise _invalid("is nested too deeply, or has too large a count", 0) from exc
 

@@ -183,7 +183,7 @@ OPERATOR_KEYS: Mapping[str, _Key] = MappingProxyType(
 # A policy with a key that a type of queue has not at all does not apply to queues of that type.
 _STREAM_ONLY = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
 _UNFIT = {
-    CLASSIC: frozenset({*_STREAM_ONLY, "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes"}),
+    CLASSIC: frozenset({*_STREAM_ONLY, "delivery-limit", "dead-letter-strategy"}),
     QUORUM: frozenset({*_STREAM_ONLY, "queue-mode", "queue-master-locator", *_MIRRORING}),
 }
 

@@ -93,6 +93,8 @@ def test_a_repetition_of_repetitions_has_a_bound():
         ("a(b", '{"missing )",3}'),
         ("[", '{"missing terminating ] for character class",1}'),
         (")", '{"unmatched parentheses",0}'),
+        ("a)", '{"unmatched parentheses",1}'),
+        ("a\\", '{"\\\\ at end of pattern",2}'),
         ("*a", '{"nothing to repeat",0}'),
         (r"(a)\1", '{"back references are not supported",0}'),
         ("(?>a)", '{"atomic groups are not supported",0}'),

@@ -124,11 +124,11 @@ def test_a_policy_applies_to_its_types(apply_to, applies):
 def test_a_policy_with_a_key_of_another_type_of_queue_does_not_apply():
     for key, value, fits in (
         ("dead-letter-strategy", "at-most-once", "quorum"),
-        ("max-in-memory-length", 5, "quorum"),
+        ("max-in-memory-length", 5, "classic quorum"),
         ("queue-mode", "lazy", "classic"),
         ("ha-mode", "all", "classic"),
         ("max-age", "1D", ""),
-        ("delivery-limit", 5, "classic quorum"),
+        ("delivery-limit", 5, "quorum"),
         ("alternate-exchange", "ae", "classic quorum"),
     ):
         policy = a_policy(definition={key: value, "message-ttl": 1})

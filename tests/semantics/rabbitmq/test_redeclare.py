@@ -94,6 +94,7 @@ def test_the_type_may_be_named_later():
     shown = "the value 'quorum' of type 'longstr'"
     assert refusal(a_queue(), quorum).problem == wrong.format(shown, "none")
     assert refusal(quorum, a_queue()).problem == wrong.format("none", shown)
+    assert refusal(quorum, named).problem == wrong.format("'classic'", "'quorum'")
 
 
 def test_arguments_of_other_types_are_not_compared():
