@@ -150,7 +150,9 @@ def _change(one: Any) -> Change:
         )
         for key in one.keys
     ]
-    return Change(one.address.path if is_queue else one.name, is_queue, keys, one.messages if is_queue else 0)
+    ruled = [("policy", one.policy), ("operator policy", one.operator_policy)]
+    names = [ChangedKey(what, old or "none", new or "none") for what, (old, new) in ruled if old != new]
+    return Change(one.address.path if is_queue else one.name, is_queue, names + keys, one.messages if is_queue else 0)
 
 
 def _said(key: str, value: Any, source: str | None) -> str:

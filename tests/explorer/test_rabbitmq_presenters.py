@@ -1,0 +1,135 @@
+"""How RabbitMQ's facts are put into words, and what people type into values. No database."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.rabbitmq import errors, table
+from broker_core.semantics.rabbitmq.policies import OPERATOR_KEYS, Policy
+from explorer.forms.rabbitmq import ValueField
+from explorer.forms.rabbitmq_policy import PolicyForm
+from explorer.forms.rabbitmq_table import rows_of, table_value
+from explorer.forms.rabbitmq_words import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, shown
+from explorer.pages.rabbitmq import presenters
+from explorer.pages.rabbitmq.advice import advice
+from explorer.pages.rabbitmq.rulings import Thing, rulings
+
+TTL, LENGTH, DLX = (BY_ARGUMENT[name] for name in ("x-message-ttl", "x-max-length", "x-dead-letter-exchange"))
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "value"),
+    [(TTL, "60000", 60_000), (TTL, "1 min 30 s", 90_000), (TTL, "PT5S", 5_000), (TTL, "-1", -1),
+     (TTL, "soon", "soon"), (TTL, "never", "never"), (TTL, "", None), (LENGTH, "1,000", 1000), (LENGTH, "many", "many"), (DLX, '""', ""), (DLX, "", None),
+     (BY_ARGUMENT["x-single-active-consumer"], "true", True)],
+)  # fmt: skip
+def test_a_value_is_read_by_its_unit_and_what_is_no_number_stays_a_text(key, typed, value):
+    assert ValueField(key).clean(typed) == value
+
+
+def test_the_words_for_keys_are_unambiguous_and_operator_keys_are_the_brokers():
+    assert len({key.name for key in KEYS}) == len(KEYS) == len(BY_EFFECTIVE)
+    offered = {key.policy for key in PolicyForm(is_operator=True).policy_keys}
+    assert offered <= set(OPERATOR_KEYS) and "dead-letter-exchange" not in offered and "message-ttl" in offered
+    grouped = {field.name for _, fields in PolicyForm().groups() for field in fields}
+    assert grouped == {key.name for key in POLICY_KEYS}, "no key is left out of the page"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [(TTL, 90_000, "1 min 30 s (90,000 ms)"), (TTL, 250, "250 ms"), (LENGTH, 12_000, "12,000"), (DLX, "", '"" (the default exchange)'),
+     (None, True, "yes")],
+)  # fmt: skip
+def test_values_in_words(key, value, text):
+    assert shown(key, value) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [("string", " a ", " a "), ("number", "7", 7), ("number", "7.5", 7.5), ("boolean", "True", True), ("void", "x", None),
+     ("list", '[1, "a"]', [1, "a"]), ("table", '{"a": [true]}', {"a": [True]}),
+     ("timestamp", "2026-01-02T03:04:05.9", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))],
+)  # fmt: skip
+def test_a_typed_row_gives_its_value(kind, text, value):
+    assert table_value("name", kind, text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("number", "ten"), ("number", "nan"), ("number", "inf"), ("boolean", "1"), ("list", "{}"), ("table", "[]"), ("list", "[NaN]"),
+     ("list", "[" * 100_000), ("timestamp", "soon"), ("bytes", "x")],
+)  # fmt: skip
+def test_a_typed_row_that_cannot_be_read_is_refused_by_name(kind, text):
+    with pytest.raises(InvalidArgument, match="'name'"):
+        table_value("name", kind, text)
+
+
+def test_values_come_back_as_the_rows_they_were():
+    values = {"a": "x", "b": 1, "c": 1.5, "d": True, "e": None, "f": [1], "g": {"h": "i"}, "t": datetime(2026, 1, 2, tzinfo=UTC)}
+    assert {name: table_value(name, kind, text) for name, kind, text in rows_of(values)} == values
+
+
+def _death(**changes):
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    return {"count": 2, "reason": "expired", "queue": "q", "time": at, "exchange": "", "routing-keys": ["k"]} | changes
+
+
+def test_deaths_are_told_oldest_first():
+    """RMQ-066: the header has the newest first."""
+    stored = table.encode({"x-death": [_death(queue="second", reason="rejected"), _death(**{"original-expiration": "500"})]})[
+        "x-death"
+    ]
+    first, second = presenters.deaths(stored)
+    assert (first.queue, first.because, first.count, first.expiration) == ("q", "its life ended", 2, "500")
+    assert (second.queue, second.because, second.routing_keys) == ("second", "a consumer rejected it", ("k",))
+
+
+@pytest.mark.parametrize(
+    "header", ["text", 5, ["a", 1], [], [{"count": "many", "time": 2**62, "routing-keys": "k"}], {"count": 1}, None]
+)
+def test_a_garbled_x_death_breaks_nothing(header):
+    """RMQ-914: publishers may send what they like."""
+    found = presenters.deaths(table.encode({"x-death": header})["x-death"])
+    assert all(death.count == 1 and death.at is None and death.routing_keys == () for death in found)
+    assert presenters.deaths(None) == []
+
+
+def test_features_are_those_in_force_whoever_said_them():
+    options = {"durable": True, "auto_delete": True, "arguments": {"x-message-ttl": ["long", "1"], "x-note": ["longstr", "a"]}}
+    effective = {"message_ttl": 1, "max_length": 5, "dead_letter_exchange": "", "single_active_consumer": False}
+    assert [tag.word for tag in presenters.queue_features(options, effective)] == ["D", "AD", "TTL", "DLX", "Lim", "Args"]
+
+
+def test_rulings_name_winners_losers_and_ties():
+    low, high, tied = (
+        Policy("low", "", {"expires": 1}),
+        Policy("high", "^a", {"expires": 1}, priority=2),
+        Policy("tie", "a", {"expires": 1}),
+    )
+    operator = Policy("op", "", {"expires": 1}, is_operator=True)
+    judged = {
+        one.policy.name: one
+        for one in rulings([high, low, tied, operator], [Thing("ab", "queue", "classic"), Thing("ba", "exchange")])
+    }
+    assert [t.name for t in judged["high"].applies] == ["ab"] and [t.name for t in judged["low"].applies] == ["ba"]
+    assert [(lost.thing.name, lost.winner, lost.tied) for lost in judged["tie"].loses] == [
+        ("ab", "high", False),
+        ("ba", "low", True),
+    ]
+    assert len(judged["op"].applies) == 2 and judged["op"].loses == [], "operator policies do not compete with the others"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [errors.default_exchange_refused(), errors.reserved_queue_name("amq.q"), errors.not_found_exchange("/", "e"),
+     errors.queue_not_empty("/", "q"), errors.locked_queue("/", "q"), errors.internal_exchange("/", "e"),
+     errors.unknown_exchange_type("x"), errors.invalid_property("auto-delete", "/", "q"),
+     errors.unsupported_argument("x-max-priority", "/", "q", "quorum")],
+)  # fmt: skip
+def test_each_refusal_has_advice(refusal):
+    assert advice(refusal)
+
+
+def test_a_refusal_that_says_it_all_has_no_advice():
+    assert advice(InvalidArgument("name", "is given twice")) == advice(None) == ""
