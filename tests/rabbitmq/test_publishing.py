@@ -4,6 +4,7 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from django.db import transaction
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import Properties, Publication, topology
@@ -197,6 +198,18 @@ def test_what_changed_since_it_was_remembered_is_seen(vhost):
     topology._compiled[key] = remembered
     assert rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")])[0].unroutable
     assert count(other) == 3
+
+
+def test_what_was_seen_in_a_transaction_that_was_rolled_back_is_forgotten(vhost, transactional_db):
+    a, b = declare(vhost, "a"), declare(vhost, "b")
+    rabbitmq.declare_exchange(vhost, "x", "fanout")
+    with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
+        rabbitmq.bind_queue(vhost, "a", "x")
+        send(a, "undone", exchange="x")
+        raise ZeroDivisionError
+    rabbitmq.bind_queue(vhost, "b", "x")
+    send(b, "done", exchange="x")
+    assert (read_out(a), read_out(b)) == ([], ["done"])
 
 
 def test_publishers_and_changes_of_the_topology_meet(vhost):

@@ -9,8 +9,9 @@ SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(nam
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) FOR SHARE;
 
 -- name: topology_changed
--- In the same transaction as the change: who remembers what a message is routed by reads it again.
-UPDATE vitrine_namespace SET topology_version = topology_version + 1 WHERE id = %(namespace_id)s RETURNING topology_version;
+-- In the same transaction as the change: who remembers what a message is routed by reads it again. A version is never given twice, also where the
+-- transaction that raised it was rolled back: somebody may have seen it from inside.
+UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version') WHERE id = %(namespace_id)s RETURNING topology_version;
 
 -- name: insert_exchanges
 -- Those that are there already stay as they are.
