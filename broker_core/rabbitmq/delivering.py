@@ -29,7 +29,7 @@ from broker_core.store.statements import call
 
 from . import expiring, topology
 from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, dying, has_priorities, keep_limits
-from .limits import ready
+from .limits import is_limited, ready
 from .properties import Properties, read
 from .tidying import clear_head, keep_limit
 from .topology import QueueInfo
@@ -165,23 +165,20 @@ def _take(
         if has_priorities(queue):
             statement += "_by_priority"
 
-        def some(count: int, past_expired: bool) -> Steps:
-            return (
-                yield call(
-                    statement, entity_id=queue.id, max_count=count, owner_id=owner_id, holder=holder, past_expired=past_expired
-                )
-            )
+        def some(count: int, *, past_expired: bool) -> Steps:
+            how = {"owner_id": owner_id, "holder": holder, "past_expired": past_expired}
+            return (yield call(statement, entity_id=queue.id, max_count=count, **how))
 
         if is_use and "expires" in queue.effective and (yield from expiring.use(address)) is None:
             raise errors.not_found_queue(address.namespace, address.path)
-        rows = yield from some(max_count, False)
+        rows = yield from some(max_count, past_expired=False)
         if not rows:
             return None
         found, expired, is_clear = _delivered(rows), rows[0].expired, True
         if expired:
             is_clear = yield from clear_head(address.namespace, address.path)
         if expired and (not found or is_clear and len(found) < max_count):
-            found += _delivered((yield from some(max_count - len(found), not is_clear)))
+            found += _delivered((yield from some(max_count - len(found), past_expired=not is_clear)))
         yield from _look_after_head(queue, found, rows[0].head, force=expired)
         return [(queue, row) for row in found]
 
@@ -205,7 +202,11 @@ def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: b
 def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
     """Remove what these tokens hold, also after the end of its life (RMQ-019). Returns a SettleReport; where the queue has gone,
     all are lost, and that is no error (RMQ-044)."""
-    return (yield from _settle(address, tokens, actor, "rabbit_acknowledge"))
+    actor, tokens = _settler(address, tokens, actor)
+    queue = yield from _known(address)
+    if not tokens or queue is None:
+        return SettleReport((), tuple(tokens))
+    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=actor, **_held_by(tokens))))
 
 
 @use_case
@@ -221,40 +222,45 @@ def requeue(
 
     counts: whether each was a failed delivery; one too many, and the message is dead-lettered (RMQ-121). kind: of the event.
     """
-    actor = actor or Actor.local()
-    params = {"counts": counts, "kind": kind}
-    rows: list[Any] = []
-    report = yield from _settle(address, tokens, actor, "rabbit_requeue", rows, **params)
-    if rows:
-        yield from _after_requeue(address, rows, actor)
-    return report
+    actor, tokens = _settler(address, tokens, actor)
+    queue = yield from _known(address)
+    if not tokens or queue is None:
+        return SettleReport((), tuple(tokens))
+
+    def steps(_: Work | None = None) -> Steps:
+        how = {"actor": actor, "counts": counts, "kind": kind}
+        rows = yield call("rabbit_requeue", entity_id=queue.id, **_held_by(tokens), **how)
+        if rows:
+            yield from _after_requeue(address, queue, rows, actor)
+        return settle_report(tokens, rows)
+
+    if is_limited(queue) or "delivery_limit" in queue.effective:
+        return (yield from transact(address.namespace, actor, steps))
+    return (yield from steps())
 
 
-def _after_requeue(address: EntityAddress, rows: Sequence[Any], actor: Actor) -> Steps:
+def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any], actor: str) -> Steps:
     """What came back once too often leaves (RMQ-121); what is too much leaves (RMQ-096); what has expired leaves, at the head
     (RMQ-020). Whoever waits is woken for the rest."""
     spent = [row.lock_token for row in rows if row.spent]
     if spent:
-        yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, str(actor))
+        yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, actor)
     if rows[0].limited:
         yield from keep_limit(address.namespace, address.path)
     if any(row.expired for row in rows):
         yield AfterCommit(clear_head(address.namespace, address.path))
     if rows[0].waiting:
-        queue = yield from _known(address)
-        yield from wake([queue.id] if queue else ())
+        yield from wake([queue.id])
 
 
 @use_case
 def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
     """Dead-letter what these tokens hold, or drop it where there is no dead-letter exchange (RMQ-060, RMQ-061). Returns a
     SettleReport."""
-    actor = actor or Actor.local()
-    actor.require(Right.LISTEN, address)
-    tokens = unique_tokens(tokens)
+    actor, tokens = _settler(address, tokens, actor)
     if not tokens:
         return SettleReport((), ())
-    return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, str(actor))))
+    return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, actor)))
 
 
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
@@ -264,8 +270,7 @@ def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: st
         queue = work.queue(address.path)
         if queue is None:
             return []
-        numbers = [sequence_number_of(token) for token in tokens]
-        rows = yield from dying("by_token", queue, numbers=numbers, tokens=list(tokens))
+        rows = yield from dying("by_token", queue, **_held_by(tokens))
         yield from keep_limits(work, (yield from dead_letter(work, address.path, rows, reason)))
         return rows
 
@@ -278,27 +283,16 @@ def _known(address: EntityAddress) -> Steps:
     return queue or (yield from topology.current(address.namespace)).queues.get(address.path)
 
 
-def _settle(
-    address: EntityAddress,
-    tokens: Iterable[UUID],
-    actor: Actor | None,
-    statement: str,
-    found: list[Any] | None = None,
-    **params: Any,
-) -> Steps:
+def _settler(address: EntityAddress, tokens: Iterable[UUID], actor: Actor | None) -> tuple[str, list[UUID]]:
+    """Who settles, if that is allowed, and the tokens, each once."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
-    tokens = unique_tokens(list(tokens))
-    if not tokens:
-        return SettleReport((), ())
-    queue = yield from _known(address)
-    if queue is None:
-        return SettleReport((), tuple(tokens))
-    numbers = [sequence_number_of(token) for token in tokens]
-    rows = yield call(statement, entity_id=queue.id, actor=str(actor), numbers=numbers, tokens=tokens, **params)
-    if found is not None:
-        found += rows
-    return settle_report(tokens, rows)
+    return str(actor), unique_tokens(list(tokens))
+
+
+def _held_by(tokens: Sequence[UUID]) -> dict[str, list]:
+    """Tokens, and the numbers they carry, as statements take them."""
+    return {"numbers": [sequence_number_of(token) for token in tokens], "tokens": list(tokens)}
 
 
 def release_owner(owner_ids: int | Iterable[int]) -> Steps:
