@@ -3,6 +3,7 @@
 # make lint   ruff, import contracts, templates
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
+# make test-rabbitmq  the same stories told to a RabbitMQ server on loopback and to the core (as root it installs Debian's, if need be)
 # make clean  remove the virtual environment, not the data
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test lint bench soak clean
+.PHONY: up test test-rabbitmq lint bench soak clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -21,6 +22,13 @@ up: $(VENV)/base.stamp $(VENV)/spark.tried
 test: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test: $(VENV)/dev.stamp $(VENV)/spark.tried
 	@$(IN_VENV) -m pytest $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
+
+# Not part of `test`: it needs a server, and waits for what that does.
+test-rabbitmq: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+test-rabbitmq: export VITRINE_DIFFERENTIAL := yes
+test-rabbitmq: $(VENV)/dev.stamp
+	@$(IN_VENV) -m tests.differential.server
+	@$(IN_VENV) -m pytest tests/differential -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .

@@ -226,8 +226,13 @@ class Real(Broker):
 
     def received(self, tag: str) -> list[Seen]:
         """What the consumer got since it was last asked."""
-        self._connection.process_data_events(SETTLES_IN)
-        found, self._received[tag][:] = list(self._received[tag]), []
+        inbox = self._received[tag]
+        seen, quiet_from = 0, time.monotonic()
+        while time.monotonic() - quiet_from < SETTLES_IN:
+            self._connection.process_data_events(0.05)
+            if len(inbox) > seen:
+                seen, quiet_from = len(inbox), time.monotonic()
+        found, inbox[:] = list(inbox), []
         return found
 
     def settle(self, tag: str, delivery_tag: int, how: str = "ack") -> None:
