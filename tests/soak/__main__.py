@@ -1,6 +1,7 @@
-"""python -m tests.soak [--seconds 180] [--seed N] [--kinds queues topics sessions]: a soak on a database of its own.
+"""python -m tests.soak [--seconds 180] [--seed N] [--kinds queues topics sessions storage rabbit]
 
-The data folder is VITRINE_DATA, else .vitrine/soak. Prints what was done, and what was wrong; then the exit code is 1.
+A soak on a database of its own. The data folder is VITRINE_DATA, else .vitrine/soak. Prints what was done, and what was
+wrong; then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .scene import KINDS
+from .families import KINDS
 
 
 def main() -> int:

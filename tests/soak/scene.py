@@ -1,4 +1,7 @@
-"""The entities of a soak, the messages it sends, and what must become of them: known here, not asked of the broker."""
+"""The Service Bus entities of a soak, the messages it sends there, and what must become of them.
+
+All is known here, not asked of the broker.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ from broker_core.semantics.types import EntityAddress, Message
 
 LOCK = timedelta(milliseconds=300)
 COLOURS = ("red", "green", "blue")
-KINDS = ("queues", "topics", "sessions")
 SCHEDULED_SECONDS = 0.3
 LIFE = timedelta(milliseconds=400)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A namespace's entities of the kinds wanted. Older versions of the broker have queues alone."""
+    """A Service Bus namespace's entities of the kinds wanted."""
 
     namespace: str
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...]
     queues: tuple[str, ...] = ("work", "few")
     subscriptions: tuple[str, ...] = ("all", "reds", "large", "reds-or-large", "labelled", "none")
     sources: dict[str, str] = field(default_factory=lambda: {"front": "back"})

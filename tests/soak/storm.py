@@ -8,34 +8,35 @@ import random
 import signal
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import cycle
 from multiprocessing import get_context
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 
-from broker_core import broker, sweeps
-from broker_core.semantics.errors import BrokerError, NoSessionAvailable
-from broker_core.semantics.types import EntityAddress, MessageState
+from broker_core import sweeps
+from broker_core.semantics.errors import BrokerError
 from broker_core.store.connections import Database, close_all_of_this_thread, using
 
 from .clients import END, work
-from .scene import KINDS, LOCK, Scene
-from .truth import Findings, examine
+from .families import KINDS, parts_of
+from .findings import Findings
+from .journal import Journal
+from .scene import LOCK
 
 APPLICATION = "vitrine-soak"  # how the clients' connections are told from others
 SENDERS, RECEIVERS = 8, 16
-# Two processes send, four receive; each of the four has a meddler besides.
+# Two processes send, four receive; each of the four has a meddler besides. The families take the threads in turns.
 PROCESSES = (("sender",) * 4,) * 2 + (("receiver",) * 4 + ("meddler",),) * 4
 SWEEPS = (
     "expire_messages", "end_locks", "activate_scheduled", "forward_messages", "forget_sessions", "advance_heads",
-    "roll_up_counts",
+    "roll_up_counts", "end_connections", "delete_idle_entities", "remove_deleted_entities",
 )  # fmt: skip
-DRAIN_SECONDS, RECOVERY_SECONDS = 20, 60
+DRAIN_SECONDS, RECOVERY_SECONDS = 30, 60
 
 
 @dataclass
@@ -51,19 +52,22 @@ class Soak:
     done: Counter = field(default_factory=Counter)
 
     def __post_init__(self):
-        self.scene = Scene(f"soak-{uuid4().hex[:8]}", self.kinds)
+        self.parts = parts_of(self.kinds)
         self.database = Database(dsn=self.dsn)
         self._dice = random.Random(self.seed)
         # A server that forks children from a clean process: threads, and a server's sockets, are not inherited.
         self._processes = get_context("forkserver")
-        self._processes.set_forkserver_preload(["tests.soak.clients", "explorer.site.settings"])
+        self._processes.set_forkserver_preload(["tests.soak.clients", "tests.soak.families", "explorer.site.settings"])
         self._children: list = []
         self._started = 0
+        self._crashes: list[str] = []
 
     def run(self) -> Findings:
         """Load with faults, then the end. Returns what was found."""
         with using(self.database):
-            self.scene.make()
+            for part in self.parts:
+                part.scene.make()
+                (self.folder / part.family).mkdir()
             sweeping = threading.Thread(target=self._sweep, daemon=True)
             self._over = threading.Event()
             sweeping.start()
@@ -75,17 +79,20 @@ class Soak:
             self._over.set()
             sweeping.join(30)
             self._cross_out_leftovers()
-            findings = examine(self.scene, self.dsn, self.folder)
+            for part in self.parts:
+                part.come_to_rest()
+            findings = self._examine()
             self._drain()
-            findings += examine(self.scene, self.dsn, self.folder, empty=True)
+            findings += self._examine(empty=True)
             close_all_of_this_thread()
         findings.did.update(self.done)
+        findings.wrong += dict.fromkeys(self._crashes)
         return findings
 
     def _start(self, roles: tuple[str, ...]) -> None:
         self._started += 1
         database = Database(dsn=f"{self.dsn} application_name={APPLICATION}")
-        arguments = (f"c{self._started}", roles, self.scene, database, self.folder, self.seed)
+        arguments = (f"c{self._started}", self._started, roles, self.parts, database, self.folder, self.seed)
         child = self._processes.Process(target=work, args=arguments, daemon=True)
         child.start()
         self._children.append((child, roles))
@@ -118,10 +125,13 @@ class Soak:
             while not self._over.is_set():
                 for name in SWEEPS:
                     try:
-                        if hasattr(sweeps, name):
-                            getattr(sweeps, name)()
-                    except BrokerError:
+                        getattr(sweeps, name)()
+                    except BrokerError as refusal:
                         self.done["refused sweeps"] += 1
+                        if not refusal.retryable:
+                            self._crashes.append(f"the sweep {name} was refused: {refusal}")
+                    except Exception:
+                        self._crashes.append(f"the sweep {name} crashed: {traceback.format_exc()}")
                 time.sleep(0.02)
                 self.done["rounds of sweeps"] += 1
             close_all_of_this_thread()
@@ -149,66 +159,27 @@ class Soak:
 
     # The rest
 
+    def _examine(self, *, empty: bool = False) -> Findings:
+        findings = Findings()
+        for part in self.parts:
+            findings += part.examine(self.dsn, self.folder / part.family, empty=empty)
+        return findings
+
     def _drain(self) -> None:
         """Receive and remove all there is, once its locks have ended: nothing may stay locked or hidden (invariant 5)."""
+        journals = [Journal(self.folder / part.family, "rest") for part in self.parts]
         ends_at = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < ends_at and self._left():
-            for name in ("activate_scheduled", "forward_messages"):
-                if hasattr(sweeps, name):
-                    getattr(sweeps, name)()
-            for path in self.scene.received_from:
-                self._drain_entity(self.scene.address(path))
-            for path in self.scene.all_paths:
-                self._drain_list(self.scene.address(path).dead_letter)
-            if "sessions" in self.scene.kinds:
-                self._drain_sessions()
+            for part, journal in zip(self.parts, journals, strict=True):
+                part.drain(journal)
             time.sleep(LOCK.total_seconds() / 4)
-
-    def _drain_list(self, address: EntityAddress) -> None:
-        if address.path == "topic":
-            return
-        while broker.receive_and_delete(address, 500):
-            pass
-        self._complete_deferred(address)
-
-    _drain_entity = _drain_list
-
-    def _complete_deferred(self, address: EntityAddress) -> None:
-        for message in broker.peek(address, max_count=500):
-            if message.state == MessageState.DEFERRED:
-                try:
-                    held = broker.receive_deferred(address, [message.sequence_number])
-                except BrokerError:
-                    continue  # still locked, or expired
-                broker.complete(address, [m.lock_token for m in held])
-
-    def _drain_sessions(self) -> None:
-        address = self.scene.address("talks")
-        while True:
-            try:
-                session = broker.accept_session(address)
-            except NoSessionAvailable:
-                break
-            while broker.receive_and_delete_from_session(session, 500):
-                pass
-            broker.close_session(session)
-        deferred = [m for m in broker.peek(address, max_count=500) if m.state == MessageState.DEFERRED]
-        for session_id in {m.session_id for m in deferred}:
-            try:
-                session = broker.accept_session(address, session_id)
-                numbers = [m.sequence_number for m in deferred if m.session_id == session_id]
-                held = broker.receive_deferred(address, numbers, session=session)
-                broker.complete(address, [m.lock_token for m in held])
-                broker.close_session(session)
-            except BrokerError:
-                continue
 
     def _left(self) -> int:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             (left,) = connection.execute(
                 "SELECT count(*) FROM vitrine_message WHERE entity_id IN (SELECT e.id FROM vitrine_entity AS e"
-                " JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.name = %s)",
-                [self.scene.namespace],
+                " JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.name = ANY (%s))",
+                [[part.scene.namespace for part in self.parts]],
             ).fetchone()
         return left
 

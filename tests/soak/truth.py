@@ -1,4 +1,4 @@
-"""Compares what happened with what must be true: rows and events on one side, what clients were told on the other.
+"""The truth of Service Bus: rows and events on one side, what clients were told on the other.
 
 Every event of every entity is replayed, in the order in which each message lived through them. A finding is a sentence that names
 the message; none is what a soak hopes for.
@@ -7,7 +7,7 @@ the message; none is what a soak hopes for.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,32 +16,14 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from broker_core.semantics.types import EventKind as Kind
-from tests.broker.looking import ledger_agrees
 
+from .findings import Findings, compare_ledger, entities_of, next_number_of
 from .journal import entries
 from .scene import Scene, taken_by
 
-MOST_TOLD = 20  # findings of one kind that are spelled out
 SETTLED = {"complete", "abandon", "defer", "dead_letter", "release"}
 ENDS_A_LOCK = {Kind.COMPLETED, Kind.ABANDONED, Kind.RELEASED, Kind.DEFERRED}
 ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
-
-
-@dataclass
-class Findings:
-    """wrong: what must not be, in words. did: how much of what was done, for the reader to see that something was."""
-
-    wrong: list[str] = field(default_factory=list)
-    did: Counter = field(default_factory=Counter)
-
-    def __add__(self, other: Findings) -> Findings:
-        return Findings(list(dict.fromkeys([*self.wrong, *other.wrong])), self.did | other.did)
-
-    def tell(self) -> str:
-        did = ", ".join(f"{count:,} {what}" for what, count in sorted(self.did.items()))
-        return "\n".join(
-            [did, *self.wrong[:MOST_TOLD], *([f"... {len(self.wrong)} in all"] if len(self.wrong) > MOST_TOLD else [])]
-        )
 
 
 @dataclass
@@ -68,20 +50,17 @@ def examine(scene: Scene, dsn: str, folder: Path, *, empty: bool = False) -> Fin
     births: dict[str, Counter] = {}
     lives: dict[str, dict[int, Life]] = {}
     with psycopg.connect(dsn, row_factory=namedtuple_row) as connection:
-        ids = _entity_ids(connection, scene)
+        ids = {entity.path: entity.id for entity in entities_of(connection, scene.namespace)}
         for path in scene.all_paths:
             replay = Replay(path, findings)
             for event in _events(connection, ids[path]):
                 replay.step(event)
-            replay.compare(_rows(connection, ids[path]), _next_number(connection, ids[path]))
+            replay.compare(_rows(connection, ids[path]), next_number_of(connection, ids[path]))
             births[path], lives[path] = replay.births, replay.lives
             if empty and (left := [number for number, life in replay.lives.items() if life.gone is None]):
                 findings.wrong.append(f"{path}: {left[:5]} could not be received, {len(left)} in all")
-    for path in scene.all_paths:
-        try:
-            ledger_agrees(scene.address(path))
-        except AssertionError as exc:
-            findings.wrong.append(f"{path}: the ledger disagrees: {exc}")
+        for path in scene.all_paths:
+            compare_ledger(connection, scene.address(path), ids[path], findings)
     _compare_sends(scene, told, births, lives, findings)
     _compare_receives(told, lives, findings)
     return findings
@@ -266,11 +245,8 @@ def _compare_receives(told: list[dict], lives: dict[str, dict[int, Life]], findi
     """No two locks share a token, no lock is settled twice, and what was completed is gone."""
     tokens, settled = Counter(), Counter()
     for entry in told:
-        if entry["kind"] == "crash":
-            findings.wrong.append(f"a client crashed: {entry['trace']}")
-        elif entry["kind"] == "refused":
-            findings.did[f"refusals by {entry['by']}"] += 1
-        elif entry["kind"] == "got":
+        findings.heed(entry)
+        if entry["kind"] == "got":
             tokens.update(token for token, _ in entry["locks"])
         elif entry["kind"] == "deleted":
             _are_gone(entry["path"], entry["numbers"], "received and deleted", lives, findings)
@@ -295,13 +271,6 @@ def _are_gone(path: str, numbers: list[int], how: str, lives: dict[str, dict[int
 # Rows
 
 
-def _entity_ids(connection: psycopg.Connection, scene: Scene) -> dict[str, int]:
-    query = (
-        """SELECT e.path, e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.name = %s"""
-    )
-    return dict(connection.execute(query, [scene.namespace]).fetchall())
-
-
 def _events(connection: psycopg.Connection, entity_id: int):
     # A statement writes its events after it has locked all of its messages, in any order: they count as one, in number order.
     query = """
@@ -315,7 +284,3 @@ def _events(connection: psycopg.Connection, entity_id: int):
 def _rows(connection: psycopg.Connection, entity_id: int) -> dict[int, Any]:
     query = "SELECT sequence_number, subqueue, state, locked_until FROM vitrine_message WHERE entity_id = %s"
     return {row.sequence_number: row for row in connection.execute(query, [entity_id])}
-
-
-def _next_number(connection: psycopg.Connection, entity_id: int) -> int:
-    return connection.execute("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", [entity_id]).fetchone()[0]

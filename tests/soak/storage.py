@@ -1,0 +1,222 @@
+"""Clients of Queue Storage, and the queues they work on.
+
+What a client is told is noted with the number of the message and the receipt. Before it changes a text or puts one, it notes
+which, for it may be killed before it is told. Each text begins with what no other message has.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from broker_core import queue_storage, sweeps
+from broker_core.queue_storage import GotMessage
+from broker_core.semantics.queue_storage.errors import (
+    InvalidQueryParameterValue,
+    MessageNotFound,
+    PopReceiptMismatch,
+    QueueNotFound,
+)
+from broker_core.semantics.types import EntityAddress
+
+from .clients import BACKLOG_BREAK, Client
+from .journal import Journal
+
+LEASE = timedelta(seconds=1)  # the shortest
+LIFE = timedelta(seconds=1)
+GRACE = timedelta(milliseconds=200)
+TRIES = 3
+POISON = "tries-poison"
+REFUSALS = (MessageNotFound, PopReceiptMismatch, InvalidQueryParameterValue)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An account: a queue, one whose messages are tried a few times, and one whose messages live shortly and strictly."""
+
+    namespace: str
+    kinds: tuple[str, ...] = ("storage",)
+    queues: tuple[str, ...] = ("work", "tries", "brief")
+
+    def address(self, path: str) -> EntityAddress:
+        return EntityAddress(self.namespace, path)
+
+    def make(self) -> None:
+        """Create everything but the poison queue, which the broker makes when it needs it."""
+        queue_storage.create_account(self.namespace)
+        queue_storage.create_queue(self.address("work"), expiry_grace=GRACE)
+        queue_storage.create_queue(self.address("tries"), max_dequeue_count=TRIES, expiry_grace=GRACE)
+        queue_storage.create_queue(self.address("brief"), strict_visibility=True, expiry_grace=GRACE)
+
+
+def base_of(text: str) -> str:
+    """What no other message's text begins with."""
+    return text.partition("|")[0]
+
+
+def put(client: Client) -> None:
+    """Put one message or several, some delayed, some that live shortly."""
+    dice = client.dice
+    path = dice.choice(client.scene.queues)
+    texts = [_a_text(client.unique(), dice) for _ in range(dice.choice((1, 1, 5, 20)))]
+    delay = timedelta(seconds=dice.uniform(0, 0.5)) if client.chance(0.2) else timedelta(0)
+    life = LIFE if path == "brief" or client.chance(0.1) else None
+    given: dict[str, Any] = {"visibility_timeout": delay, "time_to_live": life, "actor": client.actor()}
+    client.journal.write("puts", path=path, texts=texts)
+    address = client.scene.address(path)
+    if len(texts) == 1:
+        made = [queue_storage.put(address, texts[0], **given)]
+    else:
+        made = queue_storage.put_all(address, texts, **given)
+    client.journal.write(
+        "put",
+        path=path,
+        client=client.name,
+        made=[[m.sequence_number, str(m.pop_receipt), m.visible_at, text] for m, text in zip(made, texts, strict=True)],
+    )
+    client.recent.append((address, made[0]))
+    time.sleep(dice.uniform(0, 4 * BACKLOG_BREAK))
+
+
+def _a_text(unique: str, dice: random.Random) -> str:
+    return f"{unique}|{'x' * dice.randrange(40)}"
+
+
+def get(client: Client) -> None:
+    """Get some, keep them for a while, some past the end of their lease, and settle."""
+    path = client.dice.choice((*client.scene.queues, "tries", POISON))
+    address, count = client.scene.address(path), client.dice.randint(1, 32) if client.chance(0.2) else client.dice.randint(1, 4)
+    try:
+        held = queue_storage.get(address, count, visibility_timeout=LEASE, actor=client.actor())
+    except QueueNotFound:
+        return _not_there(path)
+    if not held:
+        time.sleep(BACKLOG_BREAK)
+        return None
+    client.journal.write(
+        "got", path=path, got=[[m.sequence_number, m.dequeue_count, str(m.pop_receipt), m.visible_at, m.text] for m in held]
+    )
+    client.recent.extend((address, m) for m in held)
+    if client.chance(0.04):
+        time.sleep(client.dice.uniform(0.9, 1.2) * LEASE.total_seconds())
+    else:
+        time.sleep(client.dice.uniform(0, 0.02))
+    while held:
+        some = [held.pop() for _ in range(min(len(held), client.dice.randint(1, 4)))]
+        _settle(client, address, some)
+    return None
+
+
+def _not_there(path: str) -> None:
+    if path != POISON:
+        raise AssertionError(f"the queue {path} is gone")
+
+
+def _settle(client: Client, address: EntityAddress, messages: list[Any]) -> None:
+    act = client.dice.choices(("delete", "delete_all", "update", "forget"), (45, 20, 25, 10))[0]
+    if address.path == "tries" and client.chance(0.4):
+        act = client.dice.choice(("update", "forget"))
+    if act == "delete_all":
+        report = queue_storage.delete_all(address, messages, actor=client.actor())
+        for message in messages:
+            if message.message_id in report.deleted:
+                _note(client, "deleted", address, message)
+            else:
+                _note(client, "missing", address, message)
+    elif act != "forget":
+        for message in messages:
+            _delete(client, address, message) if act == "delete" else _update(client, address, message)
+
+
+def _note(client: Client, act: str, address: EntityAddress, message: Any, **more: Any) -> None:
+    client.journal.write(act, path=address.path, number=message.sequence_number, receipt=str(message.pop_receipt), **more)
+
+
+def _delete(client: Client, address: EntityAddress, message: Any) -> None:
+    try:
+        queue_storage.delete(address, message.message_id, message.pop_receipt, actor=client.actor())
+    except REFUSALS as exc:
+        _note(client, "late", address, message, by=type(exc).__name__)
+    else:
+        _note(client, "deleted", address, message)
+
+
+def _update(client: Client, address: EntityAddress, message: Any) -> None:
+    """Extend the lease, or end it, perhaps with another text; then delete it under the new receipt, perhaps."""
+    timeout = client.dice.choice((timedelta(0), timedelta(seconds=0.3), LEASE))
+    text = None
+    if isinstance(message, GotMessage) and client.chance(0.4):
+        text = _a_text(base_of(message.text), client.dice)
+        _note(client, "updates", address, message, text=text)
+    try:
+        new = queue_storage.update(
+            address, message.message_id, message.pop_receipt, visibility_timeout=timeout, text=text, actor=client.actor()
+        )
+    except REFUSALS as exc:
+        return _note(client, "late", address, message, by=type(exc).__name__)
+    _note(client, "updated", address, message, new=str(new.pop_receipt), visible_at=new.visible_at)
+    if client.chance(0.5):
+        try:
+            queue_storage.delete(address, message.message_id, new.pop_receipt, actor=client.actor())
+        except REFUSALS as exc:
+            return _note(client, "late", address, _Renewed(message.sequence_number, new.pop_receipt), by=type(exc).__name__)
+        _note(client, "deleted", address, _Renewed(message.sequence_number, new.pop_receipt))
+    return None
+
+
+@dataclass(frozen=True)
+class _Renewed:
+    """A message under its newer receipt."""
+
+    sequence_number: int
+    pop_receipt: Any
+
+
+def meddle(client: Client) -> None:
+    """Cross those who hold messages, with receipts that may be theirs or older; and do what operators do."""
+    if client.recent and client.chance(0.5):
+        address, message = client.recent[client.dice.randrange(len(client.recent))]
+        _delete(client, address, message) if client.chance(0.3) else _update(client, address, message)
+        return
+    path = client.dice.choice((*client.scene.queues, POISON, POISON))
+    address = client.scene.address(path)
+    try:
+        numbers = [m.sequence_number for m in queue_storage.peek(address, 8, actor=client.actor())]
+        _operate(client, address, numbers)
+    except QueueNotFound:
+        _not_there(path)
+    time.sleep(client.dice.uniform(0, 0.05))
+
+
+def _operate(client: Client, address: EntityAddress, numbers: list[int]) -> None:
+    own = [m.sequence_number for where, m in list(client.recent) if where == address]
+    act = client.dice.choices(("requeue", "release", "remove", "clear"), (60, 30, 8, 2))[0]
+    if act == "clear":
+        client.journal.write("cleared", path=address.path, count=queue_storage.clear(address, actor=client.actor()))
+    elif act == "remove":
+        done = queue_storage.remove(address, numbers[:2] + own[:1], actor=client.actor())
+        client.journal.write("removed", path=address.path, numbers=done)
+    elif act == "release":
+        queue_storage.release(address, own, actor=client.actor())
+    elif address.path == POISON and numbers:
+        answer = queue_storage.requeue_poison(address, numbers + own, time_to_live=None, actor=client.actor())
+        client.journal.write("requeued", path=address.path, numbers=sorted(answer.items()))
+
+
+ACTS = {"sender": put, "receiver": get, "meddler": meddle}
+
+
+def drain(scene: Scene, journal: Journal) -> None:
+    """Get and delete what there is now; what has expired or was tried too often goes by the sweep."""
+    sweeps.expire_messages()
+    for path in (*scene.queues, POISON):
+        address = scene.address(path)
+        try:
+            while held := queue_storage.get(address, 32, visibility_timeout=LEASE):
+                gone = queue_storage.delete_all(address, held).deleted
+                journal.write("drained", path=path, numbers=[m.sequence_number for m in held], deleted=len(gone))
+        except QueueNotFound:
+            _not_there(path)
