@@ -21,7 +21,8 @@ TTL, LENGTH, DLX = (BY_ARGUMENT[name] for name in ("x-message-ttl", "x-max-lengt
 @pytest.mark.parametrize(
     ("key", "typed", "value"),
     [(TTL, "60000", 60_000), (TTL, "1 min 30 s", 90_000), (TTL, "PT5S", 5_000), (TTL, "-1", -1),
-     (TTL, "soon", "soon"), (TTL, "never", "never"), (TTL, "", None), (LENGTH, "1,000", 1000), (LENGTH, "many", "many"), (DLX, '""', ""), (DLX, "", None),
+     (TTL, "soon", "soon"), (TTL, "never", "never"), (TTL, "", None), (LENGTH, "1,000", 1000), (LENGTH, "many", "many"),
+     (DLX, '""', ""), (DLX, "", None),
      (BY_ARGUMENT["x-single-active-consumer"], "true", True)],
 )  # fmt: skip
 def test_a_value_is_read_by_its_unit_and_what_is_no_number_stays_a_text(key, typed, value):
@@ -38,7 +39,8 @@ def test_the_words_for_keys_are_unambiguous_and_operator_keys_are_the_brokers():
 
 @pytest.mark.parametrize(
     ("key", "value", "text"),
-    [(TTL, 90_000, "1 min 30 s (90,000 ms)"), (TTL, 250, "250 ms"), (LENGTH, 12_000, "12,000"), (DLX, "", '"" (the default exchange)'),
+    [(TTL, 90_000, "1 min 30 s (90,000 ms)"), (TTL, 250, "250 ms"), (LENGTH, 12_000, "12,000"),
+     (DLX, "", '"" (the default exchange)'),
      (None, True, "yes")],
 )  # fmt: skip
 def test_values_in_words(key, value, text):
@@ -57,7 +59,8 @@ def test_a_typed_row_gives_its_value(kind, text, value):
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("number", "ten"), ("number", "nan"), ("number", "inf"), ("boolean", "1"), ("list", "{}"), ("table", "[]"), ("list", "[NaN]"),
+    [("number", "ten"), ("number", "nan"), ("number", "inf"), ("boolean", "1"), ("list", "{}"), ("table", "[]"),
+     ("list", "[NaN]"),
      ("list", "[" * 100_000), ("timestamp", "soon"), ("bytes", "x")],
 )  # fmt: skip
 def test_a_typed_row_that_cannot_be_read_is_refused_by_name(kind, text):
