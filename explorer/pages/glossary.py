@@ -28,12 +28,17 @@ class Word:
 
 STATES = (
     Word(
-        "active", "In the queue and available: the next receive takes the oldest of them.", "active", "ready", "active", "active"
+        "active",
+        "In the queue and available: the next receive takes the oldest of them.",
+        "active; of Queue Storage: visible",
+        "ready",
+        "active",
+        "active",
     ),
     Word(
         "locked",
         "One receiver holds it until it is settled or the lock ends; nobody else is given it meanwhile.",
-        "locked (peek-lock)",
+        "locked (peek-lock); of Queue Storage: leased",
         "unacknowledged",
         "locked",
         "locked",
@@ -41,7 +46,7 @@ STATES = (
     Word(
         "scheduled",
         "Waits for its time; then it is enqueued under a new number.",
-        "scheduled",
+        "scheduled; of Queue Storage: delayed",
         "delayed (with the delayed-message plugin)",
         "scheduled",
         "scheduled",
@@ -132,7 +137,69 @@ WORDS = (
         "$Transfer/$DeadLetterQueue",
         "no counterpart",
     ),
-    Word("namespace", "A set of entities with one clock, one tier and its own keys.", "namespace", "virtual host"),
+    Word(
+        "namespace", "A set of entities with one clock, one tier and its own keys.", "namespace, storage account", "virtual host"
+    ),
+    Word(
+        "family",
+        "By whose rules a namespace's entities work: those of Service Bus, Queue Storage or RabbitMQ.",
+    ),
+    Word(
+        "visibility timeout",
+        "How long nobody gets a message of a storage queue: given with a put, a get or an update. Then it is visible again.",
+        "visibilitytimeout",
+        "no counterpart",
+    ),
+    Word(
+        "lease",
+        "The time for which a get made a message invisible. It ends by a delete, an update, or by itself.",
+        "visibility timeout of a get",
+        "unacknowledged delivery, without an end",
+        "locked",
+    ),
+    Word(
+        "pop receipt",
+        "What a put, a get or an update gives, and update and delete ask for. The last one counts, lease or not.",
+        "PopReceipt",
+        "delivery tag, roughly",
+    ),
+    Word("dequeue count", "How often a message was got. Nothing resets it.", "DequeueCount", "x-delivery-count, roughly"),
+    Word(
+        "poison queue",
+        "Where messages of a storage queue go that were got too often without being deleted; requeue brings them back.",
+        "NAME-poison, by convention of Functions",
+        "a queue bound to a dead-letter exchange",
+    ),
+    Word(
+        "release",
+        "An operator ends an invisibility: the message is visible now, and whoever holds it has a dead receipt.",
+        "no counterpart",
+        "close the connection that holds it",
+        "unlock",
+    ),
+    Word(
+        "approximate count",
+        "How many messages a storage queue has, visible or not, without those that have expired. Here it is exact.",
+        "x-ms-approximate-messages-count",
+        "messages",
+    ),
+    Word(
+        "exchange", "Takes what is published and routes it to queues, by its type and its bindings.", "topic", "exchange", "topic"
+    ),
+    Word(
+        "unacked",
+        "Delivered to a consumer that has not acknowledged it yet. It comes back when the consumer's connection ends.",
+        "locked, leased",
+        "unacknowledged",
+        "locked",
+    ),
+    Word(
+        "policy",
+        "Settings for all queues and exchanges of a virtual host whose names match; an operator's bounds what others ask for.",
+        "no counterpart",
+        "policy, operator policy",
+        "rules",
+    ),
     Word(
         "tier",
         "What a namespace may have: Basic has queues alone, and no message in it outlives 14 days.",
