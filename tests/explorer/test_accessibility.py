@@ -131,6 +131,31 @@ def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, brows
     assert page.evaluate(f"{FOCUSED} !== document.body")
 
 
+def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
+    page = browser()
+    queue = f"{jobs.namespace}/{jobs.path}"
+    page.goto(f"/entities/{queue}?tab=leased&order=oldest")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    button = page.locator("button[value=release]")
+    assert button.inner_text() == "Release 1"
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#notices :text('Released message 2')")
+    assert page.evaluate(f"{FOCUSED} !== document.body")
+    page.keyboard.press("r")
+    page.wait_for_url(f"**/receive/main/{queue}")
+    page.focus("#id_numofmessages")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("32")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#notices :text('Got 3 messages')")
+    page.locator("#held-2 button[value=delete]").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#notices :text('Deleted message 2; it is gone')")
+    assert page.locator("#held-2").count() == 0 and page.evaluate(f"{FOCUSED} !== document.body")
+
+
 def test_a_range_is_selected_with_shift(pages, browser):
     broker.send(pages.shop, [Message(body=b"x") for _ in range(5)])
     page = browser()
