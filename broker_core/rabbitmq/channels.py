@@ -24,7 +24,7 @@ from broker_core.semantics.types import EntityAddress, EventKind, Right
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
-from . import connections, consumers, delivering, publishing, queues, topology
+from . import connections, consumers, delivering, publishing, queues, tidying, topology
 from .channel_state import ChannelState, Tagged
 from .consumers import Consumer, registry
 from .delivering import Delivery
@@ -171,7 +171,8 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     """Up to max_count deliveries to the channel's consumers, as far as they have room; waits so long for the first one.
 
     Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145, RMQ 1.7). Where their queue is gone,
-    consumers end, and their tags are in `cancelled` (RMQ-146).
+    consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
+    dead-lettered to them, about once a second (RMQ-920).
     """
     shared.require_count("max_count", max_count)
 
@@ -181,6 +182,8 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
         found = _fetch_handed(channel, max_count)
         if not found and channel.consumers:
             found = yield from _take_from_all(channel, max_count)
+            if not found and channel.waits and (yield from tidying.bring_dead_letters(channel.connection.vhost)):
+                found = _fetch_handed(channel, max_count) or (yield from _take_from_all(channel, max_count))
             channel.came_up_short = not found
         return found
 
@@ -389,7 +392,8 @@ def _require_still_open(channel: Channel, address: EntityAddress, taken: Sequenc
     """A process that was stopped while it asked may have got something in the name of a connection that was ended meanwhile."""
     if channel.connection.is_lost and taken:
         with suppress(BrokerError):
-            yield from delivering.requeue.steps(address, [delivery.token for delivery in taken])
+            tokens = [delivery.token for delivery in taken]
+            yield from delivering.requeue.steps(address, tokens, actor=channel.connection.actor)
     channel.connection.require_open()
 
 

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from broker_core.broker.shared import Memory
 from broker_core.broker.tidying import advance_head
+from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import SubQueue
+from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
@@ -16,6 +19,10 @@ from .limits import drops_head
 from .work import BROKER, Work, transact
 
 PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
+LOOK_SECONDS = 0.9  # between looks for dead letters to come; those who wait look once a second
+MOST_HEADS = 20  # queues that one look expires
+
+_looked_at = Memory(1_000)  # database and virtual host -> when somebody here last looked for dead letters to come
 
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
@@ -58,6 +65,34 @@ def _after_policy(entity_ids: list[int]) -> Steps:
         while queue.over and done >= BATCH:
             done = yield from keep_limit(queue.namespace_name, queue.path)
         yield from advance_head(queue.entity_id, SubQueue.MAIN)
+
+
+def bring_dead_letters(vhost: str) -> Steps:
+    """For who waits in vain: take away what has expired at the head of queues that dead-letter, at which nobody else may look
+    (RMQ-004, RMQ-920). In a process one look a second does for all who wait. Returns how many messages left."""
+    key, began, total = (connections.current_database(), vhost.lower()), time.monotonic(), 0
+    if began < _looked_at.get(key, -LOOK_SECONDS) + LOOK_SECONDS:
+        return 0
+    _looked_at.keep(key, began)
+    while time.monotonic() < began + LOOK_SECONDS:
+        done = 0
+        for queue in (yield call("rabbit_heads_due", vhost=vhost, max_count=MOST_HEADS)):
+            done += yield from _expire_unless_busy(vhost, queue.path)
+        if not done:
+            break
+        total += done
+        _looked_at.pop(key, None)  # what arrived in other queues may be due there soon
+    return total
+
+
+def _expire_unless_busy(vhost: str, name: str) -> Steps:
+    """A busy queue is left to its consumers, to the next look and to the sweeps."""
+    try:
+        return (yield from expire_some(vhost, name))
+    except BrokerError as refusal:
+        if not refusal.retryable:
+            raise
+        return 0
 
 
 def clear_head(vhost: str, name: str) -> Steps:

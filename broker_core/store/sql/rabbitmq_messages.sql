@@ -164,7 +164,7 @@ p.entity_id, p.sequence_number, p.size, g.now, g.now + p.life, p.life, p.message
 CASE WHEN p.max_priority > 0 THEN least(coalesce((p.properties ->> 'priority')::int, 0), p.max_priority) END
 
 -- name: rabbit_publish_copies
--- A batch to several queues, all of it or nothing. A row for each queue; none: the topology is no longer the one by which the batch was routed.
+-- A batch to several queues, all of it or nothing. A row for each queue that is not deleted meanwhile; none: the topology is no longer the one by which the batch was routed.
 WITH gate AS MATERIALIZED (
     SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s AND topology_version = %(topology_version)s),
 -- include: rabbit_copies
@@ -560,7 +560,7 @@ left_ AS (
     SELECT %(entity_id)s::bigint, 0::smallint, 0::smallint, NULL::timestamptz, -count(*), -sum(size), kind FROM fates GROUP BY kind
     UNION ALL
     SELECT %(entity_id)s, 0, 10, 'infinity', -count(*), -sum(size), NULL FROM fates WHERE was_held HAVING count(*) > 0)
-SELECT (SELECT count(*) FROM fates) AS done,
+SELECT (SELECT count(*) FROM fates) AS done, (SELECT count(*) FROM numbers) AS targets,
        ARRAY(SELECT a.entity_id FROM vitrine_entity_activity AS a
               WHERE a.entity_id = ANY (%(entity_ids)b::int8[]) AND a.waiting_until > clock_timestamp()) AS waiting
   FROM gate;
@@ -625,3 +625,35 @@ SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
                   ORDER BY m.sequence_number LIMIT 1) AS expired) AS x
  WHERE e.family = 'rabbitmq' AND l.n > 0 AND (x.over OR x.expired)
  ORDER BY e.id;
+
+-- name: rabbit_heads_due
+-- The queues of a virtual host that dead-letter and have something to be taken away now: the one that would be delivered next, or in a queue that
+-- expires exactly any. For who waits elsewhere for what they dead-letter: a probe or two of an index for each.
+SELECT e.path
+  FROM vitrine_entity_now AS e
+ CROSS JOIN LATERAL (
+       (SELECT least(m.expires_at, m.enqueued_at + e.default_message_time_to_live) <= e.now AS is_over
+          FROM vitrine_message AS m
+         WHERE coalesce((e.effective ->> 'max_priority')::int, 0) = 0
+           AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL
+           AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+         ORDER BY m.sequence_number LIMIT 1)
+        UNION ALL
+       (SELECT least(m.expires_at, m.enqueued_at + e.default_message_time_to_live) <= e.now
+          FROM vitrine_message AS m
+         WHERE (e.effective ->> 'max_priority')::int > 0
+           AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL AND m.priority IS NOT NULL
+         ORDER BY m.priority DESC, m.sequence_number LIMIT 1)
+        UNION ALL
+       (SELECT true
+          FROM vitrine_message AS m
+         WHERE e.expiry_mode = 'eager'
+           AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL AND m.expires_at <= e.now
+         LIMIT 1)) AS x
+ WHERE e.namespace_id = (SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s))
+   AND e.effective ? 'dead_letter_exchange' AND x.is_over
+ ORDER BY e.id LIMIT %(max_count)s;
+
+-- name: rabbit_give_to
+-- A connection does not end before this transaction does. One that is ending is not waited for, since who ends it may wait for what is held here.
+SELECT id FROM vitrine_connection WHERE id = %(connection_id)s FOR KEY SHARE SKIP LOCKED;

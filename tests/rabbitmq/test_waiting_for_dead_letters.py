@@ -1,0 +1,65 @@
+"""Dead letters of queues that nobody looks at, for consumers that wait for them (RMQ-004, RMQ-920). No sweep runs here."""
+
+import threading
+import time
+
+from broker_core.rabbitmq import Properties, declare_queue
+from broker_core.semantics.types import EntityAddress
+from broker_core.store import connections
+from broker_core.store.statements import SQL
+from tests.broker.looking import somebody_waits
+
+from .connected import bodies, send, step, until
+from .rabbits import ledger_agrees
+
+
+def due(vhost):
+    """The queues in which there is something to be taken away."""
+    rows = connections.current().execute(SQL["rabbit_heads_due"], {"vhost": vhost, "max_count": 20})
+    return [row.path for row in rows]
+
+
+def chain(vhost, *times_to_live):
+    """Queues q0, q1, ..., each with a time-to-live and the next as its dead-letter queue; the last one, without, is returned."""
+    for n, time_to_live in enumerate(times_to_live):
+        arguments = {"x-message-ttl": time_to_live, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"q{n + 1}"}
+        declare_queue(EntityAddress(vhost, f"q{n}"), arguments=arguments)
+    return declare_queue(EntityAddress(vhost, f"q{len(times_to_live)}")).address
+
+
+def test_who_waits_gets_what_expires_in_queues_that_nobody_looks_at(vhost, channel):
+    last = chain(vhost, 1000)
+    send(EntityAddress(vhost, "q0"), "x", "y")
+    channel.consume(last.path)
+    assert channel.deliveries(5) == []
+    step(vhost, 1000)
+    assert bodies(channel.deliveries(5, max_wait_seconds=20)) == "xy"
+    assert ledger_agrees(EntityAddress(vhost, "q0")) and ledger_agrees(last)
+
+
+def test_it_is_so_for_what_expires_while_somebody_waits_and_along_a_chain(vhost, channel):
+    last = chain(vhost, 1000, *[0] * 9)
+    send(EntityAddress(vhost, "q0"), "x")
+    channel.consume(last.path)
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(channel.deliveries(5, max_wait_seconds=20)))
+    thread.start()
+    until(lambda: somebody_waits(last))
+    step(vhost, 1000)
+    began = time.monotonic()
+    thread.join()
+    assert bodies(found) == "x" and time.monotonic() - began < 10
+    assert [death["queue"] for death in found[0].properties.headers["x-death"]] == [f"q{n}" for n in reversed(range(10))]
+
+
+def test_what_waits_behind_a_head_that_lives_is_not_looked_at_again_and_again(vhost, channel):
+    """RMQ-013: it is no work for who waits elsewhere."""
+    last = chain(vhost, 60_000)
+    send(EntityAddress(vhost, "q0"), "lives")
+    send(EntityAddress(vhost, "q0"), "over", properties=Properties(expiration="5"))
+    step(vhost, 1000)
+    assert due(vhost) == []
+    step(vhost, 60_000)
+    assert due(vhost) == ["q0"]
+    channel.consume(last.path)
+    assert bodies(channel.deliveries(5, max_wait_seconds=20)) == "livesover"
