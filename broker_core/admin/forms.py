@@ -330,8 +330,12 @@ class PolicyForm(forms.ModelForm):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        if "namespace" in self.fields:
+            self.fields["namespace"].queryset = Namespace.objects.filter(family=Family.SERVICE_BUS)
         if "entity" in self.fields:
-            shared = Entity.objects.filter(deleted_at=None).exclude(kind=EntityKind.SUBSCRIPTION)  # theirs are their topic's
+            shared = Entity.objects.filter(deleted_at=None, family=Family.SERVICE_BUS).exclude(
+                kind=EntityKind.SUBSCRIPTION
+            )  # theirs are their topic's
             self.fields["entity"].queryset = shared.select_related("namespace")
 
     def clean_name(self):

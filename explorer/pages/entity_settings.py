@@ -15,7 +15,7 @@ from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
 from broker_core.semantics.errors import BrokerError, EntityNotFound, InvalidArgument
 from broker_core.semantics.filters import Rule, compile_filter
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
 from explorer.pages.shell import Act, May, act, address_of, page
 
@@ -48,7 +48,8 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
 
 
 def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubscriptionForm:
-    names = [n.name for n in reads.namespaces(actor=request.actor) if not n.is_system]
+    namespaces = reads.namespaces(actor=request.actor)
+    names = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
     request.actor.require(Right.MANAGE, ", ".join(names) or "namespaces")
     everything = [row for row in reads.overview(include_hidden=True, actor=request.actor) if row.address.namespace in names]
     initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}

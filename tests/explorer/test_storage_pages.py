@@ -458,6 +458,11 @@ def test_what_only_service_bus_has_is_refused_in_words(jobs, as_, page):
     assert response.status_code == 409 and "Queue Storage" in body_of(response)
 
 
+def test_a_service_bus_queue_is_created_in_a_namespace_alone(shop, jobs, as_):
+    choices = [name for name, _ in as_("administrator").get("/new/queue/").context["form"].fields["namespace"].choices]
+    assert shop.namespace in choices and jobs.namespace not in choices
+
+
 def test_a_clear_is_no_page_of_a_service_bus_queue(shop, as_):
     assert as_("administrator").get(f"/clear/{at(shop)}").status_code == 409
 
