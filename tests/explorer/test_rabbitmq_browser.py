@@ -1,0 +1,103 @@
+"""RabbitMQ's pages in a real browser: axe, narrow screens, journeys by keyboard alone and without JavaScript."""
+
+import pytest
+
+from broker_core import rabbitmq, reads
+from broker_core.semantics.types import EntityAddress
+
+from .rabbitmq_office import addresses_of
+from .test_accessibility import browser, violations  # noqa: F401
+
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
+
+
+@pytest.fixture
+def committed(transactional_db, office):
+    """The server has connections of its own."""
+    return office
+
+
+def all_of(office):
+    return [address for some in addresses_of(office.at).values() for address in some]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(committed, browser, scheme):  # noqa: F811
+    page = browser(color_scheme=scheme, bypass_csp=True)
+    found = {}
+    for address in all_of(committed):
+        page.goto(address)
+        if problems := violations(page):
+            found[address] = problems
+    assert found == {}
+
+
+def test_no_page_scrolls_sideways_at_320_pixels(committed, browser):  # noqa: F811
+    page = browser(viewport={"width": 320, "height": 700})
+    wide = {}
+    for address in all_of(committed):
+        page.goto(address)
+        if over := page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"):
+            wide[address] = over
+    assert wide == {}
+
+
+def test_a_message_is_tried_then_published_by_keyboard(committed, browser):  # noqa: F811
+    page = browser("operator")
+    page.goto(f"/rabbitmq/exchanges/{committed.at}/events")
+    page.keyboard.press("s")
+    page.wait_for_url("**/rabbitmq/publish/**")
+    page.focus("#id_routing_key")
+    page.keyboard.type("mail.keys")
+    page.focus("button[name=dry]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#route")
+    assert "To 1 queue" in page.inner_text("#route") and page.input_value("#id_routing_key") == "mail.keys"
+    before = reads.counts(EntityAddress(committed.vhost, "mail")).active
+    page.focus("button.primary")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#results-title")
+    assert reads.counts(EntityAddress(committed.vhost, "mail")).active == before + 1
+
+
+def test_a_policy_is_previewed_and_saved_by_keyboard(committed, browser):  # noqa: F811
+    page = browser()
+    page.goto(f"/rabbitmq/new/policy/user/{committed.at}/?pattern=^dead$&name=typed")
+    page.focus("#id_max_length")
+    page.keyboard.type("4")
+    page.focus("button[name=preview]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#preview")
+    assert "typed" not in {one.name for one in rabbitmq.list_policies(committed.vhost)}
+    page.focus("#preview button[name=token]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/rabbitmq/policies/**")
+    [made] = [one for one in rabbitmq.list_policies(committed.vhost) if one.name == "typed"]
+    assert made.definition == {"max-length": 4} and made.pattern == "^dead$"
+
+
+def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
+    page = browser("viewer")
+    page.goto(f"/entities/{committed.at}/mail")
+    page.click("nav.tabs a:has-text('in force')")
+    page.wait_for_selector("text=the least of them holds")
+    assert page.url.endswith("?tab=in-force")
+    page.go_back()
+    page.wait_for_selector("#rows")
+    assert "tab=" not in page.url
+
+
+def test_everything_acts_without_javascript(committed, browser):  # noqa: F811
+    page = browser(java_script_enabled=False)
+    page.goto(f"/rabbitmq/publish/{committed.at}/events")
+    page.fill("#id_routing_key", "mail.plain")
+    page.click("button.primary")
+    assert "mail, message" in page.inner_text("main")
+    page.goto(f"/entities/{committed.at}/dead?tab=bindings")
+    page.fill("#id_other", "events")
+    page.fill("#id_routing_key", "without.script")
+    page.get_by_role("button", name="Bind", exact=True).click()
+    assert "without.script" in page.inner_text("main")
+    page.goto(f"/rabbitmq/get/{committed.at}/mail")
+    page.click("button.primary")
+    assert "put back in its place" in page.inner_text("main")
