@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,13 +15,20 @@ from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from . import consumers, topology
-from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, keep_limits
+from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, has_priorities, keep_limits
 from .delivering import Delivery, as_delivery, requeue
-from .limits import is_limited, refuses
+from .limits import drops_head, is_limited, refuses
 from .placing import Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key
 from .topology import QueueInfo, Topology
 from .work import TRIES_UNHELD, Stale, Work, transact, wake
+
+RELIEF = 100  # messages that consumers are given at most before a publication counts what is too much
+FOR_GOOD = {
+    "rabbit_hand_over": "rabbit_hand_over_for_good",
+    "rabbit_take": "rabbit_take_for_good",
+    "rabbit_take_by_priority": "rabbit_take_for_good_by_priority",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +213,7 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
         yield from _require_current(work.topology)
     return [
         Published(
-            tuple((name, numbers[place, name]) for name in placed.taken),
+            tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # else it is gone by now
             bool(placed.refused),
             not (placed.taken or placed.refused),
         )
@@ -217,15 +225,19 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
 
 
 def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
-    """In one transaction: what has expired at the head of a queue that refuses makes room first; what is too much leaves again,
-    and so does what may live for no time and is not handed over at once."""
+    """In one transaction: what has expired at the head of a queue that refuses makes room first; what consumers have room for is
+    theirs; what is too much then leaves again, and so does what may live for no time."""
     routed = yield from _route(work.topology, prepared)
     limited = [name for name in dict.fromkeys(n for names in routed for n in names) if is_limited(work.topology.queues[name])]
     for name in limited:
         if refuses(work.topology.queues[name]):
             yield from expire_at_head(work, name)
+            yield from _relieve(work, name)
     published = yield from _publish_copies(work, prepared, routed)
     yield from _at_once(work, prepared, published)
+    for name in limited:
+        if drops_head(work.topology.queues[name]):
+            yield from _relieve(work, name)
     yield from keep_limits(work, limited)
     return published
 
@@ -255,19 +267,37 @@ def _hand_over(work: Work, name: str, queue: QueueInfo, numbers: list[int]) -> S
     left = numbers[len(plan) :]
     for consumer in dict.fromkeys(plan):
         given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
-        if not (yield call("hold_connection", connection_id=consumer.owner_id)):
+        if not (yield from _give(work, name, queue, consumer, "rabbit_hand_over", numbers=given)):
             left += given
-            continue
-        statement = "rabbit_hand_over_for_good" if consumer.no_ack else "rabbit_hand_over"
-        rows = yield call(statement, entity_id=queue.id, numbers=given, owner_id=consumer.owner_id, holder=consumer.holder)
-        address = EntityAddress(work.vhost, name)
-        deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
-        yield AfterCommit(_handed(consumer, deliveries))
     return sorted(left)
+
+
+def _relieve(work: Work, name: str) -> Steps:
+    """A queue with a limit: the head goes to consumers of this process that have room, since only what they leave is too much."""
+    queue = work.topology.queues[name]
+    if queue.effective.get("message_ttl") == 0:  # nothing waits there
+        return
+    for consumer, count in Counter(consumers.takers(queue.id, RELIEF)).items():
+        statement = "rabbit_take" if not has_priorities(queue) else "rabbit_take_by_priority"
+        yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
+
+
+def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer, statement: str, **which: Any) -> Steps:
+    """Deliver messages to a consumer, once this transaction is committed. Returns whether its connection is still there."""
+    if not (yield call("rabbit_give_to", connection_id=consumer.owner_id)):
+        return False
+    if consumer.no_ack:
+        statement = FOR_GOOD[statement]
+    rows = yield call(statement, entity_id=queue.id, owner_id=consumer.owner_id, holder=consumer.holder, **which)
+    address = EntityAddress(work.vhost, name)
+    deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
+    if deliveries:
+        yield AfterCommit(_handed(consumer, deliveries))
+    return True
 
 
 def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps:
     """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
     held = [delivery.token for delivery in deliveries if delivery.token is not None]
     if not consumer.hand_over(deliveries) and held:
-        yield from requeue.steps(deliveries[0].address, held)
+        yield from requeue.steps(deliveries[0].address, held, actor=consumer.channel.connection.actor)

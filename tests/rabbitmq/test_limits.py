@@ -245,3 +245,64 @@ def test_a_trimmer_and_a_dead_letter_target_meet_crosswise(vhost):
     assert not failures
     assert count(a) == count(b) == 2 and ledger_agrees(a) and ledger_agrees(b)
     assert get(a) is not None
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_what_consumers_have_room_for_is_not_too_much(vhost, overflow, no_ack):
+    """RMQ-090: it is theirs before the queue counts; so a consumer without a limit misses nothing, however fast one publishes."""
+    q = declare(vhost, max_length=1, overflow=overflow)
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.consume("q", tag="c", no_ack=no_ack)
+        assert not any(p.refused for p in send(q, *range(20)))
+        assert [int(bytes(d.body)) for d in _all_of(channel)] == list(range(20))
+    assert ledger_agrees(q)
+
+
+def test_what_they_have_no_room_for_is(vhost):
+    """With a prefetch of 2: two are the consumer's, one waits, the others go."""
+    q = declare(vhost, max_length=1)
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.qos(2)
+        channel.consume("q", tag="c")
+        send(q, *range(6))
+        assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1]
+        assert present(q) == [1, 2, 6] and ledger_agrees(q)
+
+
+def _all_of(channel):
+    """What a channel has been given; those that nobody handed over it fetches itself."""
+    found = []
+    while some := channel.deliveries(50):
+        found += some
+    return found
+
+
+def test_connections_that_end_meanwhile_get_nothing(vhost):
+    """Publishers hold a counter and want a connection, who ends one holds it and wants the counter: neither waits for long."""
+    q = declare(vhost, max_length=3)
+    failures, done = [], threading.Event()
+
+    def publisher():
+        try:
+            for n in range(60):
+                send(q, n)
+        except Exception as exc:
+            failures.append(exc)
+        finally:
+            done.set()
+            connections.close_all_of_this_thread()
+
+    thread = threading.Thread(target=publisher)
+    thread.start()
+    while not done.is_set():
+        with rabbitmq.connect(vhost) as connection:
+            channel = connection.channel()
+            channel.qos(2)
+            channel.consume("q", tag="c")
+            channel.deliveries(5)
+    thread.join()
+    assert not failures
+    assert count(q) <= 3 and len(present(q)) == count(q) and ledger_agrees(q)
