@@ -136,6 +136,7 @@ class _Given(NamedTuple):
 
 def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps:
     """asking: the connection that declares."""
+    names.check_new_queue_name(given.name)  # one that is there as well (RMQ-324): a passive declaration asks for those
     while True:
         found = (yield from _look(vhost, given.name)) if given.name else None
         if found is not None and found.id is not None and (yield from _is_still_there(found)):
@@ -149,7 +150,7 @@ def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Ste
 
 def _new(vhost: str, given: _Given) -> QueueDef:
     """A queue that is not there yet, checked."""
-    name = names.check_new_queue_name(given.name) if given.name else names.generated(names.QUEUE_PREFIX, os.urandom(16))
+    name = given.name or names.generated(names.QUEUE_PREFIX, os.urandom(16))
     type = checks.check_queue(
         vhost,
         name,

@@ -125,6 +125,9 @@ class Real(Broker):
         )
         return found if isinstance(found, str) else (found.method.message_count, found.method.consumer_count)
 
+    def named_by_server(self) -> str:
+        return self._channel("main").queue_declare("", durable=True).method.queue
+
     def delete_queue(self, name: str, **conditions: bool) -> Any:
         found = self._try(lambda channel: channel.queue_delete(name, **conditions))
         return found if isinstance(found, str) else found.method.message_count
@@ -336,6 +339,9 @@ class Core(Broker):
     def declare_queue(self, name: str, **options: Any) -> Any:
         found = self._try(lambda channel: channel.declare_queue(name, **options))
         return found if isinstance(found, str) else (found.messages, found.consumers)
+
+    def named_by_server(self) -> str:
+        return self._channel("main").declare_queue("").address.path
 
     def delete_queue(self, name: str, **conditions: bool) -> Any:
         return self._try(lambda channel: channel.delete_queue(name, **conditions))

@@ -422,6 +422,99 @@ def purging_and_deleting_kill_nothing(b: Broker) -> None:
     b.tell("deleted again", b.delete_queue("q"))
 
 
+@story
+def ways_of_dead_letters(b: Broker) -> None:
+    for name in ("direct", "cc", "bcc", "twice", "ae", "short", "limited"):
+        b.queue(name, **{"short": {"message_ttl": 300}, "limited": {"max_length": 1}}.get(name, {}))
+    b.exchange("ae", "fanout")
+    b.bind("ae", "ae")
+    b.exchange("dlx", "direct", internal=True, arguments={"alternate-exchange": "ae"})
+    for name, key in (("direct", "k"), ("cc", "cc"), ("bcc", "bcc"), ("twice", "k"), ("twice", "cc")):
+        b.bind(name, "dlx", key)
+    b.exchange("x", "fanout")
+    b.queue(dead_letter_exchange="dlx")
+    b.bind("q", "x")
+    b.publish("m", "x", "k", headers={"CC": ["cc"], "BCC": ["bcc"]})
+    b.reject(b.get().tag, requeue=False)
+    b.tell("by key, CC and BCC", [b.count(name) for name in ("direct", "cc", "bcc", "twice")])
+    b.tell("what it says", b.one("twice").deaths)
+    b.publish("m", "x", "unbound")
+    b.reject(b.get().tag, requeue=False)
+    b.tell("an alternate exchange", b.count("ae"))
+    b.exchange("to all", "fanout")
+    for name in ("short", "limited"):
+        b.bind(name, "to all")
+    b.queue("source", dead_letter_exchange="to all")
+    for body in "ab":
+        b.publish(body, key="source", expiration="60000")
+        b.reject(b.get("source").tag, requeue=False)
+    b.tell("a limit there", b.read_out("limited"))
+    b.wait(0.8)
+    b.tell("a time there", b.count("short"))
+
+
+@story
+def order_of_deaths(b: Broker) -> None:
+    b.queue("dead")
+    b.queue(message_ttl=300, dead_letter_exchange="", dead_letter_routing_key="dead")
+    for i in range(20):
+        b.publish(str(i))
+    b.wait(0.8)
+    b.tell("in order", b.read_out("dead"))
+
+
+@story
+def what_came_back_expires_in_its_place(b: Broker) -> None:
+    b.queue("dead")
+    b.queue(dead_letter_exchange="", dead_letter_routing_key="dead")
+    b.publish("brief", expiration="500")
+    b.publish("long", expiration="60000")
+    b.publish("brief too", expiration="500")
+    held = [b.get(), b.get()]
+    b.wait(0.8)
+    b.tell("the third is at the head", b.count())
+    b.nack(held[1].tag, requeue=True)
+    b.nack(held[0].tag, requeue=True)
+    b.wait(0.3)
+    b.tell("dead", sorted(b.read_out("dead")))
+    b.tell("left", b.read_out())
+
+
+@story
+def properties_pass_through(b: Broker) -> None:
+    b.queue()
+    headers = {
+        "text": "täxt",
+        "whole": 5,
+        "big": 2**40,
+        "negative": -7,
+        "yes": True,
+        "nothing": None,
+        "list": [1, "a", [True]],
+        "table": {"a": {"b": 1}},
+        "decimal": Decimal("1.25"),
+    }
+    properties = {
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "delivery_mode": 1,
+        "priority": 200,
+        "correlation_id": "c",
+        "reply_to": "r",
+        "expiration": "60000",
+        "message_id": "",
+        "type": "t",
+        "app_id": "a",
+    }
+    b.publish("", headers=headers, **properties)
+    seen = b.one()
+    b.tell("headers", seen.headers)
+    b.tell("properties", seen.properties)
+    b.tell("body", seen.body)
+    b.publish("plain")
+    b.tell("none", [(m.properties, m.headers) for m in (b.one(),)])
+
+
 # Length limits
 
 
@@ -791,6 +884,20 @@ def bad_arguments(b: Broker) -> None:
     b.tell("auto-delete", b.declare_queue("w", auto_delete=True, arguments=quorum))
     b.tell("reserved", b.declare_queue("amq.foo"))
     b.tell("two at once", b.declare_queue("v", arguments={"x-message-ttl": "5", "x-expires": 0}))
+
+
+@story
+def names_the_server_makes(b: Broker) -> None:
+    name = b.named_by_server()
+    b.tell("what it looks like", (name[:8], len(name)))
+    b.tell("passive", b.count(name))
+    found = b.declare_queue(name)
+    b.tell("declared again", found.replace(name, "NAME") if isinstance(found, str) else found)
+    b.policy("all", {"max-length": 1})
+    for body in "ab":
+        b.publish(body, key=name)
+    b.tell("policies apply", b.read_out(name))
+    b.tell("nothing declared yet", b.another().count(""))
 
 
 @story

@@ -17,6 +17,7 @@ MEANT: dict[tuple[str, str], str] = {
     ("bad_policies", "apply-to"): "RMQ-371: with the types of queues that 3.12 added, and its text",
     ("bad_policies", "operator overflow"): "RMQ-203: later versions have this key",
     ("what_a_dead_letter_is", "headers"): "RMQ-912: x-last-death-*, as later versions add them",
+    ("ways_of_dead_letters", "by key, CC and BCC"): "RMQ-062, RMQ-063: by its own key and CC; BCC is not kept with a message",
     ("positions_in_quorum_queues", "returned apart"): "RMQ-909: each to its original place, as in classic queues",
     ("redeclaring_queues", "timeout"): "RMQ-127: an argument since 3.12, so it is compared",
     ("bad_arguments", "queue-type 'stream'"): "RMQ-908: there are no streams",

@@ -42,7 +42,8 @@ def clean(name: str, what: str = "name") -> str:
 
 
 def check_new_queue_name(name: str) -> str:
-    """The name a client chose for a new queue. Raises AmqpError for the reserved prefix (RMQ-324)."""
+    """The name in a declaration that is not passive, also of a queue that is there. Raises AmqpError for the reserved prefix
+    (RMQ-324)."""
     if name.startswith(RESERVED):
         raise errors.reserved_queue_name(name)
     return name
