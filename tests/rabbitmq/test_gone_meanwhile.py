@@ -1,0 +1,75 @@
+"""A queue that is deleted in the very moment in which something goes to it."""
+
+import threading
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq import Publication
+from broker_core.semantics.types import EventKind
+from broker_core.store import connections
+from tests.rabbitmq.connected import query, until
+from tests.rabbitmq.rabbits import OWNER, declare, events, present, send
+
+
+@pytest.fixture
+def two(vhost):
+    """Two queues of a fan-out, `other` the second."""
+    rabbitmq.declare_exchange(vhost, "fan", "fanout")
+    first, other = declare(vhost, "first"), declare(vhost, "other")
+    for address in (first, other):
+        rabbitmq.bind_queue(vhost, address.path, "fan")
+    return first, other
+
+
+def while_deleting(address, act):
+    """What `act` returns, in a thread, which has begun when the queue's deletion is committed."""
+    found, mine = [], connections.current()
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+    thread = threading.Thread(target=lambda: (found.append(act()), connections.close_all_of_this_thread()))
+    with mine.transaction():
+        rabbitmq.delete_queue(address)
+        thread.start()
+        until(lambda: query(waiting, mine.info.backend_pid))
+    thread.join(10)
+    return found[0]
+
+
+def test_a_publish_goes_to_the_queues_that_are_left(vhost, two):
+    """RMQ-364"""
+    first, other = two
+    (published,) = while_deleting(other, lambda: rabbitmq.publish(vhost, [Publication(b"m", "fan")]))
+    assert published.queues == (("first", 1),)
+    assert present(first) == [1]
+
+
+def test_a_publish_with_a_limit_goes_to_the_queues_that_are_left(vhost, two):
+    first, other = two
+    limited = declare(vhost, "limited", max_length=1)
+    rabbitmq.bind_queue(vhost, "limited", "fan")
+    (published,) = while_deleting(other, lambda: rabbitmq.publish(vhost, [Publication(b"m", "fan")]))
+    assert sorted(published.queues) == [("first", 1), ("limited", 1)]
+    assert present(first) == present(limited) == [1]
+
+
+def test_a_dead_letter_is_routed_anew(vhost, two):
+    """RMQ-079: its event tells where it went, or why nowhere."""
+    first, other = two
+    q = declare(vhost, "q", dead_letter_exchange="fan")
+    send(q, "a")
+    held = rabbitmq.get(q, owner_id=OWNER)
+    while_deleting(other, lambda: rabbitmq.reject(q, [held.token]))
+    last = events(q)[-1]
+    assert last.kind == EventKind.MOVED and [to["path"] for to in last.details["to"]] == ["first"]
+    assert present(first) == [1]
+
+
+def test_a_dead_letter_whose_only_queue_is_gone_says_so(vhost, two):
+    first, other = two
+    rabbitmq.delete_queue(first)
+    q = declare(vhost, "q", dead_letter_exchange="fan")
+    send(q, "a")
+    held = rabbitmq.get(q, owner_id=OWNER)
+    while_deleting(other, lambda: rabbitmq.reject(q, [held.token]))
+    last = events(q)[-1]
+    assert last.kind == EventKind.DROPPED and "routes it to no queue" in last.details["description"]
