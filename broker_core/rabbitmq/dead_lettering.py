@@ -38,6 +38,8 @@ def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes
         kind, why = yield from _fate(work, placing, name, queue, row, reason, goes_on)
         kinds.append(kind)
         whys.append(why)
+    if any(drops_head(target) for target in map(work.queue, placing.names.values()) if target is not None):
+        yield from hold_chain(work, placing.names.values())
     done = yield call(
         "rabbit_bury",
         entity_id=queue.id,
@@ -49,7 +51,7 @@ def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes
         whys=whys,
         **placing.columns(),
     )
-    if not done:
+    if not done or done[0].targets < len(placing.picks):  # a queue was deleted while this waited for it
         raise Stale
     work.waiting.update(done[0].waiting)
     return tuple(placing.names.values())
@@ -96,6 +98,29 @@ def keep_limits(work: Work, names: Iterable[str]) -> Steps:
             if len(rows) < BATCH:
                 break
     return total
+
+
+def hold_chain(work: Work, names: Iterable[str], keys: Sequence[str] = ()) -> Steps:
+    """Hold the counters of these queues, and of those that what is too much in them goes to, on and on: all in one order, so that
+    two who come from different ends do not meet crosswise.
+
+    keys: of what may go, where no key is set for dead letters. A guess: who meets crosswise all the same tries again.
+    """
+    found = dict.fromkeys(names)
+    todo = [name for name in found if (queue := work.queue(name)) is not None and drops_head(queue)]
+    for name in todo:
+        in_force = work.topology.queues[name].effective
+        if "dead_letter_exchange" not in in_force:
+            continue
+        key = in_force.get("dead_letter_routing_key")
+        routed = work.topology.router.route(in_force["dead_letter_exchange"], keys if key is None else (key,), {}, by_broker=True)
+        for target in routed.queues:
+            if target not in found:
+                found[target] = None
+                todo += [target] if drops_head(work.topology.queues[target]) else []
+    ids = [work.topology.queues[name].id for name in found if name in work.topology.queues]
+    if ids:
+        yield call("rabbit_lock_counters", entity_ids=ids)
 
 
 def expire_at_head(work: Work, name: str) -> Steps:

@@ -15,7 +15,7 @@ from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from . import consumers, topology
-from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, has_priorities, keep_limits
+from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, has_priorities, hold_chain, keep_limits
 from .delivering import Delivery, as_delivery, requeue
 from .limits import drops_head, is_limited, refuses
 from .placing import Outgoing, Placing
@@ -233,6 +233,8 @@ def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
         if refuses(work.topology.queues[name]):
             yield from expire_at_head(work, name)
             yield from _relieve(work, name)
+    if any("dead_letter_exchange" in work.topology.queues[name].effective for name in limited):
+        yield from hold_chain(work, {name for names in routed for name in names}, list({key for p in prepared for key in p.keys}))
     published = yield from _publish_copies(work, prepared, routed)
     yield from _at_once(work, prepared, published)
     for name in limited:

@@ -14,7 +14,7 @@ from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
-from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, has_priorities, keep_limits
+from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, has_priorities, hold_chain, keep_limits
 from .limits import drops_head
 from .work import BROKER, Work, transact
 
@@ -128,7 +128,7 @@ def keep_limit(vhost: str, name: str) -> Steps:
         queue = work.queue(name)
         if queue is None or not drops_head(queue):
             return 0
-        yield call("rabbit_lock_counters", entity_ids=[queue.id])
+        yield from hold_chain(work, [name])
         return (yield from keep_limits(work, [name]))
 
     return (yield from transact(vhost, BROKER, steps))
