@@ -144,7 +144,11 @@ def test_durable_is_kept(vhost):
             {"arguments": {"x-max-length": 5}},
             "inequivalent arg 'x-max-length' for {}: received the value '5' of type 'signedint' but current is none",
         ),
-        ({}, {"type": "quorum"}, "inequivalent arg 'x-queue-type' for {}: received the value 'quorum' of type 'longstr' but current is none"),
+        (
+            {},
+            {"type": "quorum"},
+            "inequivalent arg 'x-queue-type' for {}: received the value 'quorum' of type 'longstr' but current is none",
+        ),
     ],
 )
 def test_a_second_declaration_that_differs_is_refused(vhost, q, first, second, text):
