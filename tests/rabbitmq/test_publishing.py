@@ -3,6 +3,7 @@
 import threading
 from datetime import UTC, datetime
 
+import psycopg
 import pytest
 from django.db import transaction
 
@@ -14,7 +15,7 @@ from broker_core.semantics.rabbitmq.messages import MAX_BODY
 from broker_core.semantics.rabbitmq.table import Typed
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store import aio, connections
-from tests.rabbitmq.rabbits import OWNER, count, declare, events, get, ledger_agrees, present, read_out, send, texts
+from tests.rabbitmq.rabbits import OWNER, count, declare, entity_id, events, get, ledger_agrees, present, read_out, send, texts
 
 EVERYTHING = Properties(
     content_type="text/plain",
@@ -281,3 +282,35 @@ async def test_it_is_the_same_asynchronously(vhost):
         assert (await rabbitmq.acknowledge.aio(q, [found[0].token])).settled
     finally:
         await aio.close()
+
+
+def test_a_queue_that_goes_while_its_counter_is_waited_for(vhost):
+    """The whole publication is made anew, by the topology without it; nothing is stored twice."""
+    going, staying = declare(vhost, "going"), declare(vhost, "staying")
+    for q in (going, staying):
+        rabbitmq.bind_queue(vhost, q.path, "amq.fanout")
+    send(staying, "before")
+    told = []
+
+    def publisher():
+        try:
+            told.extend(rabbitmq.publish(vhost, [Publication(b"x", "amq.fanout")]))
+        finally:
+            connections.close_all_of_this_thread()
+
+    thread = threading.Thread(target=publisher)
+    gone = entity_id(going)
+    with psycopg.connect(**connections.DEFAULT.parameters() | {"autocommit": False}) as other:
+        other.execute("SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE", [gone])
+        thread.start()
+        waiting = "SELECT count(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        while not connections.current().execute(waiting).fetchone().n:
+            pass
+        other.execute("DELETE FROM vitrine_binding WHERE queue_id = %s", [gone])
+        other.execute("UPDATE vitrine_entity SET deleted_at = now() WHERE id = %s", [gone])
+        other.execute("DELETE FROM vitrine_entity_counter WHERE entity_id = %s", [gone])
+        other.execute("UPDATE vitrine_namespace SET topology_version = topology_version + 1000 WHERE name = %s", [vhost])
+        other.commit()
+    thread.join()
+    assert [p.queues for p in told] == [(("staying", 2),)]
+    assert read_out(staying) == ["before", "x"]

@@ -179,7 +179,9 @@ stored AS (
       FROM placed AS p, gate AS g)
 SELECT n.entity_id, n.first,
        coalesce((SELECT a.waiting_until > clock_timestamp() FROM vitrine_entity_activity AS a WHERE a.entity_id = n.entity_id), false) AS waiting
-  FROM numbers AS n;
+  FROM numbers AS n
+ -- A queue that was deleted while its counter was waited for: with a new snapshot the topology is another.
+ WHERE CASE WHEN (SELECT count(*) FROM numbers) = cardinality(%(entity_ids)b::int8[]) THEN true ELSE vitrine_try_again() END;
 
 -- name: rabbit_take
 -- Deliver up to max_count ready messages of a queue, the head first; they are the connection's until it acknowledges them (RMQ-019).
