@@ -105,7 +105,7 @@ class Router:
         if not by_broker:
             self._check_open(exchange)
         if exchange == DEFAULT_EXCHANGE:
-            return Routed(tuple(sorted({key for key in routing_keys if key in self._queues})))
+            return Routed(tuple(sorted(self._queues.intersection(routing_keys))))
         queues: set[str] = set()
         missing: list[str] = []
         seen, todo = {exchange}, [exchange]

@@ -5,6 +5,8 @@ name. Here `re` only parses. Matching follows all ways at once: a set of positio
 and the positions where it may have ended come out at the other. The sets are the bits of a number. A repetition is worked out
 once for each position, so the time grows with the pattern's length times the name's, never with the number of ways.
 
+A pattern with at most one repetition or choice has no ways to multiply: `re` searches for that itself, which is quicker.
+
 What has no meaning without an order of trying is refused: back references, conditions on groups, atomic groups and possessive
 repetitions. So are repetitions in each other with counts of more than 1,000 in all, and POSIX classes, which `re` misreads.
 """
@@ -50,11 +52,18 @@ class Pattern:
             raise _invalid(f"has {len(pattern)} characters; at most {MAX_PATTERN} are allowed", MAX_PATTERN)
         if found := re.search(r"\[\^?\[?:\w+:\]", pattern):
             raise _invalid("POSIX named classes are not supported", found.start())
-        parsed = _parse(pattern)
+        expression, parsed = _parse(pattern)
         self._step = _Compiler(bool(parsed.state.flags & re.IGNORECASE)).sequence(parsed)
+        self._search = expression.search if _ways(parsed) <= 1 else None
 
     def found_in(self, name: str) -> bool:
         """Whether the pattern is found anywhere in the name."""
+        if self._search:
+            return self._search(name) is not None
+        return self.found_all_ways_at_once(name)
+
+    def found_all_ways_at_once(self, name: str) -> bool:
+        """The same, whatever the pattern."""
         name = _Name(name)
         return bool(self._step(name, name.everywhere))
 
@@ -72,12 +81,27 @@ def found(pattern: str, name: str) -> bool:
         return False
 
 
-def _parse(pattern: str) -> Any:
+def _ways(parsed: Any) -> int:
+    """How many repetitions and choices there are in it: one makes as many ways as the name is long, more of them multiply."""
+    count = 0
+    for kind, detail in parsed:
+        inside: list[Any] = []
+        if kind in (op.MAX_REPEAT, op.MIN_REPEAT):
+            inside, count = [detail[2]], count + 1
+        elif kind is op.BRANCH:
+            inside, count = detail[1], count + 1
+        elif kind in (op.SUBPATTERN, op.ASSERT, op.ASSERT_NOT):
+            inside = [detail[-1]]
+        count += sum(_ways(each) for each in inside)
+    return count
+
+
+def _parse(pattern: str) -> tuple[re.Pattern, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            re.compile(pattern, re.ASCII)  # asks more than parsing alone: that what is looked back at has one width
-            return parser.parse(pattern, re.ASCII)
+            expression = re.compile(pattern, re.ASCII)  # asks more than parsing: that what is looked back at has one width
+            return expression, parser.parse(pattern, re.ASCII)
     except re.error as exc:
         text, at_end = _PCRE_SAYS.get(exc.msg, (exc.msg, False))
         raise _invalid(text, len(pattern) if at_end else exc.pos or 0) from exc
@@ -93,7 +117,7 @@ def _invalid(problem: str, position: int) -> errors.InvalidPolicy:
 class _Name:
     """A name as sets of positions. Position 0 is before its first character; a set is a number with a bit for each.
 
-    memo: what each repetition reaches from each position.
+    memo: what each repetition reaches from each position, and where each character can be.
     """
 
     def __init__(self, text: str):
@@ -103,7 +127,7 @@ class _Name:
         self.before: dict[str, int] = {}  # the positions before each character
         for i, c in enumerate(text):
             self.before[c] = self.before.get(c, 0) | 1 << i
-        self.memo: dict[int, list[int]] = {}
+        self.memo: dict[int, Any] = {}
 
     def boundaries(self) -> int:
         inside = [False, *(_is_word(c) for c in self.text), False]
@@ -152,7 +176,10 @@ class _Compiler:
     @staticmethod
     def _character(accepts: Callable[[str], bool]) -> _Step:
         def go(name: _Name, at: int) -> int:
-            return sum(at & before for c, before in name.before.items() if accepts(c)) << 1
+            places = name.memo.get(id(go))
+            if places is None:
+                places = name.memo[id(go)] = sum(before for c, before in name.before.items() if accepts(c))
+            return (at & places) << 1
 
         return go
 

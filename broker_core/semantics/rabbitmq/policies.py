@@ -206,14 +206,22 @@ def select(
 
     Equal priorities: the lowest name (RMQ-917).
     """
-    ranked = ranking(policies, name, object_type, queue_type)
-    return next((p for p in ranked if not p.is_operator), None), next((p for p in ranked if p.is_operator), None)
+    ranked = sorted(policies, key=_rank)
+    user, operator = (
+        next((p for p in ranked if p.is_operator is kind and p.applies_to(name, object_type, queue_type)), None)
+        for kind in (False, True)
+    )
+    return user, operator
 
 
 def ranking(policies: Iterable[Policy], name: str, object_type: str, queue_type: str | None = None) -> list[Policy]:
     """All policies that match an object, user and operator ones, the winners first; the others have no effect (RMQ-200)."""
     matching = [policy for policy in policies if policy.applies_to(name, object_type, queue_type)]
-    return sorted(matching, key=lambda policy: (-policy.priority, policy.name))
+    return sorted(matching, key=_rank)
+
+
+def _rank(policy: Policy) -> tuple[float, str]:
+    return -policy.priority, policy.name
 
 
 # What is in force

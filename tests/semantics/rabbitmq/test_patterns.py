@@ -46,6 +46,7 @@ def test_a_pattern_finds_what_re_finds(pattern, name):
         with pytest.raises(InvalidPolicy):
             Pattern(pattern)
         return
+    assert Pattern(pattern).found_all_ways_at_once(name) == wanted
     assert Pattern(pattern).found_in(name) == wanted
 
 
