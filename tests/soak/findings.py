@@ -13,6 +13,7 @@ from broker_core.semantics.types import EntityAddress
 from broker_core.semantics.types import EventKind as Kind
 from tests.broker.looking import ledger_agrees
 
+FOR_ALL = {"crash", "refused", "did"}  # what any client may have noted
 MOST_TOLD = 20  # findings of one kind that are spelled out
 
 
@@ -34,11 +35,13 @@ class Findings:
         )
 
     def heed(self, entry: dict[str, Any]) -> None:
-        """What any client may have noted."""
+        """An entry that is one FOR_ALL."""
         if entry["kind"] == "crash":
             self.wrong.append(f"a client crashed: {entry['trace']}")
         elif entry["kind"] == "refused":
             self.did[f"refusals by {entry['by']}"] += 1
+        elif entry["kind"] == "did":
+            self.did[entry["what"]] += entry["count"]
 
     def tell(self) -> str:
         did = ", ".join(f"{count:,} {what}" for what, count in sorted(self.did.items()))

@@ -321,12 +321,11 @@ def meddle(client: Client) -> None:
             _change_topology(client)
         elif act == "purge":
             name = dice.choice(list(QUEUES))
-            client.journal.write(
-                "purged", path=name, count=rabbitmq.purge_queue(client.scene.address(name), actor=client.actor())
-            )
+            count = rabbitmq.purge_queue(client.scene.address(name), actor=client.actor())
+            client.journal.write("did", what="rabbit messages purged", count=count)
         elif client.recent:
             done = rabbitmq.force_close(client.recent.popleft(), actor=client.actor())
-            client.journal.write("closed", done=done)
+            client.journal.write("did", what="connections closed for others", count=done)
     time.sleep(client.dice.uniform(0.05, 0.3))
 
 

@@ -14,7 +14,7 @@ from psycopg.rows import namedtuple_row
 
 from broker_core.semantics.types import EventKind as Kind
 
-from .findings import Findings, compare_ledger, entities_of, events_of, next_number_of, rows_of
+from .findings import FOR_ALL, Findings, compare_ledger, entities_of, events_of, next_number_of, rows_of
 from .journal import entries
 from .rabbit import ALWAYS_DEAD_LETTERS, DEAD_LETTERS, DELIVERY_LIMIT, FEW, FULL, POLICY_TTL, QUEUES, Scene, routed_to
 
@@ -295,8 +295,8 @@ class Told:
     def read(self, told: Iterable[dict]) -> None:
         for entry in told:
             self._findings.heed(entry)
-            if (read := getattr(self, f"on_{entry['kind']}", None)) is not None:
-                read(entry)
+            if entry["kind"] not in FOR_ALL:
+                getattr(self, f"on_{entry['kind']}")(entry)
 
     def _wrong(self, entry: dict, what: str) -> None:
         self._findings.wrong.append(f"{what} ({entry['kind']} of {entry.get('who', entry.get('path'))})")

@@ -195,7 +195,7 @@ def _operate(client: Client, address: EntityAddress, numbers: list[int]) -> None
     own = [m.sequence_number for where, m in list(client.recent) if where == address]
     act = client.dice.choices(("requeue", "release", "remove", "clear"), (60, 30, 8, 2))[0]
     if act == "clear":
-        client.journal.write("cleared", path=address.path, count=queue_storage.clear(address, actor=client.actor()))
+        client.journal.write("did", what="storage messages cleared", count=queue_storage.clear(address, actor=client.actor()))
     elif act == "remove":
         done = queue_storage.remove(address, numbers[:2] + own[:1], actor=client.actor())
         client.journal.write("removed", path=address.path, numbers=done)

@@ -14,7 +14,7 @@ from psycopg.rows import namedtuple_row
 
 from broker_core.semantics.types import EventKind as Kind
 
-from .findings import Findings, compare_ledger, entities_of, events_of, instant, next_number_of, rows_of
+from .findings import FOR_ALL, Findings, compare_ledger, entities_of, events_of, instant, next_number_of, rows_of
 from .journal import entries
 from .storage import GRACE, POISON, TRIES, Scene, base_of
 
@@ -209,8 +209,8 @@ class Told:
         order = {"updated": 1, "deleted": 2, "late": 2, "missing": 2}
         for entry in sorted(told, key=lambda e: order.get(e["kind"], 0)):  # receipts are known before they are used
             self._findings.heed(entry)
-            if (read := getattr(self, f"on_{entry['kind']}", None)) is not None:
-                read(entry, lives)
+            if entry["kind"] not in FOR_ALL:
+                getattr(self, f"on_{entry['kind']}")(entry, lives)
 
     def _wrong(self, entry: dict, what: str) -> None:
         self._findings.wrong.append(f"{entry['path']} {entry.get('number', '')}: {what} ({entry})")
@@ -269,7 +269,7 @@ class Told:
     def _use(self, entry: dict, _: Any) -> None:
         self._uses.append(entry)
 
-    onon_deleted = on_late = on_missing = _use
+    on_deleted = on_late = on_missing = _use
 
     def on_drained(self, entry: dict, _: Any) -> None:
         if len(entry["numbers"]) != entry["deleted"]:

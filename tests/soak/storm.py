@@ -68,16 +68,18 @@ class Soak:
             for part in self.parts:
                 part.scene.make()
                 (self.folder / part.family).mkdir()
-            sweeping = threading.Thread(target=self._sweep, daemon=True)
             self._over = threading.Event()
-            sweeping.start()
+            sweeping = [threading.Thread(target=self._sweep, args=(names,), daemon=True) for names in (SWEEPS, SWEEPS[::-1])]
+            for thread in sweeping:
+                thread.start()
             for roles in PROCESSES:
                 self._start(roles)
             self._wreak_havoc()
             self._await_database()
             self._end()
             self._over.set()
-            sweeping.join(30)
+            for thread in sweeping:
+                thread.join(30)
             self._cross_out_leftovers()
             for part in self.parts:
                 part.come_to_rest()
@@ -120,10 +122,10 @@ class Soak:
                 child.kill()
                 self.done["children that did not end"] += 1
 
-    def _sweep(self) -> None:
+    def _sweep(self, names: tuple[str, ...]) -> None:
         with using(self.database):
             while not self._over.is_set():
-                for name in SWEEPS:
+                for name in names:
                     try:
                         getattr(sweeps, name)()
                     except BrokerError as refusal:

@@ -5,13 +5,20 @@ import pytest
 from .database import dsn_of_django
 from .storm import Soak
 
-SECONDS = 10
+SECONDS = 6
+FAULTS = ("processes killed", "connections terminated")
+DONE = {
+    ("queues", "topics", "sessions"): ("late settlements refused", "accepted messages", "copies"),
+    ("storage",): ("storage accepted messages", "storage gets", "storage deletes", "storage late receipts"),
+    ("rabbit",): ("rabbit accepted messages", "rabbit deliveries", "rabbit acked", "rabbit lock_lost events"),
+}
 
 
-@pytest.mark.timeout(120)
-def test_nothing_is_lost_or_doubled_and_order_is_kept(broker_database, tmp_path, settings):
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kinds", DONE, ids="-".join)
+def test_nothing_is_lost_or_doubled_and_order_is_kept(kinds, broker_database, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"
-    findings = Soak(dsn_of_django(), tmp_path, SECONDS).run()
+    findings = Soak(dsn_of_django(), tmp_path, SECONDS, kinds=kinds).run()
     assert not findings.wrong, findings.tell()
-    for done in ("processes killed", "connections terminated", "late settlements refused", "accepted messages", "copies"):
+    for done in (*FAULTS, *DONE[kinds]):
         assert findings.did[done], f"there were no {done}: {findings.tell()}"
