@@ -14,6 +14,7 @@ from broker_core.rabbitmq.publishing import Publication
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress
 from explorer.addresses import NamespaceConverter
+from tests.broker.fixtures import broker_database  # noqa: F401 - removes what a test configured
 
 from .conftest import WORKER
 
@@ -21,7 +22,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def office(db):
+def office(broker_database):  # noqa: F811
     """A virtual host whose name has a slash, with a paused clock.
 
     mail: TTL 60 s and a dead-letter exchange; 1 is alive at its head, 2 behind it has expired, 3 is alive. scans: quorum, with a
