@@ -74,7 +74,7 @@ def _upload(account: str, dice: Random) -> Turns:
     """Puts pictures; one in nine cannot be read, one in ten is of use for half a minute only."""
     address, actor, number = EntityAddress(account, THUMBNAILS), _actor("camera"), 2000
     while True:
-        yield dice.uniform(3, 9)
+        yield dice.uniform(4, 9)
         if _crowded(address):
             continue
         number += 1
@@ -90,14 +90,14 @@ def _resize(account: str, dice: Random) -> Turns:
     while True:
         held = queue_storage.get(address, dice.choice((1, 1, 2)), visibility_timeout=LEASE, actor=actor)
         try:
-            yield dice.uniform(3, 8)
+            yield dice.uniform(2, 5)
             while held:
                 if "unreadable" in held[0].text:
                     held.pop(0)  # the program crashed over it: the lease ends by itself
                     continue
-                if dice.random() < 0.25:
+                if dice.random() < 0.2:
                     held[0] = _extended(address, held[0], actor)
-                    yield dice.uniform(8, 15)
+                    yield dice.uniform(6, 10)
                 done = held.pop(0)
                 queue_storage.delete(address, done.message_id, done.pop_receipt, actor=actor)
         finally:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker_core.reads import EntityRow
+from broker_core.semantics.queue_storage.names import origin_of
 from broker_core.semantics.types import EntityKind, Family
 
 
@@ -49,6 +50,11 @@ def leased(entity: EntityRow) -> int:
     return max(0, entity.counts.locked + entity.counts.extended - entity.expired_leased)
 
 
+def is_poison(entity: EntityRow) -> bool:
+    """Whether what is in this storage queue failed too often elsewhere, and waits for a person."""
+    return entity.family is Family.QUEUE_STORAGE and origin_of(entity.address.path) is not None
+
+
 def _if_it_holds(of: Callable[[EntityRow], int]) -> Callable[[EntityRow], int | None]:
     return lambda entity: of(entity) if entity.holds_messages else None
 
@@ -70,12 +76,18 @@ def _waiting(entity: EntityRow) -> int | None:
     return None
 
 
+def _dead(entity: EntityRow) -> int | None:
+    if is_poison(entity):
+        return entity.counts.active
+    return entity.counts.dead_letter if entity.family is Family.SERVICE_BUS and entity.holds_messages else None
+
+
 _EXPIRED = Figure(
     "expired", "Expired", "Their life has ended, not taken away yet", _if_it_holds(lambda e: e.expired_pending.value), "num opt",
     "expired",
 )  # fmt: skip
 _DEAD = Figure(
-    "dead", "Dead", "In the dead-letter queue", _of_service_bus(lambda e: e.counts.dead_letter), "num", "dead", "dead letters"
+    "dead", "Dead", "In the dead-letter queue, or in a poison queue: a person decides", _dead, "num", "dead", "dead letters"
 )
 
 SERVICE_BUS = (

@@ -59,7 +59,7 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "first": first,
         "last": own[-1] if own else None,
         "entries": timeline.entries(events, entity.id, number, entity.family),
-        "properties": properties(detail, first),
+        "properties": properties(detail, first, entity.family),
         "facts": f"explorer/message/facts_{entity.family}.html",
         "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
         "actions": _OF_FAMILY[entity.family].actions(detail, request.actor) if detail else [],
@@ -90,11 +90,16 @@ def _body(request: HttpRequest, address: EntityAddress, number: int, detail: Mes
     return {"body": bodies.readable(found.content, found.total, found.content_type) if found else None}
 
 
-def properties(detail: MessageDetail | None, first: Event | None) -> list[tuple[str, str]]:
-    """Broker properties by Azure's names, of the message itself or, when it is gone, of its first event."""
+def properties(detail: MessageDetail | None, first: Event | None, family: Family) -> list[tuple[str, str]]:
+    """Properties by the names that the family gives them, of the message itself or, when it is gone, of its first event."""
     stored = detail.broker_properties if detail else (first.properties if first else {})
     names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
-    return [("".join(w.capitalize() for w in n.replace("-", "_").split("_")), stored[n]) for n in names if stored.get(n)]
+    named = str if family is Family.RABBITMQ else _as_azure_names_it
+    return [(named(n), stored[n]) for n in names if stored.get(n) not in (None, "")]
+
+
+def _as_azure_names_it(name: str) -> str:
+    return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))
 
 
 def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:

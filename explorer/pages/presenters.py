@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
 from broker_core.semantics.filters import FalseFilter, Filter, SqlFilter, TrueFilter
-from broker_core.semantics.queue_storage.names import origin_of
 from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
 from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
 from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
-from explorer.pages.figures import at_hand
+from explorer.pages.figures import at_hand, is_poison
 
 SUBQUEUE_SLUGS = {
     SubQueue.MAIN: "main",
@@ -205,7 +204,7 @@ def state_text(state: bytes) -> str:
 
 def is_neglected(entity: EntityRow) -> bool:
     """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy). Poison waits for people."""
-    if entity.family is Family.QUEUE_STORAGE and origin_of(entity.address.path):
+    if is_poison(entity):
         return False
     if not at_hand(entity) or entity.consumers or entity.consumers_waiting or not entity.status.may_receive:
         return False

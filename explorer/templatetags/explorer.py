@@ -16,7 +16,7 @@ from broker_core.semantics.durations import format_iso, human
 from broker_core.semantics.families import SETS, TITLES
 from broker_core.semantics.filters import Rule
 from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
-from explorer.pages import presenters, timeline
+from explorer.pages import figures, presenters, timeline
 from explorer.pages.figures import Figure
 from explorer.pages.preferences import Preferences
 
@@ -55,7 +55,7 @@ def counted(column: Figure, entity: EntityRow) -> str:
         return figure(count or 0, count is not None)
     if column.hue == "dead":
         label = f"{plural(count, 'dead letter,dead letters')} in {presenters.shown_path(entity.address)}"
-        url = address_url("entity", entity.address) + "?tab=dead-letter"
+        url = address_url("entity", entity.address) + ("" if figures.is_poison(entity) else "?tab=dead-letter")
         return format_html('<a class="dead-count" href="{}" aria-label="{}">{}</a>', url, label, thousands(count))
     return format_html('<span class="state-{}">{}</span>', column.hue, entity.expired_pending)
 

@@ -479,6 +479,8 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
         entity.address: [figure.of(entity) for figure in response.context["figures"]] for entity in response.context["entities"]
     }
     assert counted[jobs] == [2, 2, 2, None, 1, None] and counted[shop] == [1, 1, 1, 1, 1, 1]
+    poison = EntityAddress(jobs.namespace, "jobs-poison")
+    assert counted[poison][-1] == 1 and f'class="dead-count" href="/entities/{at(poison)}"' in body_of(response)
     narrowed = client.get("/?family=queue_storage")
     assert {entity.family for entity in narrowed.context["entities"]} == {Family.QUEUE_STORAGE}
     assert [figure.name for figure in narrowed.context["figures"]][:3] == ["visible", "delayed", "leased"]
