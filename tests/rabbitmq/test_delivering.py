@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from broker_core import rabbitmq
+from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import delivering
 from broker_core.rabbitmq.connections import connect
 from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
@@ -334,3 +334,10 @@ def test_effects_of_a_policy_are_known_at_once(vhost):
     policy(vhost, max_length=2)
     send(q, 4)
     assert read_out(q) == ["3", "4"]
+
+
+def test_what_is_held_counts_once_in_a_queues_size(vhost):
+    q = declare(vhost)
+    send(q, 12, 345)
+    take(q, 1)
+    assert reads.entity(q).size_bytes == 5 and ledger_agrees(q)

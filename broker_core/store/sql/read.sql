@@ -55,7 +55,7 @@ WITH entities AS MATERIALIZED (
 ), waiting AS MATERIALIZED (                                              -- not rolled up yet: read once, for counts and rates
     SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, d.op, d.at FROM vitrine_count_delta AS d
 ), ledger AS MATERIALIZED (
-    SELECT l.entity_id, sum(l.bytes) AS bytes,
+    SELECT l.entity_id, sum(l.bytes) FILTER (WHERE l.until IS NULL) AS bytes,
            sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0) AS active,
            sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10) AS locked,
            sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1) AS deferred,
