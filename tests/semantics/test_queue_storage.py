@@ -187,6 +187,9 @@ def test_metadata_keeps_names_in_lower_case():
         ({"1a": "x"}, "InvalidMetadata"),
         ({"a-b": "x"}, "InvalidMetadata"),
         ({"é": "x"}, "InvalidMetadata"),
+        ({"\N{KELVIN SIGN}": "x"}, "InvalidMetadata"),  # a k in lower case
+        ("ab", "InvalidMetadata"),
+        ([("a", "b")], "InvalidMetadata"),
         ({"a": "é"}, "InvalidMetadata"),
         ({"a": "x\ny"}, "InvalidMetadata"),
         ({"a": 1}, "InvalidMetadata"),
@@ -224,6 +227,7 @@ def test_where_spent_messages_go(name, given, expected):
         ({"strict_visibility": "yes"}, "strict_visibility"),
         ({"poison_queue": "q-1"}, "poison_queue"),
         ({"poison_queue": "Bad"}, "queue"),
+        ({"poison_queue": ["bad"]}, "queue"),
         ({"colour": "blue"}, "colour"),
     ],
 )

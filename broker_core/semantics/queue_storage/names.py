@@ -22,11 +22,15 @@ def check_account_name(name: str) -> str:
     return name
 
 
-@lru_cache(maxsize=10_000)
 def check_queue_name(name: str) -> str:
     """A queue's name, given back unchanged. Its length is looked at first, for that has a code of its own."""
     if not isinstance(name, str):
         raise InvalidArgument("queue", f"{name!r} is no text")
+    return _checked(name)
+
+
+@lru_cache(maxsize=10_000)
+def _checked(name: str) -> str:
     if not SHORTEST <= len(name) <= LONGEST:
         raise OutOfRangeInput(name, SHORTEST, LONGEST)
     if not _QUEUE.fullmatch(name):

@@ -15,7 +15,7 @@ from .errors import EmptyMetadataKey, InvalidMetadata, MetadataTooLarge
 from .limits import DEFAULT_GRACE, LONGEST_GRACE, METADATA_BYTES
 from .names import LONGEST, POISON, check_queue_name, poison_queue_of
 
-_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
@@ -45,17 +45,19 @@ class Poison:
 
 def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     """Metadata with its names in lower case. Raises InvalidMetadata, EmptyMetadataKey, MetadataTooLarge."""
+    if not isinstance(metadata, Mapping | None):
+        raise InvalidMetadata(f"{metadata!r} must be names with their values")
     found: dict[str, str] = {}
     for name, value in (metadata or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidMetadata(f"{name!r}: names and values must be texts")
         if not name:
             raise EmptyMetadataKey
-        key = name.lower()
-        if not _NAME.fullmatch(key):
+        if not _NAME.fullmatch(name):  # before its case is lost: some letters become ASCII ones with it
             raise InvalidMetadata(
                 f"{name!r} must begin with a letter or an underscore and go on with letters, digits, underscores"
             )
+        key = name.lower()
         if not _VALUE.fullmatch(value):
             raise InvalidMetadata(f"the value of {name!r} must be printable ASCII; encode anything else")
         if key in found:
