@@ -36,7 +36,7 @@ SWEEPS = (
     "expire_messages", "end_locks", "activate_scheduled", "forward_messages", "forget_sessions", "advance_heads",
     "roll_up_counts", "end_connections", "delete_idle_entities", "remove_deleted_entities",
 )  # fmt: skip
-DRAIN_SECONDS, RECOVERY_SECONDS = 30, 60
+START_SECONDS, DRAIN_SECONDS, RECOVERY_SECONDS = 30, 30, 60
 
 
 @dataclass
@@ -74,6 +74,7 @@ class Soak:
                 thread.start()
             for roles in PROCESSES:
                 self._start(roles)
+            self._await_clients()
             self._wreak_havoc()
             self._await_database()
             self._end()
@@ -98,6 +99,12 @@ class Soak:
         child = self._processes.Process(target=work, args=arguments, daemon=True)
         child.start()
         self._children.append((child, roles))
+
+    def _await_clients(self) -> None:
+        """The load counts from when all clients have begun."""
+        ends_at = time.monotonic() + START_SECONDS
+        while len(list(self.folder.glob("*/*.journal"))) < sum(map(len, PROCESSES)) and time.monotonic() < ends_at:
+            time.sleep(0.05)
 
     def _wreak_havoc(self) -> None:
         """Faults in turn, at random moments; whoever died is replaced. The time that a fault itself takes is not counted."""
