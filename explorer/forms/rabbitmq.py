@@ -45,7 +45,7 @@ class ValueField(forms.CharField):
         if "exchange" in key.name:
             widget.attrs["list"] = "exchanges"
         super().__init__(
-            required=False, strip=False, label=key.label, help_text=key.meaning, widget=widget, max_length=1024, **kwargs
+            required=False, strip=False, label=key.label, help_text=key.help, widget=widget, max_length=1024, **kwargs
         )
 
     def clean(self, value) -> Any:
@@ -244,16 +244,19 @@ class PublishForm(forms.Form):
         "timestamp",
     )
 
-    def __init__(self, *args, fixed_key: bool = False, **kwargs):
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        if fixed_key:
-            del self.fields["routing_key"]
         data = self.data if self.is_bound else None
         self.headers = TableRows("header", "header", data, self.initial.get("headers", []), least=2)
 
     def more(self) -> list[BoundField]:
         """The properties that are seldom needed."""
         return [self[name] for name in self.MORE]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether some of them are given, or wrong: then they are to be seen."""
+        return any(field.value() or field.errors for field in self.more() if field.name != "content_type")
 
     def clean(self):
         cleaned = super().clean()

@@ -45,6 +45,12 @@ class Key:
     for_exchanges: bool = False
 
     @property
+    def help(self) -> str:
+        """What it does, and which queues know it."""
+        only = {True: " Quorum queues only.", False: " Classic queues only.", None: ""}
+        return self.meaning + only[self.quorum]
+
+    @property
     def operator(self) -> bool:
         """Whether operator policies may have it (RMQ-203)."""
         return self.policy in OPERATOR_KEYS

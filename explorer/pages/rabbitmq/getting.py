@@ -22,9 +22,9 @@ from explorer.pages.shell import act, page
 PREVIEW_BYTES = 4096
 _DONE = {
     "requeue": "put back in its place, marked as redelivered",
-    "ack": "acknowledged: it is gone",
+    "ack": "acknowledged, so it is gone",
     "reject-requeue": "rejected and put back in its place",
-    "reject": "rejected: dead-lettered, or dropped where there is no dead-letter exchange",
+    "reject": "rejected, so dead-lettered, or dropped where there is no dead-letter exchange",
 }
 
 
@@ -93,7 +93,7 @@ def _said(got: list[Any], mode: str) -> str:
     if not got:
         return "Nothing to get: no message is ready now."
     count = "1 message" if len(got) == 1 else f"{len(got)} messages, each"
-    return f"Got {count} {_DONE[mode]}."
+    return f"Got {count}: {_DONE[mode]}."
 
 
 def _shown(delivery: Any, request: HttpRequest) -> Got:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broker_core.semantics.rabbitmq import table
-from explorer.forms.rabbitmq_words import BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, KEYS, shown
+from explorer.forms.rabbitmq_words import BY_ARGUMENT, BY_POLICY, KEYS, shown
 
 REASONS = {
     "expired": "its life ended",
@@ -104,15 +104,6 @@ def definition(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """A policy's definition: each key, its value for a reader, and what it means."""
     found = [(name, BY_POLICY.get(name), value) for name, value in values.items()]
     return [(name, shown(key, value), key.meaning if key else "") for name, key, value in found]
-
-
-def in_force(effective: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The effective values that matter most, in words; what is not in force is missing."""
-    return [
-        (key.label, shown(key, effective[key.effective]))
-        for key in BY_EFFECTIVE.values()
-        if effective.get(key.effective) is not None
-    ]
 
 
 def headers(stored: Mapping[str, Any]) -> list[Argument]:

@@ -114,6 +114,8 @@ def _show(
     verdicts: Any = (),
 ) -> HttpResponse:
     queues = rabbitmq.list_queues(host.name, actor=request.actor) if not found.name else []
+    if queues:
+        form.fields["routing_key"].widget.attrs["list"] = "queue-names"
     context = {
         "exchange": found,
         "slug": exchange_slug(found.name),
