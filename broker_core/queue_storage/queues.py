@@ -12,7 +12,7 @@ from typing import Any
 from broker_core import entities
 from broker_core.entities.kinds import as_parameters
 from broker_core.entities.namespaces import namespace_to_configure
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.semantics.queue_storage.errors import AccountNotFound, QueueAlreadyExists, QueueNotFound
 from broker_core.semantics.queue_storage.limits import DEFAULT_GRACE
 from broker_core.semantics.queue_storage.options import (
@@ -30,6 +30,8 @@ from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import FAMILY, may, one_row
+
+TRIES = 20  # of creating or finding a queue that others create and delete at the same time: each fails by a success of theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,22 @@ def create_account(name: str, description: str = "", *, actor: Actor | None = No
 
 
 @use_case
+def ensure_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
+    """The storage account of this name, created if it is not there; one that is there is left as it is.
+
+    Raises NotAllowed where the name is that of a namespace of another family.
+    """
+    try:
+        return (yield from _account(name, actor))
+    except EntityNotFound:
+        pass
+    try:
+        return (yield from create_account.steps(name, description, actor=actor))
+    except EntityExists:  # another process was faster
+        return (yield from _account(name, actor))
+
+
+@use_case
 def create_queue(
     address: EntityAddress,
     *,
@@ -91,13 +109,29 @@ def create_queue(
     actor = may(actor, Right.MANAGE, address)
     given = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
     options, level = check_options(address.path, given), _history_level(history_level)
-    made = yield Atomically(_create(address, options, level, actor))
-    if made is not None:
-        return made
-    there = yield from _find(address)
-    if dict(there.metadata) != dict(options.metadata):
+    found = yield from _found_or_created(address, options, level, actor)
+    if dict(found.metadata) != dict(options.metadata):
         raise QueueAlreadyExists(str(address))
-    return there
+    return found
+
+
+@use_case
+def ensure_queue(
+    address: EntityAddress,
+    *,
+    history_level: HistoryLevel | int = HistoryLevel.FULL,
+    actor: Actor | None = None,
+    **options: Any,
+) -> Steps:
+    """The queue of this address, created with these options, those of QueueOptions by name, if it is not there; one that is there
+    is left as it is, whatever its metadata. Raises what create_queue raises, but QueueAlreadyExists."""
+    may(actor, Right.BROWSE, address)
+    given, level = changed(address.path, QueueOptions(), options), _history_level(history_level)
+    try:
+        return (yield from get_queue.steps(address, actor=actor))
+    except QueueNotFound:
+        actor = may(actor, Right.MANAGE, address)
+        return (yield from _found_or_created(address, given, level, actor))
 
 
 @use_case
@@ -109,7 +143,10 @@ def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -> Steps:
-    """The queues of an account whose names begin so, by name (QS-091). Raises AccountNotFound."""
+    """The queues of an account whose names begin so, by name (QS-091). Raises InvalidArgument, AccountNotFound."""
+    for name, value in (("account", account), ("prefix", prefix)):
+        if not isinstance(value, str):
+            raise InvalidArgument(name, f"{value!r} is no text")
     (actor or Actor.local()).require(Right.BROWSE, account)
     if not any(row.family == FAMILY for row in (yield call("get_namespace", name=account))):
         raise AccountNotFound(account)
@@ -170,13 +207,18 @@ def approximate_count(address: EntityAddress, *, actor: Actor | None = None) -> 
 
 def ensure_target(address: EntityAddress, history_level: HistoryLevel) -> Steps:
     """The id of a queue that messages are moved to, created if it is not there (QS-106): a work of the broker's own."""
-    for _ in range(2):
-        rows = yield call("find_entity", namespace=address.namespace, path=address.path)
-        if rows:
-            return rows[0].id
-        made = yield Atomically(_create(address, QueueOptions(), history_level, Actor.local("broker")))
+    return (yield from _found_or_created(address, QueueOptions(), history_level, Actor.local("broker"))).id
+
+
+def _found_or_created(address: EntityAddress, options: QueueOptions, level: HistoryLevel, actor: Actor) -> Steps:
+    """The queue, while others may create and delete it."""
+    for _ in range(TRIES):
+        try:
+            return (yield from _find(address))
+        except QueueNotFound:
+            made = yield Atomically(_create(address, options, level, actor))
         if made is not None:
-            return made.id
+            return made
     raise QueueNotFound(str(address))
 
 
@@ -191,6 +233,13 @@ def _create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, 
         "create_entity", namespace_id=account.id, path=address.path, kind=str(EntityKind.QUEUE), topic_id=None, **columns
     )
     return _queue(rows[0], created=True) if rows else None
+
+
+def _account(name: str, actor: Actor | None) -> Steps:
+    found = yield from entities.get_namespace.steps(name, actor=actor)
+    if found.family is not FAMILY:
+        raise NotAllowed(f"'{name}' is of the family {found.family}: it is no storage account.")
+    return found
 
 
 def _find(address: EntityAddress) -> Steps:

@@ -11,6 +11,8 @@ from broker_core.queue_storage import (
     create_account,
     create_queue,
     delete_queue,
+    ensure_account,
+    ensure_queue,
     get,
     get_queue,
     list_queues,
@@ -19,7 +21,7 @@ from broker_core.queue_storage import (
     set_metadata,
     update_queue,
 )
-from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed
+from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.queue_storage.errors import (
     AccountNotFound,
     InvalidMetadata,
@@ -28,7 +30,7 @@ from broker_core.semantics.queue_storage.errors import (
     QueueAlreadyExists,
     QueueNotFound,
 )
-from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
+from broker_core.semantics.types import Actor, EntityAddress, Family, HistoryLevel, Right
 from tests.broker.looking import ledger_agrees
 
 SECOND = timedelta(seconds=1)
@@ -41,6 +43,38 @@ def test_an_account_is_created_once(broker_database):
         create_account("shopaccount1")
     with pytest.raises(InvalidArgument):
         create_account("Shop")
+
+
+def test_an_account_is_ensured(broker_database, namespace):
+    first = ensure_account("shopaccount2", "orders")
+    again = ensure_account("shopaccount2", "something else")
+    assert (again.id, again.description, again.family) == (first.id, "orders", Family.QUEUE_STORAGE)
+    with pytest.raises(NotAllowed):
+        ensure_account(namespace)
+    with pytest.raises(InvalidArgument):
+        ensure_account("Shop")
+
+
+def test_a_queue_is_ensured(account):
+    address = EntityAddress(account, "orders")
+    first = ensure_queue(address, metadata={"a": "1"}, max_dequeue_count=5, history_level=1)
+    assert (first.created, first.max_dequeue_count, first.history_level) == (True, 5, HistoryLevel.LIFECYCLE)
+    again = ensure_queue(address, max_dequeue_count=3)
+    assert (again.created, again.id, again.max_dequeue_count, dict(again.metadata)) == (False, first.id, 5, {"a": "1"})
+    with pytest.raises(InvalidArgument):
+        ensure_queue(EntityAddress(account, "other"), max_deliveries=5)
+    with pytest.raises(AccountNotFound):
+        ensure_queue(EntityAddress("nowhere", "orders"))
+    only_browse = Actor("key", "k", Right.BROWSE)
+    assert ensure_queue(address, actor=only_browse).id == first.id
+    with pytest.raises(NotAuthorized):
+        ensure_queue(EntityAddress(account, "other"), actor=only_browse)
+
+
+def test_a_prefix_or_an_account_that_is_no_text_is_refused(account):
+    for wrong in ((account, None), (account, b"o"), (5,), (None,)):
+        with pytest.raises(InvalidArgument):
+            list_queues(*wrong)
 
 
 def test_creating_twice_with_the_same_metadata_is_one_queue(account):
@@ -128,9 +162,9 @@ def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(queue):
 
 
 def test_the_count_is_exact_and_has_delayed_leased_and_visible_ones_but_no_expired_ones(queue, step):
-    put_all(queue, "abc")
+    put_all(queue, [*"abc"])
     put(queue, "delayed", visibility_timeout=60 * SECOND)
-    put_all(queue, "xy", time_to_live=10 * SECOND)
+    put_all(queue, [*"xy"], time_to_live=10 * SECOND)
     get(queue, 2)
     assert approximate_count(queue) == 6
     step(10 * SECOND)
@@ -156,7 +190,7 @@ def test_accounts_have_a_clock_of_their_own(queue, account):
 def test_a_queue_of_any_family_is_in_the_lists(queue):
     from broker_core import reads
 
-    put_all(queue, "ab")
+    put_all(queue, [*"ab"])
     put(queue, "c", visibility_timeout=60 * SECOND)
     message = put(queue, "d")
     queue_storage.update(queue, message.message_id, message.pop_receipt, visibility_timeout=60 * SECOND)
