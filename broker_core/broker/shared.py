@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed
@@ -128,11 +128,14 @@ def new_ids(count: int) -> list[str]:
 
 
 def whole_numbers(sequence_numbers: Sequence[int]) -> list[int]:
-    numbers = list(dict.fromkeys(sequence_numbers))
+    """Each number once, in the order given. Raises InvalidArgument."""
+    if not isinstance(sequence_numbers, Iterable):
+        raise InvalidArgument("sequence_number", f"{sequence_numbers!r} is no list of numbers")
+    numbers = list(sequence_numbers)
     for number in numbers:
-        if not isinstance(number, int) or not 0 <= number < 2**63:
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
             raise InvalidArgument("sequence_number", f"{number!r} is no whole number from 0 to 2^63 - 1")
-    return numbers
+    return list(dict.fromkeys(numbers))
 
 
 def require_count(name: str, count: int) -> None:

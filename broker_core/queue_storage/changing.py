@@ -8,14 +8,15 @@ from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from broker_core.broker.shared import Known
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
 from broker_core.semantics.queue_storage.messages import as_uuid, check_receipt, check_update, encode_text, number_of, seconds
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import may, on_queue
-from .values import Updated
+from .shared import listed, may, on_queue, there
+from .values import GotMessage, PutMessage, Updated
 
 
 class Deleted(NamedTuple):
@@ -84,20 +85,35 @@ def delete(address: EntityAddress, message_id: str, pop_receipt: UUID | str, *, 
 def delete_all(address: EntityAddress, messages: Iterable[Any], *, actor: Actor | None = None) -> Steps:
     """Remove messages as PutMessage, GotMessage or pairs of id and receipt, in one statement. The service has no such call.
 
-    Returns Deleted: what is not there under its receipt is not removed, and is named. Raises QueueNotFound.
+    Returns Deleted: what is not there under its receipt is not removed, and is named; what is given twice is named once. Raises
+    InvalidArgument, QueueNotFound.
     """
     actor = may(actor, Right.LISTEN, address)
-    pairs = [m if isinstance(m, tuple) else (m.message_id, m.pop_receipt) for m in messages]
+    pairs = _pairs(messages)
 
     def attempt(queue: Known) -> Steps:
         rows = yield _deletion(queue, pairs, actor)
-        if not rows and not (yield call("storage_bounds", entity_id=queue.id)):
+        if not rows and not (yield from there(queue.id)):
             return None
         gone = {row.message_id for row in rows}
-        ids = [str(message_id) for message_id, _ in pairs]
+        ids = list(dict.fromkeys(message_id for message_id, _ in pairs))
         return Deleted(tuple(i for i in ids if i in gone), tuple(i for i in ids if i not in gone))
 
     return (yield from on_queue(address, attempt))
+
+
+def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
+    """The ids and receipts of messages, each pair once: a message cannot be removed twice."""
+    found: dict[tuple, None] = {}
+    for message in listed("messages", messages):
+        match message:
+            case PutMessage() | GotMessage():
+                found[message.message_id, message.pop_receipt] = None
+            case (message_id, receipt):
+                found[str(message_id), as_uuid(receipt)] = None
+            case _:
+                raise InvalidArgument("messages", f"{message!r} is no PutMessage, no GotMessage, and no pair of id and receipt")
+    return list(found)
 
 
 def _deletion(queue: Known, pairs: list, actor: Actor) -> Any:
@@ -108,14 +124,15 @@ def _key(pairs: list) -> dict[str, list]:
     """What statements find messages by. What is no id or no receipt of ours is nobody's."""
     return {
         "numbers": [number_of(message_id) or 0 for message_id, _ in pairs],
-        "message_ids": [str(message_id) for message_id, _ in pairs],
+        "message_ids": ["" if number_of(message_id) is None else str(message_id) for message_id, _ in pairs],
         "receipts": [as_uuid(receipt) for _, receipt in pairs],
     }
 
 
 def _find(queue: Known, message_id: str) -> Steps:
     """A row; without a number if there is no such message; None if the queue is gone."""
-    rows = yield call("storage_find", entity_id=queue.id, number=number_of(message_id) or 0, message_id=str(message_id))
+    key = _key([(message_id, None)])
+    rows = yield call("storage_find", entity_id=queue.id, number=key["numbers"][0], message_id=key["message_ids"][0])
     return rows[0] if rows else None
 
 

@@ -18,7 +18,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import may, on_queue
+from .shared import may, on_queue, there
 from .tidying import expire_batch, move_poison
 from .values import got_message, peeked_message
 
@@ -64,8 +64,10 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
 
     def attempt(queue: Known) -> Steps:
         rows = yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=False)
-        if len(rows) == count or not _may_look(queue.id):
+        if len(rows) == count:
             return rows
+        if not _may_look(queue.id):
+            return rows if rows or (yield from there(queue.id)) else None
         look = yield from _look(queue.id)
         if look is None or not look.visible:
             return None if look is None else []
@@ -83,7 +85,7 @@ def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
         if spent:
             yield from move_poison(queue_id)
         elif not _may_look(queue_id):
-            return rows
+            return rows if rows or (yield from there(queue_id)) else None
         else:
             look = yield from _look(queue_id)
             if look is None:

@@ -15,7 +15,7 @@ from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import may, on_queue, one_row
+from .shared import may, on_queue, one_row, there
 
 CLEAR_BATCH = 500
 REQUEUED = "Requeued"
@@ -46,7 +46,7 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
                 **purged,
             )
             total += row.done
-            if not row.done:
+            if row.last_number is None:
                 return total
             from_number = row.last_number + 1
 
@@ -113,7 +113,7 @@ def requeue_poison(
         for path, group in found.items():
             moved = yield call("storage_move", entity_id=queue.id, target_id=targets[path], numbers=group, **params)
             answer |= {row.old_number: row.new_number for row in moved}
-        return answer if rows or (yield call("storage_bounds", entity_id=queue.id)) else None
+        return answer if rows or (yield from there(queue.id)) else None
 
     return (yield from on_queue(address, attempt))
 
@@ -129,6 +129,6 @@ def _origin(address: EntityAddress, came_from: str | None) -> str:
 
 def _numbers(queue: Known, rows: list) -> Steps:
     """None if the queue is gone."""
-    if not rows and not (yield call("storage_bounds", entity_id=queue.id)):
+    if not rows and not (yield from there(queue.id)):
         return None
     return [row.sequence_number for row in rows]

@@ -12,7 +12,7 @@ from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import may, on_queue
+from .shared import listed, may, on_queue
 from .values import put_message
 
 
@@ -45,7 +45,7 @@ def put_all(
     actor: Actor | None = None,
 ) -> Steps:
     """Append messages in order, all or none, in one statement: a list of PutMessage. The service has no such call."""
-    return (yield from _put(address, list(texts), visibility_timeout, time_to_live, actor))
+    return (yield from _put(address, listed("texts", texts), visibility_timeout, time_to_live, actor))
 
 
 def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: timedelta | None, actor: Actor | None) -> Steps:

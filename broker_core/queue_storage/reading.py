@@ -13,7 +13,7 @@ from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import may, on_queue
+from .shared import may, on_queue, there
 
 PLACE_CAP = 1_000
 
@@ -29,7 +29,7 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 
     def attempt(queue: Known) -> Steps:
         rows = yield call("storage_explain", entity_id=queue.id, number=number, place_cap=PLACE_CAP)
-        if not rows and not (yield call("storage_bounds", entity_id=queue.id)):
+        if not rows and not (yield from there(queue.id)):
             return None
         return [_explanation(row) for row in rows]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker_core.broker.shared import Known, on_entity
@@ -19,11 +19,20 @@ FAMILY = Family.QUEUE_STORAGE
 def may(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
     """The actor, who has this right on what may be a queue's address. Raises NotAuthorized, InvalidArgument."""
     actor = actor or Actor.local()
+    if not isinstance(address, EntityAddress) or not isinstance(address.namespace, str):
+        raise InvalidArgument("address", f"{address!r} must be an EntityAddress of an account and a queue")
     actor.require(right, address)
     if address.subqueue:
         raise InvalidArgument("address", f"'{address}': a storage queue has no sub-queues")
     check_queue_name(address.path)
     return actor
+
+
+def listed(name: str, given: Iterable[Any]) -> list:
+    """What is given as several. Raises InvalidArgument for what is not; a text would be taken for its characters."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InvalidArgument(name, f"{type(given).__name__} is no list")
+    return list(given)
 
 
 def on_queue(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps:
@@ -38,20 +47,16 @@ def on_queue(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps
     return answer[0]
 
 
+def there(queue_id: int) -> Steps:
+    """Whether a queue is still there: for an attempt that found nothing, which a queue that is gone has as well."""
+    return bool((yield call("storage_bounds", entity_id=queue_id)))
+
+
 def one_row(address: EntityAddress, name: str, **params: Any) -> Steps:
     """The only row of a statement that has none if the queue is gone. Raises QueueNotFound."""
 
     def attempt(queue: Known) -> Steps:
         return next(iter((yield call(name, entity_id=queue.id, **params))), None)
-
-    return (yield from on_queue(address, attempt))
-
-
-def id_of(address: EntityAddress) -> Steps:
-    """The id of a queue that is there now. Raises QueueNotFound."""
-
-    def attempt(queue: Known) -> Steps:
-        return queue.id if (yield call("storage_bounds", entity_id=queue.id)) else None
 
     return (yield from on_queue(address, attempt))
 

@@ -1,5 +1,6 @@
 """Consumers side by side: each message to one of them, and a change that meets another one is either done or refused."""
 
+import contextlib
 import threading
 from datetime import timedelta
 
@@ -7,9 +8,9 @@ import psycopg
 import pytest
 
 from broker_core import queue_storage
-from broker_core.queue_storage import delete, get, peek, put, put_all, update
+from broker_core.queue_storage import delete, get, getting, operating, peek, put, put_all, update
 from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch
+from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
 from broker_core.store.statements import SQL
@@ -97,8 +98,9 @@ def test_one_of_two_updates_with_the_same_receipt_wins(queue):
     assert ledger_agrees(queue)
 
 
-def meanwhile(statement, params, action):
-    """Run `action` in a thread while another connection has run a statement and not committed yet. Returns its answer."""
+def meanwhile(statement, params, action, then=lambda other: None):
+    """Run `action` in a thread while another connection has run a statement and not committed yet; `then` is done there before it
+    is. Returns the action's answer, or what it was refused."""
     answers = []
 
     def act():
@@ -109,11 +111,12 @@ def meanwhile(statement, params, action):
         connections.close_all_of_this_thread()
 
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
-        other.execute(SQL[statement], params)
+        other.execute(statement, params)
         racer = threading.Thread(target=act)
         racer.start()
         racer.join(0.3)
         assert racer.is_alive(), "it did not wait"
+        then(other)
     racer.join(10)
     return answers[0]
 
@@ -128,7 +131,7 @@ def test_what_meets_a_change_under_way_waits_and_decides_anew(queue, how):
         "actor": "t", "holder": "t", "visibility": 20 * SECOND, "body": b"longer than before",
     }  # fmt: skip
     answer = meanwhile(
-        "storage_update",
+        SQL["storage_update"],
         params,
         {
             "delete": lambda: delete(queue, *key),
@@ -146,8 +149,37 @@ def test_what_meets_a_change_under_way_waits_and_decides_anew(queue, how):
     assert ledger_agrees(queue)
 
 
+@pytest.mark.parametrize("action", [queue_storage.clear, lambda queue: queue_storage.remove(queue, [1])], ids=["clear", "remove"])
+def test_what_waits_for_a_message_that_becomes_visible_after_it_began(queue, step, action):
+    """Its hold ended before its time, and was counted so by whoever ended it: not once more."""
+    message = put(queue, "a", visibility_timeout=10 * SECOND)
+
+    def make_visible(other):
+        step(SECOND)
+        key = {
+            "entity_id": entity_id(queue),
+            "numbers": [1],
+            "message_ids": [message.message_id],
+            "receipts": [message.pop_receipt],
+        }
+        other.execute(SQL["storage_update"], {**key, "actor": "t", "holder": "t", "visibility": 0 * SECOND, "body": None})
+
+    lock = "SELECT FROM vitrine_message WHERE entity_id = %s FOR UPDATE"
+    assert meanwhile(lock, [entity_id(queue)], lambda: action(queue), make_visible) in (1, [1])
+    assert ledger_agrees(queue)
+
+
+def test_a_clear_goes_on_where_another_was_faster(queue):
+    """That all of a batch is gone does not say that there are no more (QS-064)."""
+    put_all(queue, ["x"] * (operating.CLEAR_BATCH + 10))
+    batch = {"entity_id": entity_id(queue), "numbers": [*range(1, operating.CLEAR_BATCH + 1)], "actor": "t", "kind": 14}
+    assert meanwhile(SQL["storage_remove"], batch, lambda: queue_storage.clear(queue)) == 10
+    assert queue_storage.approximate_count(queue) == 0
+    assert ledger_agrees(queue)
+
+
 def test_a_get_that_meets_another_does_not_wait_for_it(queue):
-    put_all(queue, "ab")
+    put_all(queue, [*"ab"])
     params = {"entity_id": entity_id(queue), "max_count": 1, "from_start": True, "holder": "t", "visibility": SECOND}
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
         other.execute(SQL["storage_get"], params)
@@ -169,12 +201,14 @@ def test_spent_messages_are_moved_once_by_whoever_comes_first(make_queue, step):
     assert ledger_agrees(address) and ledger_agrees(poison)
 
 
-def test_a_queue_deleted_by_another_process_is_found_missing(queue):
+@pytest.mark.parametrize("dear", [False, True])
+def test_a_queue_deleted_by_another_process_is_found_missing(queue, monkeypatch, dear):
+    monkeypatch.setattr(getting, "CHEAP", -1.0 if dear else float("inf"))  # also while looks from the beginning are left out
+    monkeypatch.setattr(getting, "SHARE", 1e6)
     message = put(queue, "a")
     get(queue)
+    assert get(queue) == []  # which looked
     connections.current().execute("UPDATE vitrine_entity SET deleted_at = now() WHERE id = %s", [entity_id(queue)])
-    from broker_core.semantics.queue_storage.errors import QueueNotFound
-
     for operation in (
         lambda: put(queue, "b"),
         lambda: get(queue),
@@ -188,3 +222,18 @@ def test_a_queue_deleted_by_another_process_is_found_missing(queue):
         with pytest.raises(QueueNotFound):
             operation()
     assert not issubclass(QueueNotFound, MessageNotFound)
+
+
+def test_a_queue_that_others_create_and_delete_meanwhile_is_created(account):
+    """A create that lost to another one, whose queue is deleted before it is looked at, creates it (QS-085)."""
+    address = EntityAddress(account, "orders")
+    found = []
+
+    def churn(create):
+        for _ in range(15):
+            found.append(create(address).name)
+            with contextlib.suppress(QueueNotFound):
+                queue_storage.delete_queue(address)
+
+    answers = side_by_side(*[lambda: churn(queue_storage.create_queue), lambda: churn(queue_storage.ensure_queue)] * 2)
+    assert answers == [None] * 4 and len(found) == 60

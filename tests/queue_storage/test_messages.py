@@ -7,7 +7,7 @@ import pytest
 
 from broker_core import broker, entities, queue_storage
 from broker_core.queue_storage import clear, delete, delete_all, get, peek, put, put_all, update
-from broker_core.semantics.errors import NotAllowed, NotAuthorized
+from broker_core.semantics.errors import InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.queue_storage.errors import (
     InvalidQueryParameterValue,
     InvalidXmlDocument,
@@ -158,7 +158,7 @@ def test_a_get_that_is_wrong_wins_over_a_missing_queue(queue):
 
 
 def test_receipts_are_one_for_each_message(queue):
-    put_all(queue, "abc")
+    put_all(queue, [*"abc"])
     assert len({message.pop_receipt for message in get(queue, 3)}) == 3
 
 
@@ -187,7 +187,7 @@ def test_a_lease_that_ends_keeps_its_full_precision(queue, step):
 def test_put_order_without_delays(queue):
     for text in "abc":
         put(queue, text)
-    put_all(queue, "def")
+    put_all(queue, [*"def"])
     assert texts(get(queue, 4)) == ["a", "b", "c", "d"]
     assert texts(get(queue, 4)) == ["e", "f"]
 
@@ -202,7 +202,7 @@ def test_what_became_visible_earlier_comes_first(queue, step):
 
 
 def test_a_message_that_is_given_back_goes_behind_those_visible_earlier(queue, step):
-    put_all(queue, "ab")
+    put_all(queue, [*"ab"])
     held = take(queue)
     step(SECOND)
     update(queue, held.message_id, held.pop_receipt, visibility_timeout=timedelta(0))
@@ -213,7 +213,7 @@ def test_a_message_that_is_given_back_goes_behind_those_visible_earlier(queue, s
 
 
 def test_peek_changes_nothing_and_shows_no_receipt(queue, step):
-    put_all(queue, "ab")
+    put_all(queue, [*"ab"])
     before = peek(queue, 32)
     assert peek(queue, 32) == before and texts(before) == ["a", "b"]
     assert not hasattr(before[0], "pop_receipt") and not hasattr(before[0], "visible_at")
@@ -370,7 +370,7 @@ def test_delete_is_for_good(queue, step):
 
 
 def test_delete_works_after_the_lease_until_somebody_takes_the_message(queue, step):
-    put_all(queue, "ab")
+    put_all(queue, [*"ab"])
     first, second = get(queue, 2)
     step(LEASE)
     delete(queue, first.message_id, str(first.pop_receipt))
@@ -380,13 +380,54 @@ def test_delete_works_after_the_lease_until_somebody_takes_the_message(queue, st
 
 
 def test_a_list_is_deleted_in_one_statement(queue):
-    put_all(queue, "abc")
+    put_all(queue, [*"abc"])
     first, second, third = get(queue, 3)
     delete(queue, second.message_id, second.pop_receipt)
     report = delete_all(queue, [first, second, (third.message_id, uuid4())])
     assert report.deleted == (first.message_id,)
     assert report.missing == (second.message_id, third.message_id)
     assert ledger_agrees(queue)
+
+
+def test_what_a_list_names_twice_is_deleted_once(queue):
+    first, second = put_all(queue, [*"ab"])
+    again = (first.message_id.upper(), first.pop_receipt)  # another id: they are compared as they are written
+    report = delete_all(queue, [first, second, (first.message_id, str(first.pop_receipt)), again, (first.message_id, uuid4())])
+    assert report == ((first.message_id, second.message_id), (again[0],))
+    assert ledger_agrees(queue)
+
+
+def test_lists_that_are_none_are_refused(queue):
+    put(queue, "a")
+    for wrong in (None, 5, "ab", [5], [b"ab"], ["a"], [("a",)], [("a", "b", "c")]):
+        with pytest.raises(InvalidArgument):
+            delete_all(queue, wrong)
+    for wrong in (None, 5, "ab", b"ab", [b"ab"]):
+        with pytest.raises(InvalidArgument):
+            put_all(queue, wrong)
+    assert texts(peek(queue, 32)) == ["a"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "", "x\0y", "\ud800", "no-id", b"x", ["a"]], ids=repr)
+def test_what_is_no_id_is_no_message(queue, wrong):
+    receipt = put(queue, "a").pop_receipt
+    for operation in (
+        lambda: update(queue, wrong, receipt, visibility_timeout=SECOND),
+        lambda: delete(queue, wrong, receipt),
+    ):
+        with pytest.raises(MessageNotFound):  # well formed or not (QS-050)
+            operation()
+    assert delete_all(queue, [(wrong, receipt)]) == ((), (str(wrong),))
+
+
+@pytest.mark.parametrize("wrong", ["account/orders", None, 5, ("account", "orders")], ids=repr)
+def test_what_is_no_address_is_refused(broker_database, wrong):
+    for operation in (lambda: put(wrong, "a"), lambda: get(wrong), lambda: queue_storage.ensure_queue(wrong)):
+        with pytest.raises(InvalidArgument):
+            operation()
+    for address in (EntityAddress("account", ["orders"]), EntityAddress(None, "orders")):
+        with pytest.raises(InvalidArgument):
+            get(address)
 
 
 def test_clear_removes_all_and_what_was_held_is_not_found(queue, step):

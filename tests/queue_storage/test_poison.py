@@ -97,7 +97,7 @@ def test_a_sweep_moves_it_once_its_lease_has_ended(make_queue, step):
 
 def test_the_last_get_allowed_may_still_delete_or_go_on(make_queue, step):
     address = make_queue(max_dequeue_count=1)
-    put_all(address, "ab")
+    put_all(address, [*"ab"])
     first, second = get(address, 2)
     step(30 * SECOND)  # ended, and nobody has looked yet
     delete(address, first.message_id, first.pop_receipt)
@@ -224,7 +224,7 @@ def test_release_makes_visible_now_and_the_holders_receipt_is_dead(queue):
 
 
 def test_remove_takes_single_messages_whoever_holds_them(queue):
-    put_all(queue, "abc")
+    put_all(queue, [*"abc"])
     (held,) = get(queue)
     assert remove(queue, [1, 3, 99]) == [1, 3]
     with pytest.raises(MessageNotFound):
@@ -248,6 +248,9 @@ def test_numbers_that_are_none_are_refused(queue):
     for operation in (release, remove, requeue_poison):
         with pytest.raises(InvalidArgument):
             operation(queue, ["x"])
+        for wrong in (5, None, [True], [[1]], "1"):
+            with pytest.raises(InvalidArgument):
+                operation(queue, wrong)
         with pytest.raises(QueueNotFound):
             operation(EntityAddress(queue.namespace, "nowhere"), [1])
 

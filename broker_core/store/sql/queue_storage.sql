@@ -199,8 +199,10 @@ counted AS (
 )
 
 -- fragment: storage_ended_holds
--- The ledger's counterpart of holds in `gone` that end before their time.
-SELECT %(entity_id)s, 0, hold_kind, visible_at, -count(*), 0, NULL FROM gone WHERE visible_at > (SELECT now FROM entity) GROUP BY hold_kind, visible_at
+-- The ledger's counterpart of holds in `gone` that end before their time. A message without one may be visible from after `now` on: somebody made
+-- it visible while this statement waited for it.
+SELECT %(entity_id)s, 0, hold_kind, visible_at, -count(*), 0, NULL FROM gone
+ WHERE hold_kind IS NOT NULL AND visible_at > (SELECT now FROM entity) GROUP BY hold_kind, visible_at
 
 -- name: storage_delete
 -- Remove messages for good (QS-060). What is missing from the answer was not there under this receipt.
@@ -274,22 +276,23 @@ SELECT m.sequence_number, m.lock_token, m.expires_at
 
 -- name: storage_clear
 -- Remove up to max_count messages, whatever they are, from a number on and below another (QS-064). Found by their numbers, not by place, so what
--- changes meanwhile goes as well.
+-- changes meanwhile goes as well. last_number: of those looked at, of which others may have removed any; none: there are no more.
 WITH
 -- include: storage_entity
 ,
+chosen AS MATERIALIZED (
+    SELECT sequence_number FROM vitrine_message
+     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 AND sequence_number >= %(from_number)s AND sequence_number < %(below)s
+     ORDER BY sequence_number LIMIT %(max_count)s),
 gone AS (
     DELETE FROM vitrine_message AS m
      WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0
-       AND m.sequence_number = ANY (ARRAY(
-           SELECT sequence_number FROM vitrine_message
-            WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 AND sequence_number >= %(from_number)s AND sequence_number < %(below)s
-            ORDER BY sequence_number LIMIT %(max_count)s))
+       AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
  RETURNING
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT count(*) AS done, max(sequence_number) AS last_number FROM gone;
+SELECT (SELECT count(*) FROM gone) AS done, (SELECT max(sequence_number) FROM chosen) AS last_number;
 
 -- name: storage_bounds
 -- Between which numbers messages are now. No row: the queue is gone.
@@ -501,7 +504,7 @@ SELECT count(*) AS done FROM gone;
 WITH
 -- include: storage_entity
 SELECT (SELECT coalesce(sum(n), 0) FROM (
-            SELECT n FROM vitrine_count_base WHERE entity_id = e.id AND subqueue = 0 AND state = 0
+            SELECT n FROM vitrine_count_base WHERE entity_id = e.id AND until IS NULL AND subqueue = 0 AND state = 0
             UNION ALL
             SELECT n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = 0 AND state = 0) AS l)::bigint
        - (SELECT count(*) FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now) AS n
