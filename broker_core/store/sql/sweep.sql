@@ -239,10 +239,10 @@ traffic AS (
 SELECT count(*) AS done FROM folded;
 
 -- name: forget_ended_counts
--- Lock instants that ended an hour ago, and traffic older than a day.
+-- Lock instants that ended an hour ago, those at which nothing ends any more (a lease may be for a week), and traffic older than a day.
 WITH locks AS (
     DELETE FROM vitrine_count_base AS b USING vitrine_entity_now AS e
-     WHERE b.entity_id = e.id AND b.until < e.now - interval '1 hour' RETURNING 1),
+     WHERE b.entity_id = e.id AND b.until IS NOT NULL AND (b.until < e.now - interval '1 hour' OR b.n = 0 AND b.bytes = 0) RETURNING 1),
 traffic AS (DELETE FROM vitrine_traffic WHERE bucket < now() - interval '1 day' RETURNING 1)
 SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 
