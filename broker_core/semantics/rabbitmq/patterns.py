@@ -2,13 +2,15 @@
 
 Python's `re` tries one way after the other, so `(a+)+$` on thirty letters takes minutes, and so does `.*.*.*.*x` on a long
 name. Here `re` only parses. Matching follows all ways at once: a set of positions in the name goes in at one end of the pattern,
-and the positions where it may have ended come out at the other. The sets are the bits of a number. A repetition is worked out
-once for each position, so the time grows with the pattern's length times the name's, never with the number of ways.
+and the positions where it may have ended come out at the other. The sets are the bits of a number. A repetition, and a look ahead
+or behind, is worked out once for each position, so the time grows with the pattern's length times the name's, never with the
+number of ways.
 
 A pattern with at most one repetition or choice has no ways to multiply: `re` searches for that itself, which is quicker.
 
 What has no meaning without an order of trying is refused: back references, conditions on groups, atomic groups and possessive
-repetitions. So are repetitions in each other with counts of more than 1,000 in all, and POSIX classes, which `re` misreads.
+repetitions. So are repetitions in each other with counts of more than 1,000 in all, groups more than 50 deep, and POSIX classes,
+which `re` misreads.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from .erlang import Chars, term
 
 MAX_PATTERN = 1000  # characters
 MAX_REPEATS = 1000  # counts of repetitions in each other, multiplied
+MAX_DEPTH = 50  # of groups, choices, repetitions and looks in each other; each takes some of the stack
 
 _Step = Callable[["_Name", int], int]  # positions before -> positions after
 
@@ -117,7 +120,8 @@ def _invalid(problem: str, position: int) -> errors.InvalidPolicy:
 class _Name:
     """A name as sets of positions. Position 0 is before its first character; a set is a number with a bit for each.
 
-    memo: what each repetition reaches from each position, and where each character can be.
+    memo: what each repetition reaches from each position, where each character can be, and where each look ahead or behind was
+    made, with where it held.
     """
 
     def __init__(self, text: str):
@@ -135,10 +139,16 @@ class _Name:
 
 
 class _Compiler:
-    """Turns what `re` parsed into steps. repeats: how often what is compiled now can be repeated by counts around it."""
+    """Turns what `re` parsed into steps. repeats: how often what is compiled now can be repeated by counts around it. depth: in
+    how much else it is."""
 
-    def __init__(self, ignore_case: bool, repeats: int = 1):
-        self.ignore_case, self.repeats = ignore_case, repeats
+    def __init__(self, ignore_case: bool, repeats: int = 1, depth: int = 0):
+        if depth > MAX_DEPTH:
+            raise _invalid("is nested too deeply", 0)
+        self.ignore_case, self.repeats, self.depth = ignore_case, repeats, depth
+
+    def inside(self, items: Any) -> _Step:
+        return _Compiler(self.ignore_case, self.repeats, self.depth + 1).sequence(items)
 
     def sequence(self, items: Any) -> _Step:
         steps = [self._one(kind, detail) for kind, detail in items]
@@ -166,9 +176,9 @@ class _Compiler:
         if kind is op.SUBPATTERN:
             _, added, removed, inside = detail
             case = (self.ignore_case or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE
-            return _Compiler(case, self.repeats).sequence(inside)
+            return _Compiler(case, self.repeats, self.depth).inside(inside)
         if kind is op.BRANCH:
-            return _any_of([self.sequence(branch) for branch in detail[1]])
+            return _any_of([self.inside(branch) for branch in detail[1]])
         if kind is op.AT:
             return _PLACES[detail]
         raise _invalid(f"{str(kind).lower()} is not supported", 0)
@@ -188,7 +198,7 @@ class _Compiler:
         repeats = self.repeats * max(count, 1)
         if repeats > MAX_REPEATS:
             raise _invalid(f"repetitions have counts of more than {MAX_REPEATS} in all", 0)
-        step = _Compiler(self.ignore_case, repeats).sequence(body)
+        step = _Compiler(self.ignore_case, repeats, self.depth).inside(body)
         again = _closure(step) if high is op.MAXREPEAT else _up_to(step, high - low)
 
         def go(name: _Name, at: int) -> int:
@@ -202,7 +212,7 @@ class _Compiler:
         return go
 
     def _look(self, wanted: bool, direction: int, inside: Any) -> _Step:
-        step = self.sequence(inside)
+        step = self.inside(inside)
         width = 0 if direction > 0 else inside.getwidth()[0]
 
         def holds(name: _Name, place: int) -> bool:
@@ -212,7 +222,11 @@ class _Compiler:
             return bool(ends if direction > 0 else ends >> place & 1) == wanted
 
         def go(name: _Name, at: int) -> int:
-            return sum(1 << place for place in _places(at) if holds(name, place))
+            looked, found = name.memo.get(id(go), (0, 0))
+            for place in _places(at & ~looked):
+                found |= holds(name, place) << place
+            name.memo[id(go)] = looked | at, found
+            return at & found
 
         return go
 
