@@ -117,3 +117,11 @@ def test_a_storage_queues_messages_end_by_deleting_clearing_expiring_and_poison(
     assert found[2]["reason"] == "MaxDequeueCountExceeded"
     assert found[2]["delivery_count"] == 1
     assert lives(archive_folder, EntityAddress(account, "jobs-poison")) == {}
+
+
+def test_a_life_longer_than_a_number_can_tell_is_archived(archive_folder, account):
+    queue = EntityAddress(account, "long")
+    storage.create_queue(queue)
+    put = storage.put(queue, "almost for ever", time_to_live=timedelta.max)
+    storage.delete(queue, put.message_id, put.pop_receipt)
+    assert lives(archive_folder, queue)[1]["time_to_live_us"] == 2**63 - 1

@@ -68,7 +68,7 @@ RETURNING id, from_xid, to_xid;
 -- The events of a slice with their namespace; columns and types as broker_core.history.schema.EVENT says.
 SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue, e.sequence_number, e.kind, e.message_id,
        e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at, e.first_received_at, e.last_received_at, e.session_id,
-       e.size, (extract(epoch FROM e.time_to_live) * 1000000)::bigint AS time_to_live_us,
+       e.size, least(extract(epoch FROM e.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us,
        e.properties::text AS properties, e.application_properties::text AS application_properties, e.details::text AS details,
        coalesce(n.namespace_id, 0) AS namespace_id
   FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
@@ -91,7 +91,7 @@ RETURNING id;
 -- entered their queue yet. Their xid is 0: no event ended them.
 SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason, m.enqueued_at, m.first_received_at,
        m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
-       (extract(epoch FROM m.time_to_live) * 1000000)::bigint AS time_to_live_us, m.size, m.message_id, 0::bigint AS xid, false AS generated
+       least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us, m.size, m.message_id, 0::bigint AS xid, false AS generated
   FROM vitrine_message AS m
  WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = 0 AND m.state < 2
    AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
