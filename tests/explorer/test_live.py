@@ -412,6 +412,84 @@ def test_the_whole_is_enough_for_any_older_page():
     assert (told["order"], set(told["rows"]), told["texts"], told["stamp"]) == (["a", "b"], {"a", "b"}, {"t": "1"}, "s")
 
 
+# Other families
+
+
+@pytest.fixture
+def jobs(transactional_db):
+    """A storage queue with two visible messages."""
+    address = EntityAddress(f"live{uuid.uuid4().hex[:8]}", "jobs")
+    queue_storage.create_account(address.namespace)
+    queue_storage.create_queue(address)
+    queue_storage.put_all(address, ["one", "two"])
+    return address
+
+
+async def test_a_storage_queue_tells_rows_and_counts_as_they_are_got_and_deleted(jobs, cookie):
+    communicator, told = await opened(page_of(jobs), cookie())
+    assert len(told["order"]) == 2 and all("visible" in row for row in told["rows"].values())
+    [got] = queue_storage.get(jobs, visibility_timeout=timedelta(minutes=5))
+    told = await frame(communicator, lambda told: told.get("rows"))
+    [(row_id, row)] = told["rows"].items()
+    assert "leased" in row and "lease ends in" in row and "<progress" in row
+    assert [text for key, text in told["texts"].items() if key.endswith(("-visible", "-leased"))] == ["1", "1"]
+    queue_storage.delete(jobs, got.message_id, got.pop_receipt)
+    told = await frame(communicator, lambda told: told.get("left"))
+    assert told["left"] == {row_id: "deleted"} and len(told["order"]) == 1
+    await communicator.disconnect()
+
+
+async def test_a_list_by_reason_is_told_when_an_instant_alone_changes_it(jobs, cookie):
+    queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=1))
+    communicator, told = await opened(page_of(jobs, "?tab=leased"), cookie())
+    assert len(told["order"]) == 1
+    began = time.monotonic()
+    told = await frame(communicator, lambda told: "order" in told, seconds=4)
+    assert told["order"] == [] and time.monotonic() - began < feeds.REFRESH_SECONDS - 1, "no event told it: the instant did"
+    await communicator.disconnect()
+
+
+async def test_getting_by_hand_is_told_when_a_receipt_of_this_person_begins_or_ends_to_count(jobs, cookie):
+    communicator, told = await opened(f"/receive/main/{jobs.namespace}/{jobs.path}", cookie())
+    assert told["texts"]["available"] == "2 messages"
+    queue_storage.get(jobs)  # somebody else
+    after = await frame(communicator)
+    assert (after["texts"]["available"], after["stamp"]) == ("1 message", told["stamp"])
+    name = get_user_model().objects.get().username
+    queue_storage.get(jobs, actor=Actor("user", name, Right.ALL))
+    assert (await frame(communicator))["stamp"] != told["stamp"]
+    await communicator.disconnect()
+
+
+async def test_a_filtered_list_of_a_storage_queue_keeps_what_it_found(jobs, cookie):
+    communicator, told = await opened(page_of(jobs, "?tab=visible&text=two"), cookie())
+    assert len(told["rows"]) == 1 and "order" not in told
+    queue_storage.put(jobs, "two more")
+    queue_storage.get(jobs, 2)
+    told = await frame(communicator, lambda told: told.get("left"))
+    assert list(told["left"].values()) == ["got"]
+    await communicator.disconnect()
+
+
+async def test_a_bad_query_of_a_storage_queue_is_refused(jobs, cookie):
+    communicator = socket_to(page_of(jobs, "?tab=locked"), cookie())
+    assert await communicator.connect()
+    assert "must be one of" in (await communicator.receive())["refused"]
+    await communicator.disconnect()
+
+
+async def test_a_rabbitmq_queues_page_is_fetched_again_when_messages_come_and_go(transactional_db, cookie):
+    inbox = EntityAddress(f"live/{uuid.uuid4().hex[:8]}", "in/box")
+    rabbitmq.create_vhost(inbox.namespace)
+    rabbitmq.declare_queue(inbox)
+    address = reverse("explorer:entity", args=[inbox.namespace, inbox.path])
+    communicator, told = await opened(unquote(address), cookie())
+    rabbitmq.publish(inbox.namespace, [rabbitmq.Publication(b"x", routing_key=inbox.path)])
+    again = await frame(communicator, lambda told: "stamp" in told)
+    assert again["stamp"] != told["stamp"]
+    await communicator.disconnect()
+
+
 # In a browser
 
 
@@ -598,84 +676,6 @@ def test_browser_finds_back_after_the_server_restarted(queue, new_context, clien
     page.wait_for_selector('#live[data-live="live"]')
     site.stop()
     context.complaints[:] = [text for text in context.complaints if "WebSocket" not in text]  # the browser logs failed attempts
-
-
-# Other families
-
-
-@pytest.fixture
-def jobs(transactional_db):
-    """A storage queue with two visible messages."""
-    address = EntityAddress(f"live{uuid.uuid4().hex[:8]}", "jobs")
-    queue_storage.create_account(address.namespace)
-    queue_storage.create_queue(address)
-    queue_storage.put_all(address, ["one", "two"])
-    return address
-
-
-async def test_a_storage_queue_tells_rows_and_counts_as_they_are_got_and_deleted(jobs, cookie):
-    communicator, told = await opened(page_of(jobs), cookie())
-    assert len(told["order"]) == 2 and all("visible" in row for row in told["rows"].values())
-    [got] = queue_storage.get(jobs, visibility_timeout=timedelta(minutes=5))
-    told = await frame(communicator, lambda told: told.get("rows"))
-    [(row_id, row)] = told["rows"].items()
-    assert "leased" in row and "lease ends in" in row and "<progress" in row
-    assert [text for key, text in told["texts"].items() if key.endswith(("-visible", "-leased"))] == ["1", "1"]
-    queue_storage.delete(jobs, got.message_id, got.pop_receipt)
-    told = await frame(communicator, lambda told: told.get("left"))
-    assert told["left"] == {row_id: "deleted"} and len(told["order"]) == 1
-    await communicator.disconnect()
-
-
-async def test_a_list_by_reason_is_told_when_an_instant_alone_changes_it(jobs, cookie):
-    queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=1))
-    communicator, told = await opened(page_of(jobs, "?tab=leased"), cookie())
-    assert len(told["order"]) == 1
-    began = time.monotonic()
-    told = await frame(communicator, lambda told: "order" in told, seconds=4)
-    assert told["order"] == [] and time.monotonic() - began < feeds.REFRESH_SECONDS - 1, "no event told it: the instant did"
-    await communicator.disconnect()
-
-
-async def test_getting_by_hand_is_told_when_a_receipt_of_this_person_begins_or_ends_to_count(jobs, cookie):
-    communicator, told = await opened(f"/receive/main/{jobs.namespace}/{jobs.path}", cookie())
-    assert told["texts"]["available"] == "2 messages"
-    queue_storage.get(jobs)  # somebody else
-    after = await frame(communicator)
-    assert (after["texts"]["available"], after["stamp"]) == ("1 message", told["stamp"])
-    name = get_user_model().objects.get().username
-    queue_storage.get(jobs, actor=Actor("user", name, Right.ALL))
-    assert (await frame(communicator))["stamp"] != told["stamp"]
-    await communicator.disconnect()
-
-
-async def test_a_filtered_list_of_a_storage_queue_keeps_what_it_found(jobs, cookie):
-    communicator, told = await opened(page_of(jobs, "?tab=visible&text=two"), cookie())
-    assert len(told["rows"]) == 1 and "order" not in told
-    queue_storage.put(jobs, "two more")
-    queue_storage.get(jobs, 2)
-    told = await frame(communicator, lambda told: told.get("left"))
-    assert list(told["left"].values()) == ["got"]
-    await communicator.disconnect()
-
-
-async def test_a_bad_query_of_a_storage_queue_is_refused(jobs, cookie):
-    communicator = socket_to(page_of(jobs, "?tab=locked"), cookie())
-    assert await communicator.connect()
-    assert "must be one of" in (await communicator.receive())["refused"]
-    await communicator.disconnect()
-
-
-async def test_a_rabbitmq_queues_page_is_fetched_again_when_messages_come_and_go(transactional_db, cookie):
-    inbox = EntityAddress(f"live/{uuid.uuid4().hex[:8]}", "in/box")
-    rabbitmq.create_vhost(inbox.namespace)
-    rabbitmq.declare_queue(inbox)
-    address = reverse("explorer:entity", args=[inbox.namespace, inbox.path])
-    communicator, told = await opened(unquote(address), cookie())
-    rabbitmq.publish(inbox.namespace, [rabbitmq.Publication(b"x", routing_key=inbox.path)])
-    again = await frame(communicator, lambda told: "stamp" in told)
-    assert again["stamp"] != told["stamp"]
-    await communicator.disconnect()
 
 
 def test_browser_a_lease_is_counted_down_and_its_end_followed(jobs, see):
