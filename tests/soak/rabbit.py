@@ -28,11 +28,12 @@ FEW, FULL = 10, 8  # how many two of the queues may have ready
 DELIVERY_LIMIT = 3
 POLICY_TTL = 100  # ms
 IDLE = 300  # ms that some queues live unused
+PATIENCE = 500  # ms after which two queues take a delivery back
 REST_SECONDS = 20
 QUEUES: dict[str, dict[str, Any]] = {
     "copy-1": {},
     "copy-2": {"x-max-priority": 3},
-    "single": {"x-single-active-consumer": True},
+    "single": {"x-single-active-consumer": True, "x-consumer-timeout": PATIENCE},
     "quorum": {"x-queue-type": "quorum", "x-delivery-limit": DELIVERY_LIMIT, "x-dead-letter-exchange": "dead"},
     "work": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"},
     "wait": {"x-message-ttl": 150, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"},
@@ -41,7 +42,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "full": {"x-max-length": FULL, "x-overflow": "reject-publish"},
     "short": {"x-message-ttl": 100, "x-dead-letter-exchange": "dead"},
     "spent-1": {},
-    "spent-2": {},
+    "spent-2": {"x-consumer-timeout": PATIENCE},
 }
 FAN = ("copy-1", "copy-2", "single", "quorum")
 NEWS = {"work.#": "work", "#": "all-news", "few.*": "few", "full": "full", "short": "short"}
@@ -287,8 +288,8 @@ def _refusals_noted(client: Client) -> Iterator[None]:
 
 
 def _must_be_lived_with(exc: AmqpError) -> bool:
-    """The connection was ended; a queue that comes and goes is gone, or another's alone; an acknowledgement of which the first
-    answer was lost."""
+    """The connection was ended; a queue that comes and goes is gone, or another's alone; a delivery was held for too long, or its
+    acknowledgement was answered to nobody, and sent again."""
     match exc.reply_name:
         case "CONNECTION_FORCED":
             return True
