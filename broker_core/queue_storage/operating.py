@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from broker_core.broker.shared import Known, whole_numbers
@@ -10,7 +10,7 @@ from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.queue_storage.errors import QueueNotFound
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.queue_storage.messages import check_put
-from broker_core.semantics.queue_storage.names import origin_of
+from broker_core.semantics.queue_storage.names import REQUEUED, requeued_to
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
@@ -18,7 +18,6 @@ from broker_core.store.statements import call
 from .shared import may, on_queue, one_row, there
 
 CLEAR_BATCH = 500
-REQUEUED = "Requeued"
 
 
 @use_case
@@ -90,8 +89,8 @@ def requeue_poison(
     time_to_live: timedelta | None = DEFAULT_LIFE,
     actor: Actor | None = None,
 ) -> Steps:
-    """Move messages of a poison queue back to the queue they came from, or, where they were put here, to the one that this is
-    named after. Those that a consumer holds stay.
+    """Move messages of a poison queue back to the queue they came from, or, where they were put or requeued here, to the one that
+    this is named after. Those that a consumer holds stay.
 
     They are new messages with a life of their own, which name what they were (QS-109). Returns old number -> new number. Raises
     QueueNotFound if a queue they came from is gone: then nothing is moved.
@@ -105,7 +104,7 @@ def requeue_poison(
         rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
         found: dict[str, list[int]] = {}
         for row in rows:
-            found.setdefault(_origin(address, row.path), []).append(row.sequence_number)
+            found.setdefault(_origin(address, row.resubmitted_from), []).append(row.sequence_number)
         targets = {}
         for path in found:
             targets[path] = (yield from one_row(EntityAddress(address.namespace, path), "storage_bounds")).entity_id
@@ -118,8 +117,8 @@ def requeue_poison(
     return (yield from on_queue(address, attempt))
 
 
-def _origin(address: EntityAddress, came_from: str | None) -> str:
-    name = came_from or origin_of(address.path)
+def _origin(address: EntityAddress, came_from: Mapping | None) -> str:
+    name = requeued_to(address.path, came_from)
     if name is None:
         raise InvalidArgument("address", f"'{address}' is no poison queue, and its messages do not say where they came from")
     if name == address.path:

@@ -194,6 +194,22 @@ def test_requeue_moves_back_as_a_new_message_and_remembers(make_queue, step):
     assert ledger_agrees(address) and ledger_agrees(poison)
 
 
+def test_what_was_requeued_is_not_requeued_into_the_poison_queue(account, step):
+    """The queue that it came from last is the one it was brought back from."""
+    orders, poison, grave = (EntityAddress(account, name) for name in ("orders", "orders-poison", "grave"))
+    create_queue(orders, max_dequeue_count=1)
+    create_queue(poison, max_dequeue_count=1, poison_queue=grave.path)
+    put(orders, "bad")
+    for address in (orders, poison):
+        fail(address, step, 1)
+        get(address)
+    assert requeue_poison(grave, [1]) == {1: 2}
+    assert requeue_poison(poison, [2]) == {2: 2}  # to the queue that this one is named after, and not to the grave
+    with pytest.raises(InvalidArgument, match="no poison queue"):
+        requeue_poison(orders, [2])
+    assert texts(peek(orders)) == ["bad"]
+
+
 def test_requeue_needs_to_know_where_to(make_queue, queue, step):
     put(queue, "a")
     with pytest.raises(InvalidArgument, match="no poison queue"):

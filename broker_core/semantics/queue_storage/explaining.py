@@ -117,7 +117,7 @@ def _invisible(found: Standing, message: MessageFacts, now: datetime) -> Reason:
 def _spent(message: MessageFacts, queue: QueueFacts) -> Reason:
     text = (
         f"It was got {_times(message.delivery_count)}, and {_times(queue.max_dequeue_count)} is allowed: "
-        f"the next get or sweep moves it to '{queue.poison_queue}' (QS-105)."
+        f"the next get or sweep that comes to it moves it to '{queue.poison_queue}' (QS-105)."
     )
     values = {
         "dequeue_count": message.delivery_count,

@@ -1,8 +1,9 @@
-"""What an account, a queue and its poison queue may be called (reference, sections 1.1 and 1.2, QS-106)."""
+"""What an account, a queue and its poison queue may be called, and which belong together (reference, 1.1 and 1.2, QS-106)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from broker_core.semantics.errors import InvalidArgument
@@ -11,6 +12,7 @@ from .errors import InvalidResourceName, OutOfRangeInput
 
 SHORTEST, LONGEST = 3, 63
 POISON = "-poison"
+REQUEUED = "Requeued"  # why a message was moved from a poison queue back
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _QUEUE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -48,3 +50,14 @@ def poison_queue_of(name: str) -> str | None:
 def origin_of(poison_queue: str) -> str | None:
     """The queue that a poison queue belongs to by convention; None: its name does not say so."""
     return poison_queue.removesuffix(POISON) if poison_queue.endswith(POISON) else None
+
+
+def requeued_to(queue: str, came_from: Mapping | None) -> str | None:
+    """Where a message of this queue is brought back to: the queue that it was moved from because it was spent, else the one that
+    this is named after; None: nowhere. One that was brought back here came from a poison queue, and does not belong there.
+
+    came_from: what the message tells of the one it was (QS-109).
+    """
+    if came_from and came_from.get("reason") != REQUEUED:
+        return came_from.get("path")
+    return origin_of(queue)

@@ -476,8 +476,8 @@ chosen AS MATERIALIZED (
 ;
 
 -- name: storage_origins
--- Where messages of a poison queue came from: the queue's name, if it is there.
-SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS path FROM vitrine_message AS m
+-- What messages of a poison queue say of where they came from.
+SELECT m.sequence_number, m.resubmitted_from FROM vitrine_message AS m
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
  ORDER BY m.sequence_number;
 

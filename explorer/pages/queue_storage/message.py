@@ -6,7 +6,7 @@ from django.http import HttpRequest
 
 from broker_core import queue_storage
 from broker_core.reads import Explanation, MessageDetail, MessageRow
-from broker_core.semantics.queue_storage.names import origin_of
+from broker_core.semantics.queue_storage.names import requeued_to
 from broker_core.semantics.queue_storage.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, Family, Right
 from explorer.pages.actions import Action
@@ -24,7 +24,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if row.standing is not Standing.VISIBLE:
         says = "It is visible at once, with a new receipt: whoever holds it finds its receipt dead."
         found.append(Action("release", "Release it", "unlock", no_right, says))
-    if origin_of(row.address.path) or detail.resubmitted_from:
+    if requeued_to(row.address.path, detail.resubmitted_from):
         leased = row.standing in (Standing.LEASED, Standing.EXTENDED)
         held = f"{row.locked_by or 'A consumer'} holds it; release it first." if leased else ""
         says = "It moves back to the queue it came from, as a new message that names this one, in one transaction."
