@@ -241,6 +241,12 @@ def test_a_long_name_needs_a_poison_queue_named():
     with pytest.raises(InvalidArgument, match="no room"):
         options.check_options("q" * 57, QueueOptions(max_dequeue_count=3))
     assert options.check_options("q" * 57, QueueOptions(max_dequeue_count=3, poison_queue="dead"))
+    assert options.check_options("q" * 56 + "-poison", QueueOptions(max_dequeue_count=3))  # which has none by its name (QS-108)
+
+
+def test_what_is_not_there_is_told_in_the_familys_words():
+    assert str(errors.QueueNotFound("shop/orders")).startswith("There is no queue 'shop/orders'")
+    assert str(errors.AccountNotFound("shop")).startswith("There is no storage account 'shop'")
 
 
 def test_options_survive_being_stored():

@@ -152,12 +152,20 @@ class QueueNotFound(StorageRefusal, errors.EntityNotFound):
     code = "QueueNotFound"
     status = 404
 
+    def __init__(self, queue: str):
+        errors.BrokerError.__init__(self, f"There is no queue '{queue}'. Check its name, or create it first.")
+        self.entity = queue
+
 
 class AccountNotFound(StorageRefusal, errors.EntityNotFound):
     """No such account."""
 
     code = "ResourceNotFound"
     status = 404
+
+    def __init__(self, account: str):
+        errors.BrokerError.__init__(self, f"There is no storage account '{account}'. Check its name, or create it first.")
+        self.entity = account
 
 
 class QueueAlreadyExists(StorageRefusal, errors.EntityExists):

@@ -80,7 +80,7 @@ def check_options(name: str, options: QueueOptions) -> QueueOptions:
         raise InvalidArgument("strict_visibility", f"{options.strict_visibility!r} must be true or false")
     if target is not None and check_queue_name(target) == name:
         raise InvalidArgument("poison_queue", f"'{name}' cannot be its own poison queue")
-    if count is not None and target is None and len(name) + len(POISON) > LONGEST:
+    if count is not None and target is None and not name.endswith(POISON) and len(name) + len(POISON) > LONGEST:
         raise InvalidArgument("poison_queue", f"'{name}' has no room for {POISON} behind it; name another queue (QS-106)")
     return replace(options, metadata=check_metadata(options.metadata))
 
