@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from .semantics.entity_settings import check_policy_name
 from .semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from .semantics.limits import STRICT
-from .semantics.types import Actor, EntityAddress, Right
+from .semantics.types import Actor, EntityAddress, Family, Right
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import Statement, call
 
@@ -69,6 +69,8 @@ def create_policy(
 
     def steps():
         held = yield from _lock(scope)
+        if held.family != Family.SERVICE_BUS:
+            raise NotAllowed(f"'{scope}' is of the family {held.family}; shared-access policies are Service Bus's.")
         if held.policies >= STRICT.policies_per_scope:
             raise NotAllowed(f"'{scope}' has {held.policies} shared-access policies, the most it can have. Delete one first.")
         return (yield from insert(held.namespace_id, held.entity_id, name, send=send, listen=listen, manage=manage))

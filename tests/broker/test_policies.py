@@ -138,3 +138,8 @@ def test_even_looking_needs_the_right_to_manage_since_it_shows_keys(scope):
     ):
         with pytest.raises(NotAuthorized):
             call()
+
+
+def test_accounts_and_virtual_hosts_have_no_shared_access_policies(account):
+    with pytest.raises(NotAllowed, match="queue_storage"):
+        policies.create_policy(account, "mine", send=True)

@@ -5,14 +5,14 @@ p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.sen
 
 -- name: lock_policy_scope
 -- Serialises changes of one scope's policies, so that their limit holds. No row: no such namespace or entity.
-SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system,
+SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system, n.family,
        (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.namespace_id = n.id AND p.entity_id IS NULL) AS policies
   FROM vitrine_namespace AS n
  WHERE lower(n.name) = lower(%(namespace)s)
    FOR UPDATE;
 
 -- name: lock_entity_policy_scope
-SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system,
+SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system, n.family,
        (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.entity_id = e.id) AS policies
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL
