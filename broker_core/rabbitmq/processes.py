@@ -2,7 +2,8 @@
 
 A database connection of its own holds the lock and renews the lease, from a thread. It is a direct one: where a pooler stands in
 between, a session is nobody's. A killed process loses the lock at once; a stopped one, or one that is cut off, its lease.
-What breaks is not mended: the process takes a fresh epoch, and the connections of the old one are lost.
+What breaks is not mended: the process takes a fresh epoch, and the connections of the old one are lost. A connection that the
+process has forgotten, or could not end in the database, is given to the dead, so that whoever looks for them ends it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Process:
         self.is_fresh = True  # nobody has looked yet what the dead before it left
         self.lost: str | None = None
         self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()
+        self._not_owned: set[int] = set()  # connections of this epoch that nobody here had when last asked
         self._valid_until = time.monotonic() + LEASE.total_seconds()
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._keep, name=f"vitrine-epoch-{self.epoch}", daemon=True)
@@ -96,6 +98,7 @@ class Process:
             while self.lost is None:
                 if (left := renew_at - time.monotonic()) <= 0:
                     self._renew()
+                    self._give_up_forgotten()
                     renew_at = time.monotonic() + RENEW_SECONDS
                 elif not self._something_came(left):
                     continue
@@ -119,6 +122,14 @@ class Process:
         if self._run("renew_lease", epoch=self.epoch) is None:
             raise _Condemned
         self._valid_until = began + LEASE.total_seconds()
+
+    def _give_up_forgotten(self) -> None:
+        """Twice in a row nobody here had them: one that is just being opened is somebody's the next time."""
+        here = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
+        not_owned = here - set(self.owned)
+        if forgotten := not_owned & self._not_owned:
+            self._run("give_to_the_dead", connection_ids=list(forgotten), label=Actor.local().name)
+        self._not_owned = not_owned - forgotten
 
     def _something_came(self, seconds: float) -> bool:
         """Wait for a notification, the end of the session, or leave()."""

@@ -1,6 +1,7 @@
 """What a process owns in the database, how it is known to be alive, and what ends with a connection."""
 
 import asyncio
+import gc
 import os
 import random
 import threading
@@ -9,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 
-from broker_core import entities, rabbitmq
+from broker_core import entities, rabbitmq, sweeps
 from broker_core.rabbitmq import channels, processes
 from broker_core.rabbitmq import connections as rabbit
 from broker_core.rabbitmq.processes import ConnectionLost
-from broker_core.semantics.errors import InvalidArgument, NotAuthorized
+from broker_core.semantics.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store import aio, connections
@@ -298,3 +299,33 @@ def test_a_forked_child_does_not_keep_its_parents_session(vhost):
     assert os.waitpid(child, 0)[1] == 0
     connection.channel()
     connection.close()
+
+
+def test_what_a_forgotten_connection_held_is_given_back(vhost, queue, monkeypatch):
+    monkeypatch.setattr(processes, "RENEW_SECONDS", 0.05)
+    send(queue, "a")
+    forgotten, kept = rabbit.connect(vhost, "forgotten"), rabbit.connect(vhost, "kept")
+    assert bodies([forgotten.channel().get(queue.path)]) == "a"
+    del forgotten
+    gc.collect()
+    until(sweeps.end_connections)
+    assert bodies([kept.channel().get(queue.path)]) == "a"
+    kept.close()
+
+
+def test_a_connection_that_could_not_be_ended_is_ended_later(vhost, queue, monkeypatch):
+    monkeypatch.setattr(processes, "RENEW_SECONDS", 0.05)
+    send(queue, "a")
+    connection = rabbit.connect(vhost, "cut off")
+    connection.channel().get(queue.path)
+    with monkeypatch.context() as patched, pytest.raises(BrokerUnavailable):
+        patched.setattr(rabbit, "end", _cut_off)
+        connection.close()
+    until(sweeps.end_connections)
+    with rabbit.connect(vhost) as other:
+        assert bodies([other.channel().get(queue.path)]) == "a"
+
+
+def _cut_off(connection_id):
+    raise BrokerUnavailable("the server closed the connection")
+    yield

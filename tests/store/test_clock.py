@@ -29,6 +29,7 @@ OF_REAL_TIME = {
     "forget_ended_counts": "traffic is kept by real time",
     "read_health": "how old a snapshot is",
     "register_process": "a process's lease is of real time",
+    "give_to_the_dead": "a process's lease is of real time",
     "renew_lease": "a process's lease is of real time",
     "condemn_dead_processes": "a process's lease is of real time",
     "restart_expiry_of_all": "a process's lease is of real time",

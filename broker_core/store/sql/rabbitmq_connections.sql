@@ -52,6 +52,13 @@ SELECT vhost.id AS namespace_id, vhost.name, vhost.now AS opened_at, (SELECT id 
 -- name: connections_of
 SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id;
 
+-- name: give_to_the_dead
+-- Connections of a living process that nobody has any more, to one that is dead: so they are ended as those of the dead are.
+WITH dead AS (
+    INSERT INTO vitrine_broker_process (label, started_at, lease_until)
+    VALUES (%(label)s, clock_timestamp(), to_timestamp(0)) RETURNING epoch)
+UPDATE vitrine_connection AS c SET epoch = dead.epoch FROM dead WHERE c.id = ANY (%(connection_ids)s::bigint[]) RETURNING dead.epoch;
+
 -- name: vhost_of_connection
 SELECT n.name FROM vitrine_connection AS c JOIN vitrine_namespace AS n ON n.id = c.namespace_id WHERE c.id = %(connection_id)s;
 
