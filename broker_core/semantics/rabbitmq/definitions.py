@@ -10,6 +10,7 @@ JSON has no types of its own for arguments: a whole number is read as signedint,
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -419,7 +420,7 @@ def _policy_value(policy: Policy) -> dict[str, Any]:
 
 
 def _json(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as JSON has it: instants as their seconds, bytes as text, decimals as numbers."""
+    """A table as JSON has it: instants as their seconds, bytes as text, decimals as numbers, what is no finite number as text."""
     return {name: _json_value(value) for name, value in plain(table).items()}
 
 
@@ -429,6 +430,8 @@ def _json_value(value: Any) -> Any:
             return int(value.timestamp())
         case bytes():
             return value.decode("latin-1")
+        case float() if not math.isfinite(value):
+            return str(value)
         case Decimal():
             return float(value)
         case dict():

@@ -22,8 +22,13 @@ class Chars(str):
     __slots__ = ()
 
 
-def term(value: Any) -> str:
+MAX_DEPTH = 20  # of what is in each other; the rest is left out, as `~P` does
+
+
+def term(value: Any, depth: int = 0) -> str:
     """A value as `~p` prints it. Tuples are tuples, lists lists, dicts maps, plain texts binaries, None the atom undefined."""
+    if depth > MAX_DEPTH:
+        return "..."
     match value:
         case Atom():
             return str.__str__(value)
@@ -40,11 +45,11 @@ def term(value: Any) -> str:
         case int() | float():
             return repr(value)
         case tuple():
-            return "{" + ",".join(term(v) for v in value) + "}"
+            return "{" + ",".join(term(v, depth + 1) for v in value) + "}"
         case Mapping():
-            return "#{" + ",".join(f"{term(k)} => {term(v)}" for k, v in value.items()) + "}"
+            return "#{" + ",".join(f"{term(k)} => {term(v, depth + 1)}" for k, v in value.items()) + "}"
         case Sequence():
-            return "[" + ",".join(term(v) for v in value) + "]"
+            return "[" + ",".join(term(v, depth + 1) for v in value) + "]"
     return str(value)
 
 

@@ -6,6 +6,8 @@ to know what is stored, and what a change does to messages.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +23,7 @@ from .table import plain
 Arguments = Mapping[str, Any]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+_LARGEST = sys.float_info.max
 QUORUM_DELIVERY_LIMIT = 20  # where nobody says one (RMQ-910)
 
 
@@ -81,9 +84,14 @@ def check(policy: Policy) -> Policy:
         choices = ", ".join(f"'{choice}'" for choice in APPLY_TO[:-1])
         raise InvalidPolicy("apply-to", f"apply-to '{policy.apply_to}' unrecognised; should be one of: {choices}, or 'all'")
     _check_pattern(policy.pattern)
-    if isinstance(policy.priority, bool) or not isinstance(policy.priority, int | float) or policy.priority != policy.priority:
+    if not _is_finite(policy.priority):
         raise InvalidPolicy("priority", f"priority should be a number, actually was {term(policy.priority)}")
     return policy
+
+
+def _is_finite(number: Any) -> bool:
+    """Whether it is a number that is stored as it is told: neither NaN nor infinite, nor beyond what a double can be."""
+    return isinstance(number, int | float) and not isinstance(number, bool) and -_LARGEST <= number <= _LARGEST
 
 
 def _check_pattern(pattern: Any) -> None:
@@ -97,7 +105,7 @@ def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
         raise InvalidPolicy("definition", f"parse error while reading policy: {term(definition)}")
     if not definition:
         raise InvalidPolicy("definition", "no policy provided")
-    unknown = sorted((key, value) for key, value in definition.items() if key not in known)
+    unknown = sorted(((key, value) for key, value in definition.items() if key not in known), key=lambda item: str(item[0]))
     if unknown:
         raise InvalidPolicy("definition", f"{term(unknown)} are not recognised policy settings")
     for key, value in definition.items():
@@ -119,6 +127,11 @@ def _text(value: Any) -> bool:
 
 
 def _anything(value: Any) -> bool:
+    """Whatever JSON can say."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
     return True
 
 

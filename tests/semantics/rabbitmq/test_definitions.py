@@ -115,6 +115,13 @@ def test_the_file_of_one_virtual_host():
     assert definitions.format(parse(EXAMPLE), vhost="/")["queues"] == []
 
 
+def test_a_file_is_json_whatever_the_arguments_are():
+    queue = QueueDef("q", arguments={"x": float("nan"), "y": [float("inf"), -1.5]})
+    written = definitions.format(Definitions(vhosts=[VhostItem("/")], queues=[QueueItem("/", queue)]))
+    [again] = json.loads(json.dumps(written, allow_nan=False))["queues"]
+    assert again["arguments"] == {"x": "nan", "y": ["inf", -1.5]}
+
+
 def test_what_lives_by_a_connection_or_always_is_not_written():
     written = definitions.format(
         Definitions(

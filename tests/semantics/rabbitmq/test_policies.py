@@ -33,6 +33,8 @@ def refusal(document, **options):
         ),
         ({"priority": "1"}, 'priority should be a number, actually was <<"1">>'),
         ({"priority": True}, "priority should be a number, actually was true"),
+        ({"priority": float("inf")}, "priority should be a number, actually was inf"),
+        ({"priority": 10**309}, f"priority should be a number, actually was {10**309}"),
         ({"definition": {}}, "no policy provided"),
         ({"definition": []}, "parse error while reading policy: []"),
         ({"definition": {"bogus": 1, "b": ""}}, '[{<<"b">>,<<>>},{<<"bogus">>,1}] are not recognised policy settings'),
@@ -50,11 +52,20 @@ def refusal(document, **options):
         ({"definition": {"dead-letter-strategy": "bogus"}}, '<<"bogus">> is not a valid dead letter strategy'),
         ({"definition": {"delivery-limit": -1}}, "-1 is not a valid delivery limit"),
         ({"definition": {"alternate-exchange": 5}}, "5 is not a valid alternate exchange name"),
+        ({"definition": {"ha-params": float("nan")}}, "nan is not a valid mirroring setting"),
+        ({"definition": {1: 1, "b": 2}}, '[{1,1},{<<"b">>,2}] are not recognised policy settings'),
         ({"definition": {"queue-mode": "bogus"}}, '<<"bogus">> is not a valid queue-mode value'),
     ],
 )
 def test_bad_policies_have_exact_texts(changes, reason):
     assert refusal({"pattern": "", "definition": TTL, **changes}) == reason
+
+
+def test_what_is_nested_without_end_is_refused_with_its_beginning():
+    endless: list = []
+    endless.append(endless)
+    for key in ("message-ttl", "ha-params"):
+        assert refusal({"pattern": "", "definition": {key: endless}}).startswith("[" * 21 + "...]")
 
 
 def test_pattern_and_definition_must_be_there():
