@@ -34,7 +34,9 @@ def test_an_old_link_says_so(client, person, settings):
 
 
 @pytest.mark.parametrize(
-    "token", ["nonsense", signing.dumps([1, "x"], salt="another"), signing.dumps("no list", salt=sign_in.SALT)]
+    "token",
+    ["nonsense", signing.dumps([1, "x"], salt="another"), signing.dumps("no list", salt=sign_in.SALT)],
+    ids=["nonsense", "other salt", "no list"],
 )
 def test_a_broken_link_says_so(client, db, token):
     answer = client.get(reverse("explorer:sign_in_link", args=[token]))
@@ -98,3 +100,20 @@ def test_somebody_who_left_has_no_right(person):
     user = person("administrator")
     user.is_active = False
     assert actor_for(user).rights == Right.NONE
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_the_admin_refuses_whoever_is_no_staff_instead_of_sending_them_in_a_circle(client, person, role):
+    client.force_login(person(role))
+    answer = client.get("/admin/", follow=True)
+    assert answer.status_code == 403
+    assert b"marked as staff" in answer.content
+
+
+def test_the_admin_sends_strangers_to_the_sign_in_and_lets_staff_in(client, person):
+    assert client.get("/admin/", follow=True).redirect_chain[-1] == ("/sign-in/?next=/admin/", 302)
+    user = person()
+    user.is_staff = True
+    user.save()
+    client.force_login(user)
+    assert client.get("/admin/login/?next=/admin/", follow=True).redirect_chain[-1] == ("/admin/", 302)
