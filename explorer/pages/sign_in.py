@@ -13,6 +13,7 @@ from django.contrib.auth import get_user_model, login
 from django.contrib.auth.models import AbstractUser
 from django.contrib.auth.views import LoginView, LogoutView
 from django.core import signing
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -50,6 +51,17 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     except LinkRefused as refused:
         return render(request, "registration/link_refused.html", {"reason": str(refused)}, status=403)
     return redirect(settings.LOGIN_REDIRECT_URL)
+
+
+def admin_sign_in(request: HttpRequest) -> HttpResponse:
+    """Where the admin sends whom it does not let in: to sign in, or, whoever is signed in and no staff, to a refusal.
+
+    Without it the sign-in would send such a person back to the admin, and so on for ever.
+    """
+    if request.user.is_authenticated and not request.user.is_staff:
+        raise PermissionDenied("The admin is for users marked as staff. An administrator can mark you, or sign in as another.")
+    query = request.META.get("QUERY_STRING", "")
+    return redirect(f"{reverse('explorer:sign_in')}{f'?{query}' if query else ''}")
 
 
 def _user_of(token: str, *, lock: bool) -> AbstractUser:

@@ -2,7 +2,6 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from django.views.generic import RedirectView
 
 from explorer import urls as explorer_urls
 from explorer.pages import sign_in
@@ -12,7 +11,7 @@ explorer_with_sign_in = [*sign_in.urlpatterns, *explorer_urls.urlpatterns]
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
-    path("admin/login/", RedirectView.as_view(pattern_name="explorer:sign_in", query_string=True)),
+    path("admin/login/", sign_in.admin_sign_in),
     path("admin/", admin.site.urls),
     path("", include((explorer_with_sign_in, "explorer"))),
 ]

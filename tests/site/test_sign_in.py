@@ -111,9 +111,6 @@ def test_the_admin_refuses_whoever_is_no_staff_instead_of_sending_them_in_a_circ
 
 
 def test_the_admin_sends_strangers_to_the_sign_in_and_lets_staff_in(client, person):
-    assert client.get("/admin/", follow=True).redirect_chain[-1] == ("/sign-in/?next=/admin/", 302)
-    user = person()
-    user.is_staff = True
-    user.save()
-    client.force_login(user)
+    assert client.get("/admin/", follow=True).redirect_chain[-1] == ("/sign-in/?next=%2Fadmin%2F", 302)
+    client.force_login(person("administrator"))
     assert client.get("/admin/login/?next=/admin/", follow=True).redirect_chain[-1] == ("/admin/", 302)
