@@ -6,7 +6,17 @@ from datetime import timedelta
 
 from django import forms
 
-from broker_core.semantics.queue_storage.limits import DEFAULT_GRACE, DEFAULT_LEASE, DEFAULT_LIFE, MOST_MESSAGES
+from broker_core.semantics.durations import human
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.queue_storage import names
+from broker_core.semantics.queue_storage.limits import (
+    DEFAULT_GRACE,
+    DEFAULT_LEASE,
+    DEFAULT_LIFE,
+    LONGEST_VISIBILITY_TIMEOUT,
+    MOST_MESSAGES,
+    SHORTEST_LEASE,
+)
 from broker_core.semantics.types import HistoryLevel
 
 from .entity import HISTORY_LEVELS
@@ -24,6 +34,19 @@ class SpanField(DurationField):
     def clean(self, value) -> timedelta:
         text = (value or "").strip()
         return timedelta(0) if text in ("", "0") else super().clean(text)
+
+
+def _at_most_a_week(timeout: timedelta) -> timedelta:
+    """Refused in the words that people write it with; the service's own words count seconds."""
+    if timeout > LONGEST_VISIBILITY_TIMEOUT:
+        raise forms.ValidationError(f"{human(timeout)} is too long: at most {human(LONGEST_VISIBILITY_TIMEOUT)} are allowed.")
+    return timeout
+
+
+def _a_lease(timeout: timedelta) -> timedelta:
+    if timeout < SHORTEST_LEASE:
+        raise forms.ValidationError(f"{human(timeout)} is too short: {human(SHORTEST_LEASE)} is the least.")
+    return _at_most_a_week(timeout)
 
 
 class QueueOptionsForm(forms.Form):
@@ -65,11 +88,19 @@ class QueueOptionsForm(forms.Form):
             found[name.lower()] = value
         return found
 
+    def clean_poison_queue(self) -> str:
+        """Checked here, because the broker's refusal of a name does not say which of two names it means."""
+        name = self.cleaned_data["poison_queue"].strip()
+        try:
+            return names.check_queue_name(name) if name else ""
+        except InvalidArgument as exc:
+            raise forms.ValidationError(f"{exc.problem}.") from exc
+
     def options(self) -> dict:
         """Only after is_valid."""
         given = self.cleaned_data
-        names = ("metadata", "max_dequeue_count", "expiry_grace", "strict_visibility", "history_level")
-        return {name: given[name] for name in names} | {"poison_queue": given["poison_queue"].strip() or None}
+        known = ("metadata", "max_dequeue_count", "expiry_grace", "strict_visibility", "history_level")
+        return {name: given[name] for name in known} | {"poison_queue": given["poison_queue"] or None}
 
 
 class NewQueueForm(QueueOptionsForm):
@@ -106,12 +137,25 @@ class PutForm(forms.Form):
     def clean_text(self) -> str:
         return with_unix_newlines(self.cleaned_data["text"])
 
+    def clean_visibilitytimeout(self) -> timedelta:
+        return _at_most_a_week(self.cleaned_data["visibilitytimeout"])
+
+    def clean(self) -> dict:
+        given = super().clean()
+        life, delay = given.get("messagettl"), given.get("visibilitytimeout")
+        if life and delay and delay >= life:
+            self.add_error("visibilitytimeout", f"It must be shorter than the message's life of {human(life)}.")
+        return given
+
 
 class GetForm(forms.Form):
     numofmessages = forms.IntegerField(min_value=1, max_value=MOST_MESSAGES, initial=1, label="How many")
     visibilitytimeout = DurationField(
         label="Visibility timeout", initial=DEFAULT_LEASE, help_text="How long nobody else gets them: 1 s to 7 days."
     )
+
+    def clean_visibilitytimeout(self) -> timedelta:
+        return _a_lease(self.cleaned_data["visibilitytimeout"])
 
 
 class ReceiptForm(forms.Form):
@@ -122,6 +166,9 @@ class ReceiptForm(forms.Form):
     visibilitytimeout = SpanField(required=False)
     text = forms.CharField(required=False, strip=False)
     replace = forms.BooleanField(required=False)
+
+    def clean_visibilitytimeout(self) -> timedelta:
+        return _at_most_a_week(self.cleaned_data["visibilitytimeout"])
 
     def problem(self) -> str:
         return "; ".join(f"{name}: {' '.join(errors)}" for name, errors in self.errors.items())

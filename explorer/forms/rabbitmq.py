@@ -286,7 +286,7 @@ class PublishForm(forms.Form):
 
 
 ACK_MODES = {
-    "requeue": "Look, and put it back: it is marked as redelivered",
+    "requeue": "Look, and put it back: marked as redelivered, and on a quorum queue counted as a failed delivery",
     "ack": "Take it: acknowledged, it is gone",
     "reject-requeue": "Reject it, and put it back: on a quorum queue it counts as a failed delivery",
     "reject": "Reject it: it is dead-lettered, or dropped",

@@ -188,7 +188,7 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
     [
         ({"name": "q", "expires": "0"}, "invalid arg 'x-expires' for queue 'q' in vhost '{vhost}': {{value_zero,0}}",
          "from 1 on"),
-        ({"name": "q", "message_ttl": "soon"}, "'{vhost}': \"expected integer, got longstr\"", "whole number"),
+        ({"name": "q", "message_ttl": "soon"}, "'{vhost}': \"expected integer, got longstr\"", "such as 30 s"),
         ({"name": "amq.mine"}, "queue name 'amq.mine' contains reserved prefix 'amq.*'", "Choose another"),
         ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Give a dead-letter exchange as well"),
         ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
@@ -323,6 +323,18 @@ def test_getting_by_hand_does_what_was_chosen(office, as_, mode, left, dead, red
     facts = browsing.message_facts(reads.entity(queue_of(office, "mail")).id, [2])
     assert (2 in facts and facts[2].redelivered) is redelivered
     assert reads.counts(queue_of(office, "dead")).active in (dead, dead + 1)
+
+
+def test_looking_into_a_quorum_queue_costs_a_delivery_and_the_form_says_so(office, as_):
+    client, vhost = as_("operator"), office.vhost
+    address = EntityAddress(vhost, "voted")
+    rabbitmq.declare_queue(address, type="quorum", arguments={"x-delivery-limit": 1})
+    rabbitmq.publish(vhost, [rabbitmq.Publication(b"once", routing_key="voted")])
+    assert "on a quorum queue counted as a failed delivery" in body_of(client.get(f"/rabbitmq/get/{office.at}/voted"))
+    for left in (1, 0):
+        client.post(f"/rabbitmq/get/{office.at}/voted", {"count": "1", "mode": "requeue"})
+        assert reads.counts(address).active == left
+    assert "1 arrived and 0 acknowledged in the last" in body_of(client.get(f"/entities/{office.at}/voted"))
 
 
 def test_purging_and_deleting_ask_for_the_name(office, as_):

@@ -287,8 +287,8 @@ def test_putting_with_a_delay_and_a_life(account, as_):
 @pytest.mark.parametrize(
     ("data", "status", "said"),
     [
-        ({"visibilitytimeout": "8 days"}, 400, "out of range"),
-        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, ""),
+        ({"visibilitytimeout": "8 days"}, 400, "8 days is too long: at most 7 days"),
+        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the message&#x27;s life of 1 h"),
         ({"messagettl": "soon"}, 400, "is no duration"),
         ({"copies": "0"}, 400, "greater than or equal to 1"),
         ({"text": "x" * 65_537}, 409, "65"),
@@ -364,6 +364,7 @@ def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
         ("get", {"numofmessages": "33", "visibilitytimeout": "30 s"}, 400),
         ("get", {"numofmessages": "1", "visibilitytimeout": "0"}, 400),
         ("get", {"numofmessages": "1", "visibilitytimeout": "8 days"}, 400),
+        ("get", {"numofmessages": "1", "visibilitytimeout": "500 ms"}, 400),
         ("delete", {"message_id": "nonsense", "receipt": "x"}, 404),
         ("delete", {"receipt": "x"}, 400),
         ("update", {"message_id": "nonsense", "receipt": "x", "visibilitytimeout": "soon"}, 400),
@@ -408,7 +409,7 @@ def test_an_account_and_a_queue_are_created(db, as_):
     [({"queue": "Big"}, "queue"), ({"queue": "ab"}, "queue"), ({"metadata": "no equals"}, "metadata"),
      ({"metadata": "1a=x"}, None), ({"max_dequeue_count": "0"}, "max_dequeue_count"),
      ({"expiry_grace": "9 days"}, "expiry_grace"),
-     ({"poison_queue": "jobs", "max_dequeue_count": "3"}, "poison_queue")],
+     ({"poison_queue": "jobs", "max_dequeue_count": "3"}, "poison_queue"), ({"poison_queue": "Big!"}, "poison_queue")],
 )  # fmt: skip
 def test_a_queue_that_cannot_be_is_refused_at_its_field(account, as_, data, field):
     given = {"account": account, "queue": "jobs", "history_level": "2", "expiry_grace": "1 min"} | data
@@ -485,6 +486,16 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
     assert {entity.family for entity in narrowed.context["entities"]} == {Family.QUEUE_STORAGE}
     assert [figure.name for figure in narrowed.context["figures"]][:3] == ["visible", "delayed", "leased"]
     assert client.get("/?family=kafka").status_code == 400
+
+
+def test_a_queue_that_nobody_asks_is_named_with_its_account_where_there_are_others(account, as_):
+    address = EntityAddress(account, "lonely")
+    queue_storage.create_queue(address)
+    queue_storage.put(address, "hello")
+    client = as_("viewer")
+    assert f">{at(address)}</a>" in body_of(client.get("/?q=lonely"))
+    here = body_of(client.get(f"/namespaces/{account}/"))
+    assert ">lonely</a>" in here and f">{at(address)}</a>" not in here
 
 
 @pytest.mark.parametrize("sort", ["visible", "-leased", "held", "-ready", "-total", "rescheduled"])

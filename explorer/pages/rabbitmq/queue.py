@@ -186,7 +186,7 @@ def _show(
         context |= _bindings(request, host.name, bindings, binding)
     if not wants_fragment(request):
         context |= {
-            "spark": spark(reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor)),
+            "spark": spark(reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor), words=("arrived", "acknowledged")),
             "in_force": in_force(rabbitmq.effective(found.address, actor=request.actor))[:6],
         }
     return draw(
