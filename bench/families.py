@@ -9,9 +9,8 @@ from datetime import timedelta
 from functools import cache
 from uuid import uuid4
 
-from broker_core.semantics.rabbitmq.policies import Policy
-
 from broker_core import broker, entities, queue_storage, rabbitmq
+from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress, Message
 
 from . import measuring
