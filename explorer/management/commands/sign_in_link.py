@@ -2,7 +2,9 @@
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractUser
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import ProgrammingError
 
 from explorer.pages.sign_in import link_for
 
@@ -20,10 +22,18 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, help="where the site listens, unless PORT or VITRINE_PUBLIC_URL says so")
 
     def handle(self, user: str | None, port: int | None, **options) -> None:
-        users = get_user_model().objects.filter(is_active=True)
-        found = users.filter(username=user).first() if user else users.filter(is_superuser=True).order_by("pk").first()
-        if found is None:
+        try:
+            found = _user(user)
+        except ProgrammingError as exc:  # no tables
             raise CommandError(
-                f"There is no active user {user}." if user else "There is no administrator yet: run manage.py seed."
-            )
+                f"Nothing is set up in {settings.VITRINE_DATA}. Run make up first, or set VITRINE_DATA as it is for make up."
+            ) from exc
         self.stdout.write(address(port) + link_for(found))
+
+
+def _user(name: str | None) -> AbstractUser:
+    users = get_user_model().objects.filter(is_active=True)
+    found = users.filter(username=name).first() if name else users.filter(is_superuser=True).order_by("pk").first()
+    if found is None:
+        raise CommandError(f"There is no active user {name}." if name else "There is no administrator yet: run manage.py seed.")
+    return found
