@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,8 @@ def work(name: str, turn: int, roles: tuple[str, ...], parts: Sequence[Any], dat
     threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(roles)]
     for thread in threads:
         thread.start()
-    while not (folder / END).exists():  # no lock or pipe, which a killed process might leave taken
+    # No lock or pipe, which a killed process might leave taken. A soak that was killed itself leaves nobody behind.
+    while not (folder / END).exists() and parent_process().is_alive():
         time.sleep(0.05)
     over.set()
     for thread in threads:
