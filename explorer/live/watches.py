@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from urllib.parse import unquote
 
 from django.http import QueryDict
 from django.template.loader import render_to_string
@@ -404,12 +405,12 @@ class AnyReceiverWatch(ByFamily):
 
 
 def watch_for(page: str, actor: Actor) -> Watch:
-    """The watch of a page. page: its address within the site, with its query.
+    """The watch of a page. page: its address within the site as browsers write it, with its query.
 
     Raises InvalidArgument where there is nothing to watch, NotAuthorized at the first look.
     """
     path, _, query = page.partition("?")
-    kind, match = _live_kind(path)
+    kind, match = _live_kind(unquote(path))
     return kind(page, actor, QueryDict(query), **match.kwargs)
 
 

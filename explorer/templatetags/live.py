@@ -2,6 +2,7 @@
 
 from django import template
 from django.urls import reverse
+from django.utils.encoding import escape_uri_path
 from django.utils.http import urlencode
 
 register = template.Library()
@@ -9,10 +10,12 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def live_address(context) -> str:
-    """Where the page that is being drawn gets its live frames from. It names the page within the site, without the prefix."""
+    """Where the page that is being drawn gets its live frames from. It names the page within the site, without the prefix, as
+    browsers write addresses."""
     request = context["request"]
     query = request.META.get("QUERY_STRING", "")
-    page = f"{request.path_info}?{query}" if query else request.path_info
+    path = escape_uri_path(request.path_info)
+    page = f"{path}?{query}" if query else path
     return f"{reverse('live', urlconf='explorer.live.routing')}?{urlencode({'page': page})}"
 
 

@@ -7,13 +7,13 @@ import threading
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 from asgiref.testing import ApplicationCommunicator  # channels.testing needs daphne
 from channels.db import database_sync_to_async
 from django.contrib.auth import get_user_model
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
 
 from broker_core import broker, entities, queue_storage, rabbitmq
@@ -22,6 +22,7 @@ from broker_core.semantics.types import Actor, EntityAddress, Message, Right
 from explorer.live import feed as feeds
 from explorer.live.feed import Feed
 from explorer.live.frames import Element, Picture, difference, whole
+from explorer.templatetags.live import live_address
 
 HOST = "testserver.example"
 
@@ -292,6 +293,22 @@ async def test_one_socket_can_turn_to_another_page(queue, cookie):
         await communicator.send(nonsense)
     broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     await frame(communicator, lambda told: told.get("rows"))  # it lives on
+    await communicator.disconnect()
+
+
+@pytest.mark.parametrize("name", ["eu/ünï 🦊 one", "50%", "a%20b"])
+async def test_a_name_that_addresses_escape_is_the_same_from_the_page_and_from_a_message(transactional_db, cookie, name):
+    address = EntityAddress(f"live-{uuid.uuid4().hex[:8]}", name)
+    rabbitmq.create_vhost(address.namespace)
+    rabbitmq.declare_queue(address)
+    at = reverse("explorer:entity", args=(address.namespace, address.path))  # as a browser's location has it
+    drawn = RequestFactory().get(at)
+    named = parse_qs(urlsplit(live_address({"request": drawn})).query)["page"]
+    assert named == [at]
+    communicator, told = await opened(at, cookie())
+    assert "refused" not in told
+    await communicator.send(json.dumps({"page": at + "?tab=ready"}))
+    assert "refused" not in await frame(communicator)
     await communicator.disconnect()
 
 
