@@ -62,10 +62,12 @@ class ChannelState:
         self.cancelled: list[str] = []
         self.closed: Exception | None = None
         self.waits = False  # somebody waits for deliveries at this moment
+        self.pauses = False  # and is between two looks for them
         self.last_queue = ""
         self.refreshed_at, self.came_up_short = 0.0, True
         self._overdue: AmqpError | None = None
         self.handed: deque[tuple[Consumer, Delivery]] = deque()  # by publishers of this process, not fetched yet
+        self.kept: deque[Tagged] = deque()  # taken by a call that was cancelled, for the next one
         self._tags = count(1)
         self._turn = 0
 

@@ -6,6 +6,7 @@ ends a channel ends it here too, with all that follows: its deliveries go back t
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.names import TAG_PREFIX, generated
 from broker_core.semantics.types import EntityAddress, EventKind, Right
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.statements import call
 
 from . import connections, consumers, delivering, publishing, queues, tidying, topology
@@ -33,6 +34,7 @@ from .vhosts import hold_vhost
 MOST_PREFETCH = 65_535
 DEFAULT_TIMEOUT = 1_800_000  # ms: 30 minutes (RMQ-924)
 OVERDUE_BATCH = 500
+LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
 
 
 class Channel(ChannelState):
@@ -84,10 +86,38 @@ class Channel(ChannelState):
         self.close()
 
 
+class _OnChannel(UseCase):
+    """A use case on a channel. Where awaiting it is cancelled it comes to its end first, or to its next pause: what is stored and
+    what the channel knows of it change together, and what it has taken is not lost."""
+
+    async def aio(self, channel: Channel, *args: Any, **kwargs: Any) -> Any:
+        task = asyncio.create_task(super().aio(channel, *args, **kwargs))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            while not task.done():
+                if channel.pauses:
+                    task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({task}, timeout=LOOK_SECONDS)
+            channel.waits = channel.pauses = False  # its steps may be a while in memory before they are ended
+            if not task.cancelled() and task.exception() is None:
+                await _keep(channel, task.result())
+            raise
+
+
+async def _keep(channel: Channel, result: Any) -> None:
+    """What a cancelled call has taken: deliveries are the next call's, what was got goes back."""
+    if isinstance(result, list):
+        channel.kept += [found for found in result if isinstance(found, Tagged)]
+    elif isinstance(result, Tagged) and result.delivery_tag in channel.unacked:
+        await nack.aio(channel, result.delivery_tag)
+
+
 def _on_channel(steps: Callable[..., Steps]) -> Any:
     """A use case on an open channel. What RabbitMQ refuses ends the channel, or the whole connection, before it is raised."""
 
-    @use_case
+    @_OnChannel
     @wraps(steps)
     def guarded(channel: Channel, *args: Any, **kwargs: Any) -> Steps:
         channel.require_open()
@@ -177,6 +207,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     shared.require_count("max_count", max_count)
 
     def take() -> Steps:
+        channel.pauses = False
         channel.require_open()
         channel.require_in_time()
         found = _fetch_handed(channel, max_count)
@@ -185,6 +216,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
             if not found and channel.waits and (yield from tidying.bring_dead_letters(channel.connection.vhost)):
                 found = _fetch_handed(channel, max_count) or (yield from _take_from_all(channel, max_count))
             channel.came_up_short = not found
+        channel.pauses = channel.waits and not found  # until the next look
         return found
 
     found = yield from take()
@@ -195,7 +227,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
         entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
         return (yield from receiving.look_again(take, entity_ids, max_wait_seconds))
     finally:
-        channel.waits = False
+        channel.waits = channel.pauses = False
 
 
 @_on_channel
@@ -310,6 +342,7 @@ def _close(channel: Channel, because: Exception) -> Steps:
     had_consumers = bool(channel.consumers)
     channel.unacked.clear()
     channel.handed.clear()
+    channel.kept.clear()
     channel.consumers.clear()
     for address, tokens in _by_queue(held):
         yield from delivering.requeue.steps(address, tokens, actor=channel.connection.actor)
@@ -323,7 +356,12 @@ def _forget_consumers(channel: Channel) -> Steps:
 
 
 def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
+    """Deliveries that wait in memory. What was kept for a call that was cancelled may be settled since."""
     found = []
+    while channel.kept and len(found) < count:
+        kept = channel.kept.popleft()
+        if kept.token is None or kept.delivery_tag in channel.unacked:
+            found.append(kept)
     while channel.handed and len(found) < count:
         consumer, delivery = channel.handed.popleft()
         found.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))

@@ -1,0 +1,90 @@
+"""Awaited calls on a channel that are cancelled: nothing that they took is lost, nor left with nobody."""
+
+import asyncio
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq import channels
+from broker_core.store import aio
+
+from .connected import query, send
+from .rabbits import count, entity_id, ledger_agrees
+
+ROUNDS = 80
+
+
+def held(queue):
+    return query("SELECT sequence_number FROM vitrine_message WHERE entity_id = %s AND owner_id IS NOT NULL", entity_id(queue))
+
+
+async def cancelled(calls):
+    """Cancel each call a little later than the one before. What those returned that were quicker."""
+    found = []
+    for n in range(ROUNDS):
+        task = asyncio.create_task(next(calls))
+        await asyncio.sleep(n % 20 * 0.0004)
+        task.cancel()
+        found += [
+            result for result in await asyncio.gather(task, return_exceptions=True) if not isinstance(result, BaseException)
+        ]
+    return found
+
+
+def on_a_channel(queue, story):
+    """Run a story on a channel, which consumes nothing yet."""
+
+    async def steps():
+        connection = await rabbitmq.connect.aio(queue.namespace, "tests")
+        try:
+            return await story(connection.channel())
+        finally:
+            await rabbitmq.connections.close.aio(connection)
+            await aio.close()
+
+    return asyncio.run(steps())
+
+
+def test_deliveries_that_were_taken_for_a_cancelled_wait_are_the_next_ones(fresh_epoch, queue):
+    send(queue, *map(str, range(ROUNDS)))
+
+    async def story(channel):
+        await channels.consume.aio(channel, "q")
+        calls = (channels.deliveries.aio(channel, 1, max_wait_seconds=5) for _ in range(ROUNDS))
+        found = [tagged for some in await cancelled(calls) for tagged in some]
+        while some := await channels.deliveries.aio(channel, 10):
+            found += some
+        assert [tagged.delivery_tag for tagged in found] == list(range(1, ROUNDS + 1))
+        await channels.ack.aio(channel, multiple=True)
+        return [int(tagged.body) for tagged in found]
+
+    assert on_a_channel(queue, story) == list(range(ROUNDS))
+    assert held(queue) == [] and ledger_agrees(queue)
+
+
+def test_what_a_cancelled_get_took_goes_back_and_an_acknowledgement_is_made(fresh_epoch, queue):
+    send(queue, *map(str, range(ROUNDS)))
+
+    async def story(channel):
+        got = await cancelled(channels.get.aio(channel, "q") for _ in range(ROUNDS))
+        assert len(held(queue)) == len(got) == len(channel.unacked)
+        await channels.nack.aio(channel, multiple=True)
+        taken = [await channels.get.aio(channel, "q") for _ in range(ROUNDS)]
+        await cancelled(channels.ack.aio(channel, tagged.delivery_tag) for tagged in taken)
+        assert len(held(queue)) == len(channel.unacked) == count(queue) + len(channel.unacked)
+
+    on_a_channel(queue, story)
+    assert held(queue) == [] and ledger_agrees(queue)
+
+
+def test_a_wait_ends_at_once_when_it_is_cancelled(fresh_epoch, queue):
+    async def story(channel):
+        await channels.consume.aio(channel, "q")
+        task = asyncio.create_task(channels.deliveries.aio(channel, 1, max_wait_seconds=60))
+        while not channel.pauses:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task}, timeout=20)
+        assert task.cancelled() and not channel.waits
+        send(queue, "x")
+        return [bytes(tagged.body) for tagged in await channels.deliveries.aio(channel, 1)]
+
+    assert on_a_channel(queue, story) == [b"x"]
