@@ -194,6 +194,82 @@ WORDS = (
         "locked",
     ),
     Word(
+        "routing key", "What a publisher addresses a message with; the exchange compares it.", "subject, roughly", "routing key"
+    ),
+    Word(
+        "binding",
+        "Leads from an exchange to a queue or another exchange, for the routing keys or headers that it names.",
+        "rule of a subscription",
+        "binding",
+    ),
+    Word(
+        "alternate exchange",
+        "Where an exchange hands what none of its bindings matches.",
+        "no counterpart",
+        "alternate-exchange",
+    ),
+    Word(
+        "expiration",
+        "The life that a publisher gives a message, in milliseconds; of it and the queue's time-to-live the shorter holds.",
+        "TimeToLive of a message",
+        "expiration",
+    ),
+    Word(
+        "dead-letter exchange",
+        "Where rejected, expired and surplus messages of a queue are published anew. Without one they are dropped.",
+        "dead-letter queue, roughly",
+        "x-dead-letter-exchange (DLX)",
+    ),
+    Word(
+        "x-death",
+        "The header that tells of a message's deaths: for each queue and reason, how often, when first, and by which exchange.",
+        "DeadLetterReason",
+        "x-death",
+    ),
+    Word(
+        "prefetch",
+        "How many deliveries a consumer may hold without having acknowledged them.",
+        "prefetch count",
+        "basic.qos prefetch",
+    ),
+    Word("redelivered", "It was delivered before and came back.", "DeliveryCount above 1", "redelivered"),
+    Word(
+        "delivery limit",
+        "How often a message of a quorum queue may come back; then it is dead-lettered, or dropped.",
+        "MaxDeliveryCount",
+        "x-delivery-limit",
+    ),
+    Word(
+        "max length",
+        "How many ready messages a queue keeps; its overflow says whether the oldest goes or the new one is refused.",
+        "MaxSizeInMegabytes, roughly",
+        "x-max-length, x-max-length-bytes, x-overflow",
+    ),
+    Word(
+        "quorum queue",
+        "A queue that counts what comes back and has a delivery limit. In RabbitMQ it is also kept on several nodes.",
+        "no counterpart",
+        "x-queue-type: quorum",
+    ),
+    Word(
+        "connection",
+        "What a client opens channels and consumes on. When it ends, what it holds comes back, and its exclusive queues go.",
+        "AMQP connection",
+        "connection",
+    ),
+    Word(
+        "exclusive queue",
+        "Only the connection that declared it may use it, and it goes with that connection.",
+        "no counterpart",
+        "exclusive",
+    ),
+    Word(
+        "definitions",
+        "A document of exchanges, queues, bindings and policies, without messages.",
+        "template, roughly",
+        "definitions.json",
+    ),
+    Word(
         "policy",
         "Settings for all queues and exchanges of a virtual host whose names match; an operator's bounds what others ask for.",
         "no counterpart",

@@ -1,6 +1,7 @@
 """RabbitMQ's pages as a person without JavaScript gets them, and as htmx asks for them: rights, refusals, acts, their audit."""
 
 import json
+import uuid
 from datetime import timedelta
 from html import unescape
 
@@ -500,3 +501,18 @@ def test_one_like_a_message_is_published_without_what_the_broker_added(office, a
     form = page.context["form"]
     assert form["body"].value() == '{"n": 1}' and form["message_id"].value() == "rejected"
     assert [row for row in form.headers.rows if row[0]] == [], "x-death stays behind"
+
+
+@pytest.mark.parametrize(
+    "word", ["binding", "routing key", "expiration", "x-death", "prefetch", "delivery limit", "exclusive queue", "definitions"]
+)
+def test_the_words_of_virtual_hosts_are_explained(as_, word):
+    assert f"<dt>{word}</dt>" in body_of(as_("viewer").get("/words/"))
+
+
+def test_a_long_name_of_a_virtual_host_is_cut_among_the_places(broker_database, as_):
+    name = f"{uuid.uuid4().hex}{'a' * 200}"
+    rabbitmq.create_vhost(name)
+    page = body_of(as_("viewer").get("/"))
+    assert f">{name[:39]}…</a>" in page and f'title="{name}: ' in page
+    rabbitmq.delete_vhost(name)
