@@ -510,9 +510,8 @@ def test_the_words_of_virtual_hosts_are_explained(as_, word):
     assert f"<dt>{word}</dt>" in body_of(as_("viewer").get("/words/"))
 
 
-def test_a_long_name_of_a_virtual_host_is_cut_among_the_places(broker_database, as_):
+def test_a_long_name_of_a_virtual_host_is_cut_among_the_places(office, as_):
     name = f"{uuid.uuid4().hex}{'a' * 200}"
     rabbitmq.create_vhost(name)
     page = body_of(as_("viewer").get("/"))
-    assert f">{name[:39]}…</a>" in page and f'title="{name}: ' in page
-    rabbitmq.delete_vhost(name)
+    assert f">{name[:39]}…</a>" in page and f'title="{name}: ' in page and f">{name}<" not in page
