@@ -88,6 +88,7 @@ def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
                 raise ServerBusy("Another process is archiving events. Nothing is lost; try again when it is done.")
             time.sleep(LOCK_POLL_SECONDS)
         yield connection
+        row(connection, "history_unlock")  # the server may take a moment to notice that the connection is closed
 
 
 def _epoch(connection: psycopg.Connection, system_identifier: int):

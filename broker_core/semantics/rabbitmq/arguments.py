@@ -6,19 +6,23 @@ there already, and whether an exchange that is named exists, is the use case's t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker_core.semantics.errors import InvalidArgument
+
 from . import errors
 from .erlang import Atom, Chars, term
 from .names import DEFAULT_EXCHANGE, RESERVED, check_new_exchange_name
-from .table import INTEGERS, typed
+from .table import INTEGERS, encode, typed
 
 Arguments = Mapping[str, Any]
 
 MAX_EXPIRY = 315_360_000_000  # ms: 10 times 365 days (RMQ-001)
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
+MOST_BYTES = 128 * 1024  # as in one frame (5.1)
 QUEUE_TYPES = (CLASSIC, QUORUM)  # streams are not built (RMQ-908)
 EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -64,10 +68,17 @@ def queue_type(type: str | None, arguments: Arguments) -> str:
     return type or (named if isinstance(named, str) else CLASSIC)
 
 
+def check_size(arguments: Arguments) -> None:
+    """No client could send more in a frame, and every change of a policy reads them all. Raises InvalidArgument."""
+    if (size := len(json.dumps(encode(arguments, "argument")).encode())) > MOST_BYTES:
+        raise InvalidArgument("arguments", f"have {size:,} bytes; at most {MOST_BYTES:,} are allowed")
+
+
 def check_queue(
     vhost: str, name: str, *, type: str | None, durable: bool, exclusive: bool, auto_delete: bool, arguments: Arguments
 ) -> str:
     """Whether a new queue may be declared so. Returns its type. Raises AmqpError (RMQ-332 to RMQ-343, RMQ-001, RMQ-908)."""
+    check_size(arguments)
     exchange_type, _ = typed(arguments.get("x-dead-letter-exchange", ""))
     if exchange_type != "longstr":
         raise errors.invalid_argument_type(exchange_type, "x-dead-letter-exchange", errors.queue(vhost, name))
@@ -108,6 +119,7 @@ def check_exchange(vhost: str, name: str, type: str, arguments: Arguments, *, ex
     if exists:
         return
     check_new_exchange_name(name)
+    check_size(arguments)
     alternate, _ = typed(arguments.get(ALTERNATE_EXCHANGE, ""))
     if alternate != "longstr":
         raise errors.invalid_argument_type(alternate, ALTERNATE_EXCHANGE, errors.exchange(vhost, name))
@@ -136,6 +148,7 @@ def check_equivalent_exchange(vhost: str, current: ExchangeDef, wanted: Exchange
 
 def check_binding_arguments(exchange_type: str, arguments: Arguments) -> None:
     """Whether an exchange of this type takes a binding with these arguments. Raises AmqpError (RMQ-352)."""
+    check_size(arguments)
     if exchange_type != "headers" or "x-match" not in arguments:
         return
     kind, value = typed(arguments["x-match"])

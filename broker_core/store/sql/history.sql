@@ -4,6 +4,9 @@
 -- One archiver at a time, for as long as this connection lives.
 SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive', 0)) AS locked;
 
+-- name: history_unlock
+SELECT pg_advisory_unlock(hashtextextended('vitrine_archive', 0)) AS unlocked;
+
 -- name: history_cluster
 -- Which cluster this is, and below which transaction id everything is decided: committed for all to see, or gone.
 SELECT c.system_identifier,

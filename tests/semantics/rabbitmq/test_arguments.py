@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import arguments
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.table import Typed
@@ -168,3 +169,10 @@ def test_a_consumers_priority_is_an_integer():
     with pytest.raises(AmqpError) as refused:
         arguments.consumer_priority("/", "w.q", {"x-priority": "5"})
     assert refused.value.problem == "invalid arg 'x-priority' for queue 'w.q' in vhost '/': \"expected integer, got longstr\""
+
+
+def test_arguments_are_no_larger_than_a_frame():
+    for what in (check, lambda table: arguments.check_binding_arguments("direct", table)):
+        what({"foo": "x" * 100_000})
+        with pytest.raises(InvalidArgument, match="131,072"):
+            what({"foo": "x" * 131_072})
