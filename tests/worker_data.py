@@ -1,4 +1,4 @@
-"""A pytest plugin, loaded before Django's settings are: each of several workers has a data folder, and so a PostgreSQL, of its own."""
+"""A pytest plugin, loaded before Django's settings are: each worker has a data folder, and so a PostgreSQL, of its own."""
 
 import os
 from pathlib import Path

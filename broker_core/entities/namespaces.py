@@ -108,9 +108,7 @@ def ensure_namespace(
     except EntityNotFound:
         pass
     try:
-        return (
-            yield from create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor)
-        )
+        return (yield from create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor))
     except EntityExists:  # another process was faster
         return (yield from get_namespace.steps(name, actor=actor))
 

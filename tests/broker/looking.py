@@ -43,9 +43,9 @@ def ledger_agrees(address) -> bool:
                         WHERE entity_id = %(id)s AND state < 10 GROUP BY 1, 2),
                  m AS (SELECT subqueue, state, count(*) AS n FROM vitrine_message WHERE entity_id = %(id)s GROUP BY 1, 2),
                  size AS (SELECT (SELECT bytes_sent FROM vitrine_entity_counter WHERE entity_id = %(id)s)
-                               + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(id)s AND until IS NULL)
-                               + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(id)s AND until IS NULL)
-                               - (SELECT coalesce(sum(size), 0) FROM vitrine_message WHERE entity_id = %(id)s) AS difference)
+                            + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(id)s AND until IS NULL)
+                            + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(id)s AND until IS NULL)
+                            - (SELECT coalesce(sum(size), 0) FROM vitrine_message WHERE entity_id = %(id)s) AS difference)
             SELECT subqueue, state, l.n AS ledger, m.n AS present FROM l FULL JOIN m USING (subqueue, state) WHERE
             coalesce(l.n, 0) <> coalesce(m.n, 0) UNION ALL SELECT NULL, NULL, difference, 0 FROM size WHERE difference <> 0
             """,

@@ -1,6 +1,5 @@
 """Where publications go."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
