@@ -160,7 +160,7 @@ def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
 def test_policies_tell_what_they_rule_and_what_they_lose(office, as_):
     page = body_of(as_("viewer").get(f"/rabbitmq/policies/{office.at}/"))
     assert page.index(">high<") < page.index(">low<")
-    assert "loses 1" in page and "to high" in page and "with equal priority: by its lower name" in page
+    assert "1 ruled by another" in page and "to high" in page and "with equal priority: by its lower name" in page
     assert "RabbitMQ leaves open which one does" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
 
 
