@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.renewal import renewer
 from broker_core.semantics import sessions
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
-from broker_core.semantics.types import Actor, EntityAddress, Family, LockedMessage, Right, Session
+from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right, Session
 from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
@@ -175,12 +175,12 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
     return take
 
 
-def patiently(take, address: EntityAddress, max_wait_seconds: float, family: Family = Family.SERVICE_BUS) -> Steps:
+def patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
     """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (design D8)."""
     messages = yield from take()
     if messages or max_wait_seconds <= 0:
         return messages
-    entity_id = yield from entity_id_of(address, family)
+    entity_id = yield from entity_id_of(address)
     return (yield from look_again(take, (entity_id,), max_wait_seconds))
 
 

@@ -79,9 +79,9 @@ def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
     return found
 
 
-def entity_id_of(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
+def entity_id_of(address: EntityAddress) -> Steps:
     """The id behind an address. Raises EntityNotFound."""
-    return (yield from known(address, family)).id
+    return (yield from known(address)).id
 
 
 def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps], family: Family = Family.SERVICE_BUS) -> Steps:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import broker, entities, reads
@@ -16,7 +17,7 @@ from broker_core.semantics.entity_settings import SERVICE_NAMES
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import EntityAddress, EntityKind
 from explorer.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.pages.shell import Act, BadQuery, act, address_of, cleaned, page, show, tell_refusal, wants_fragment
+from explorer.pages.shell import Act, BadQuery, act, address_of, cleaned, page, show, shown_or_acted_on, wants_fragment
 
 TRAFFIC_MINUTES = 30
 MAX_SELECTED = reads.PAGE_ROWS
@@ -92,14 +93,8 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = address_of(namespace, path)
     form = EntityQuery(request.GET)
     cleaned(form)
-    if request.method != "POST":
-        return _show(request, address, form)
-    done = _act_on_selected(request, address)
-    if wants_fragment(request):
-        return _show(request, address, form, done)
-    if done.error:
-        tell_refusal(request, done.error)
-    return HttpResponseRedirect(request.get_full_path())
+    shown = partial(_show, request, address, form)
+    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
 
 
 def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done: Act = Act()) -> HttpResponse:

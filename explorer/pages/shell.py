@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.vary import vary_on_headers
 
@@ -156,6 +156,18 @@ def act(
     if said:
         messages.success(request, said)
     return Act(result=result)
+
+
+def shown_or_acted_on(request: HttpRequest, show_list: Callable[..., HttpResponse], act_on_it: Callable[[], Act]) -> HttpResponse:
+    """A page with a list that can be acted on: GET shows it; POST acts, and answers with the list as it is then."""
+    if request.method != "POST":
+        return show_list()
+    done = act_on_it()
+    if wants_fragment(request):
+        return show_list(done)
+    if done.error:
+        tell_refusal(request, done.error)
+    return HttpResponseRedirect(request.get_full_path())
 
 
 def tell_refusal(request: HttpRequest, error: BrokerError) -> None:

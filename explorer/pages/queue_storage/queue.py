@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 
 from broker_core import queue_storage, reads
 from broker_core.queue_storage.reading import queue_facts
@@ -17,7 +18,7 @@ from broker_core.semantics.types import EntityAddress
 from explorer.forms.queries import StorageQuery
 from explorer.pages.entity import TRAFFIC_MINUTES, Glance, selected_numbers, spark
 from explorer.pages.queue_storage import lists
-from explorer.pages.shell import Act, act, address_of, cleaned, show, tell_refusal, wants_fragment
+from explorer.pages.shell import Act, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
 
 HIDDEN_LISTS = ("all", "delayed", "leased")  # where something may be released
 
@@ -35,14 +36,8 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = address_of(namespace, path)
     form = StorageQuery(request.GET, tabs=lists.SLUGS)
     cleaned(form)
-    if request.method != "POST":
-        return _show(request, address, form)
-    done = _act_on_selected(request, address)
-    if wants_fragment(request):
-        return _show(request, address, form, done)
-    if done.error:
-        tell_refusal(request, done.error)
-    return HttpResponseRedirect(request.get_full_path())
+    shown = partial(_show, request, address, form)
+    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
 
 
 def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done: Act = Act()) -> HttpResponse:
