@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 from broker_core import entities, rabbitmq
-from broker_core.broker.shared import entity_id_of
 from broker_core.rabbitmq import Properties, Publication, tidying
 from broker_core.semantics.rabbitmq.deaths import history
 from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress, Family
+from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
 from broker_core.store.driver import run
+from tests.broker.looking import entity_id
 
 OWNER = 1_000_001  # a connection, as far as messages know it
 
@@ -86,10 +86,6 @@ def count(address):
     return rabbitmq.declare_queue(address, passive=True).messages
 
 
-def entity_id(address):
-    return run(entity_id_of(address, Family.RABBITMQ))
-
-
 def deaths(delivery):
     return history(delivery.properties.headers)
 
@@ -98,14 +94,6 @@ def present(address):
     """The numbers of the messages that are there, ready or not."""
     query = "SELECT sequence_number FROM vitrine_message WHERE entity_id = %s ORDER BY 1"
     return [row.sequence_number for row in connections.current().execute(query, [entity_id(address)])]
-
-
-def events(address, sequence_number=None):
-    query = (
-        "SELECT * FROM vitrine_message_event WHERE entity_id = %(id)s"
-        " AND (%(n)s::bigint IS NULL OR sequence_number = %(n)s) ORDER BY event_id"
-    )
-    return connections.current().execute(query, {"id": entity_id(address), "n": sequence_number}).fetchall()
 
 
 def ledger_agrees(address):

@@ -8,12 +8,11 @@ from broker_core import entities, rabbitmq
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.semantics.types import EntityAddress, EventKind
 from broker_core.store import connections
+from tests.broker.looking import entity_id, events
 from tests.rabbitmq.rabbits import (
     count,
     deaths,
     declare,
-    entity_id,
-    events,
     expire,
     get,
     ledger_agrees,

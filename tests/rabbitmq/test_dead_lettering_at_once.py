@@ -10,7 +10,8 @@ from broker_core.rabbitmq import Properties, Publication, delivering, tidying
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.rabbitmq.rabbits import OWNER, count, declare, entity_id, events, ledger_agrees, policy, read_out, text, tokens
+from tests.broker.looking import entity_id, events
+from tests.rabbitmq.rabbits import OWNER, count, declare, ledger_agrees, policy, read_out, text, tokens
 
 PUBLISHED = 300  # by each publisher
 LIVES = [None, "20", "50", "500"]

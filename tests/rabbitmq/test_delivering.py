@@ -11,12 +11,12 @@ from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
 from broker_core.semantics.types import Actor, EntityAddress, EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
+from tests.broker.looking import events
 from tests.rabbitmq.rabbits import (
     OWNER,
     count,
     deaths,
     declare,
-    events,
     get,
     ledger_agrees,
     policy,

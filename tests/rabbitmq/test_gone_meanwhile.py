@@ -8,8 +8,9 @@ from broker_core import rabbitmq
 from broker_core.rabbitmq import Publication
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
+from tests.broker.looking import events
 from tests.rabbitmq.connected import query, until
-from tests.rabbitmq.rabbits import OWNER, declare, events, present, send
+from tests.rabbitmq.rabbits import OWNER, declare, present, send
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from broker_core import rabbitmq
 from broker_core.rabbitmq import Publication
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
+from tests.broker.looking import events
 from tests.rabbitmq.rabbits import (
     OWNER,
     count,
     deaths,
     declare,
-    events,
     get,
     ledger_agrees,
     policy,

@@ -18,7 +18,8 @@ from broker_core.rabbitmq import Properties, Publication, delivering
 from broker_core.semantics.types import EntityAddress, EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.rabbitmq.rabbits import deaths, declare, entity_id, events, expire, ledger_agrees, policy
+from tests.broker.looking import entity_id, events
+from tests.rabbitmq.rabbits import deaths, declare, expire, ledger_agrees, policy
 
 MS = timedelta(milliseconds=1)
 REFUSE = "reject-publish"

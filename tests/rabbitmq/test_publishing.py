@@ -15,7 +15,8 @@ from broker_core.semantics.rabbitmq.messages import MAX_BODY
 from broker_core.semantics.rabbitmq.table import Typed
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store import aio, connections
-from tests.rabbitmq.rabbits import OWNER, count, declare, entity_id, events, get, ledger_agrees, present, read_out, send, texts
+from tests.broker.looking import entity_id, events
+from tests.rabbitmq.rabbits import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
 
 EVERYTHING = Properties(
     content_type="text/plain",

@@ -11,13 +11,12 @@ from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
+from tests.broker.looking import entity_id, events
 from tests.rabbitmq.rabbits import (
     OWNER,
     count,
     deaths,
     declare,
-    entity_id,
-    events,
     expire,
     get,
     ledger_agrees,
