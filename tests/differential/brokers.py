@@ -28,6 +28,8 @@ from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.rabbitmq.table import plain
 
+from .comparing import Told
+
 STEP = 0.05  # seconds: how finely the core's clock goes on
 SETTLES_IN = 0.3  # seconds: within which the server has done what needs no waiting
 
@@ -54,15 +56,8 @@ class Seen:
         ]
 
 
-class Broker:
+class Broker(Told):
     """What stories do. Options of queues and exchanges are those of AMQP; `arguments` are tables."""
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Any] = {}
-
-    def tell(self, fact: str, value: Any) -> None:
-        assert fact not in self.facts, fact
-        self.facts[fact] = value
 
     def queue(self, name: str = "q", **arguments: Any) -> Any:
         """A durable queue with x-arguments by name."""

@@ -10,9 +10,9 @@ import pytest
 from tests.broker.fixtures import *  # noqa: F403
 
 from . import server
+from .comparing import report
 
 collect_ignore_glob = [] if os.environ.get("VITRINE_DIFFERENTIAL") else ["test_*.py"]
-DIFFERENCES: list[str] = []
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # every refusal, and most of these are asked for
 
 
@@ -27,6 +27,4 @@ def rabbit() -> Iterator[server.Server]:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    if DIFFERENCES:
-        terminalreporter.section("differences from RabbitMQ")
-        terminalreporter.write("".join(f"{line}\n" for line in DIFFERENCES))
+    report("RabbitMQ", terminalreporter)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from .process import LOOPBACK, Processes, free_ports
+
 HOME_OF_SCRIPTS = Path("/usr/lib/rabbitmq/bin")  # Debian's; those in the path change to another user first
-LOOPBACK = "127.0.0.1"
 STARTS_WITHIN = 90  # seconds
 
 
@@ -51,9 +50,9 @@ class Server:
 
     def __init__(self, folder: Path):
         self.folder = folder / "rabbitmq"
-        self.port, self._management, self._distribution, self._mapper = _free_ports(4)
+        self.port, self._management, self._distribution, self._mapper = free_ports(4)
         self.http = f"http://{LOOPBACK}:{self._management}"
-        self._processes: list[subprocess.Popen] = []
+        self._processes = Processes(self.folder)
 
     def __enter__(self) -> Server:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -65,35 +64,17 @@ class Server:
         )
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
         try:
-            self._start("epmd", ["epmd", "-address", LOOPBACK, "-port", str(self._mapper)])
-            self._start("node", [str(find())])
-            self._wait()
+            mapper = ["epmd", "-address", LOOPBACK, "-port", str(self._mapper)]
+            self._processes.start("epmd", mapper, self._environment())
+            self._processes.start("node", [str(find())], self._environment())
+            self._processes.wait("node", self._answers, STARTS_WITHIN)
         except BaseException:
-            self.stop()
+            self._processes.stop()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the node, then its port mapper."""
-        for process in reversed(self._processes):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-        self._processes.clear()
-
-    def _start(self, name: str, command: list[str]) -> None:
-        with (self.folder / f"{name}.log").open("w") as log:
-            process = subprocess.Popen(
-                command, env=self._environment(), stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True
-            )
-        self._processes.append(process)
+        self._processes.stop()
 
     def _environment(self) -> dict[str, str]:
         own = {
@@ -115,25 +96,12 @@ class Server:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ", "ERL_"))}
         return inherited | {name: str(value) for name, value in own.items()}
 
-    def _wait(self) -> None:
-        ends_at = time.monotonic() + STARTS_WITHIN
-        while time.monotonic() < ends_at:
-            if self._processes[-1].poll() is not None:
-                raise RuntimeError(f"RabbitMQ did not start:\n{(self.folder / 'node.log').read_text()[-3000:]}")
-            try:
-                with socket.create_connection((LOOPBACK, self.port), 1), urlopen(f"{self.http}/api", timeout=2):
-                    return
-            except (OSError, URLError):
-                time.sleep(0.3)
-        raise RuntimeError(f"RabbitMQ did not start within {STARTS_WITHIN} s; see {self.folder}")
-
-
-def _free_ports(count: int) -> list[int]:
-    taken = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    return ports
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, self.port), 1), urlopen(f"{self.http}/api", timeout=2):
+                return True
+        except (OSError, URLError):
+            return False
 
 
 if __name__ == "__main__":

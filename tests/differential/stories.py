@@ -5,17 +5,12 @@ The waits are long enough for a server that is busy, and short enough to be wait
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 
 from .brokers import Broker, Seen
+from .comparing import Stories
 
-STORIES: dict[str, Callable[[Broker], None]] = {}
-
-
-def story(tell: Callable[[Broker], None]) -> Callable[[Broker], None]:
-    STORIES[tell.__name__] = tell
-    return tell
+story = STORIES = Stories()
 
 
 def bodies(found: list[Seen]) -> list[str]:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from .brokers import Core, Real
-from .conftest import DIFFERENCES
+from .comparing import compare
 from .stories import STORIES
 
 # By story and fact: why the core does otherwise.
@@ -31,14 +31,7 @@ _numbers = itertools.count(1)
 def test_a_story_ends_the_same(rabbit, broker_database, name):
     vhost = f"story-{next(_numbers)}"
     real, core = told(Real(rabbit, vhost), name), told(Core(vhost), name)
-    assert real.keys() == core.keys()
-    differing = {fact for fact in real if comparable(real[fact]) != comparable(core[fact])}
-    for fact in sorted(differing):
-        why = MEANT.get((name, fact), "NOT MEANT")
-        DIFFERENCES.append(f"{name}, {fact}: {why}\n    RabbitMQ: {real[fact]!r}\n    here:     {core[fact]!r}")
-    meant = {fact for story, fact in MEANT if story == name}
-    assert differing - meant == set(), "the core does otherwise than RabbitMQ"
-    assert meant - differing == set(), "what is listed as a difference is none"
+    compare("RabbitMQ", name, real, core, MEANT)
 
 
 def told(broker, name):
@@ -50,10 +43,3 @@ def told(broker, name):
         broker.close()
     assert time.monotonic() - began < 60
     return broker.facts
-
-
-def comparable(fact):
-    """Tuples are lists, and what is equal for a client is equal here."""
-    if isinstance(fact, list | tuple):
-        return [comparable(value) for value in fact]
-    return {key: comparable(value) for key, value in fact.items()} if isinstance(fact, dict) else fact
