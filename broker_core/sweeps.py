@@ -29,11 +29,13 @@ PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep mo
 
 
 @use_case
-def expire_messages(*, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep) -> Steps:
+def expire_messages(
+    *, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep
+) -> Steps:
     """Expired messages to where their family has them go, on every entity whose mode lets a sweep do it now (SB-902, QS-074,
-    RMQ-012)."""
+    RMQ-012). namespace: of that one alone."""
     deadline, total = time.monotonic() + seconds_at_most, 0
-    for entity in (yield call("entities_with_due")):
+    for entity in (yield call("entities_with_due", namespace=namespace)):
         is_due, expire = _EXPIRING[Family(entity.family)]
         if is_due(entity):
             total += yield from expire(entity, deadline, pause)
@@ -41,11 +43,11 @@ def expire_messages(*, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable
 
 
 @use_case
-def end_locks(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+def end_locks(*, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Messages whose lock has ended: counted as a failed delivery, dead-lettered at the last one, expired where their life is
-    over (SB-070, SB-090, SB-091)."""
+    over (SB-070, SB-090, SB-091). namespace: of that one alone."""
     deadline, total = time.monotonic() + seconds_at_most, 0
-    for entity in (yield call("entities_with_due")):
+    for entity in (yield call("entities_with_due", namespace=namespace)):
         while entity.locks and time.monotonic() < deadline:
             row = yield from tidying.take_back(entity.entity_id, BATCH)
             total += row.done
@@ -55,15 +57,28 @@ def end_locks(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
 
 
 @use_case
-def activate_scheduled(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Scheduled messages that are due to the end of their queue (SB-047)."""
+def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+    """Scheduled messages that are due to the end of their queue (SB-047). namespace: of that one alone."""
     deadline, total = time.monotonic() + seconds_at_most, 0
-    for entity in (yield call("entities_with_due")):
+    for entity in (yield call("entities_with_due", namespace=namespace)):
         done = BATCH
         while entity.scheduled and done == BATCH and time.monotonic() < deadline:
             done = yield from tidying.activate(entity.entity_id, entity.kind, BATCH)
             total += done
     return {"activated": total}
+
+
+@use_case
+def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
+    """What a step of a namespace's clock made due, done at once: who steps it wants to see what comes of it (design D6).
+
+    Nothing depends on it. What takes longer is left to the sweeps, and so is all that they do for space alone.
+    """
+    done = yield from activate_scheduled.steps(namespace=namespace, seconds_at_most=seconds_at_most)
+    done |= yield from end_locks.steps(namespace=namespace, seconds_at_most=seconds_at_most)
+    done |= yield from channels.end_overdue.steps()
+    done |= yield from expire_messages.steps(namespace=namespace, seconds_at_most=seconds_at_most)
+    return done | (yield from delete_idle_entities.steps(namespace=namespace))
 
 
 @use_case
@@ -112,11 +127,14 @@ def advance_heads() -> Steps:
 
 
 @use_case
-def delete_idle_entities() -> Steps:
-    """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194, RMQ-040)."""
+def delete_idle_entities(*, namespace: str | None = None) -> Steps:
+    """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194, RMQ-040). namespace: of that one
+    alone."""
 
     deleted = []
     for row in (yield call("idle_entities")):
+        if namespace not in (None, row.namespace_name):
+            continue
         delete = expiring.delete_idle if row.family == Family.RABBITMQ else _delete_idle
         try:
             if (yield from delete(row)):

@@ -8,7 +8,7 @@ NotAllowed and NotAuthorized.
 The system namespace carries Vitrine's own work: only processes change its entities, and its clock is always the real one.
 """
 
-from .clocks import Clock, get_clock, pause_clock, resume_clock, step_clock
+from .clocks import Clock, get_clock, pause_clock, resume_clock, step_clock, step_clock_to
 from .effective import Effective, effective
 from .kinds import Entity, Queue, Subscription, Topic
 from .lifecycle import (
@@ -88,6 +88,7 @@ __all__ = [
     "pause_clock",
     "resume_clock",
     "step_clock",
+    "step_clock_to",
     "update_entity",
     "update_namespace",
     "update_queue",

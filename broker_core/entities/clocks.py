@@ -55,6 +55,19 @@ def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -
 
 
 @use_case
+def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps:
+    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. To an instant that it has reached
+    meanwhile it need not go: who asks twice at once for the same instant gets there once."""
+    shown = yield from get_clock.steps(namespace, actor=actor)
+    if at <= shown.now:
+        raise InvalidArgument("at", f"the clock of '{namespace}' shows {shown.now:%Y-%m-%d %H:%M:%S} UTC already, and never goes back")
+    longest = limits().clock_step
+    if at - shown.now > longest:
+        raise InvalidArgument("at", f"a clock goes forward by at most {human(longest)} at a time")
+    return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=None, to=at))
+
+
+@use_case
 def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = None) -> Steps:
     """Let the namespace's clock run on from where it is, `rate` times as fast as real time; returns the Clock."""
     fastest = limits().clock_rate
@@ -63,11 +76,13 @@ def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = Non
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=float(rate)))
 
 
-def _set_clock(namespace: str, actor: Actor | None, *, step: timedelta, rate: float | None) -> Steps:
+def _set_clock(
+    namespace: str, actor: Actor | None, *, step: timedelta, rate: float | None, to: datetime | None = None
+) -> Steps:
     found = yield from changeable_namespace(namespace, actor)
 
-    def steps():
-        rows = yield call("set_clock", namespace_id=found.id, step=step, rate=rate)
+    def steps() -> Steps:
+        rows = yield call("set_clock", namespace_id=found.id, step=step, rate=rate, to=to)
         if rows[0].now.year >= LAST_YEAR_OF_A_CLOCK:
             raise InvalidArgument("step", f"the clock of '{namespace}' would pass the year {LAST_YEAR_OF_A_CLOCK}")
         return _clock(rows[0])

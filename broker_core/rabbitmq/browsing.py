@@ -14,12 +14,12 @@ from broker_core import reads
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.explaining import Place
 from broker_core.semantics.rabbitmq import explaining, messages, table
+from broker_core.semantics.rabbitmq.standing import DEFAULT_TIMEOUT
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from . import listing, topology
-from .channels import DEFAULT_TIMEOUT
 
 HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
 MOST_CONSUMERS = 1_000

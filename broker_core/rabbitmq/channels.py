@@ -21,6 +21,7 @@ from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.names import TAG_PREFIX, generated
+from broker_core.semantics.rabbitmq.standing import DEFAULT_TIMEOUT
 from broker_core.semantics.types import EntityAddress, EventKind, Right
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.statements import call
@@ -32,7 +33,6 @@ from .delivering import Delivery
 from .vhosts import hold_vhost
 
 MOST_PREFETCH = 65_535
-DEFAULT_TIMEOUT = 1_800_000  # ms: 30 minutes (RMQ-924)
 OVERDUE_BATCH = 500
 LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
 

@@ -43,6 +43,11 @@ from .messages import (
     message,
     messages_by_number,
 )
+from .next_changes import (
+    Change,
+    NextChange,
+    next_change,
+)
 from .session_lists import (
     SessionRow,
     sessions,
@@ -70,6 +75,7 @@ __all__ = [
     "BODY_BYTES",
     "Body",
     "Capped",
+    "Change",
     "Clock",
     "Counts",
     "EXPIRED",
@@ -84,6 +90,7 @@ __all__ = [
     "MessageFilter",
     "MessageRow",
     "NamespaceRow",
+    "NextChange",
     "PAGE_ROWS",
     "Page",
     "Place",
@@ -106,6 +113,7 @@ __all__ = [
     "message",
     "messages_by_number",
     "namespaces",
+    "next_change",
     "now",
     "overview",
     "overview_of",

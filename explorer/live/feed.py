@@ -157,7 +157,7 @@ class Feed:
         return told
 
     def _note(self, page: Watched, news: News) -> None:
-        if news.overflow:
+        if news.overflow or news.clocks_moved:
             page.due = 0.0
         for entity_id in page.watch.entity_ids & news.latest.keys():
             page.touched.setdefault(entity_id, {}).update(news.latest[entity_id])

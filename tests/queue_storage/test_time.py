@@ -36,7 +36,7 @@ def due(address):
     """The queue's row, if a sweep is to look at it; else None."""
 
     def steps():
-        rows = yield call("entities_with_due")
+        rows = yield call("entities_with_due", namespace=None)
         return next((row for row in rows if row.entity_id == entity_id(address) and tidying.is_due(row)), None)
 
     return run(steps())

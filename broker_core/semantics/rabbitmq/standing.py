@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+DEFAULT_TIMEOUT = 1_800_000  # ms that a delivery may be unacknowledged where its queue says nothing: 30 minutes (RMQ-924)
+
 
 class Standing(StrEnum):
     """What a person calls the message's state."""
@@ -23,15 +25,23 @@ class Standing(StrEnum):
 class Facts(Protocol):
     """The columns a standing follows from. owner_id: the connection that holds it. expires_at None: never."""
 
-    owner_id: int | None
-    expires_at: datetime | None
+    @property
+    def owner_id(self) -> int | None: ...
+    @property
+    def expires_at(self) -> datetime | None: ...
 
 
 def standing(message: Facts, now: datetime) -> Standing:
     """The message's standing at `now` of its virtual host's clock: while unacked it does not expire (RMQ-019)."""
     if message.owner_id is not None:
         return Standing.UNACKED
-    return Standing.EXPIRED if message.expires_at is not None and message.expires_at <= now else Standing.READY
+    return Standing.READY if expired_at(message, now) is None else Standing.EXPIRED
+
+
+def expired_at(message: Facts, now: datetime) -> datetime | None:
+    """When the life of a ready message ended; None: it has not, or it is unacked."""
+    is_over = message.owner_id is None and message.expires_at is not None and message.expires_at <= now
+    return message.expires_at if is_over else None
 
 
 def next_change_at(message: Facts, now: datetime) -> datetime | None:

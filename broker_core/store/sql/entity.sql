@@ -54,11 +54,12 @@ SELECT v.id, v.name, v.is_system, v.now, n.clock_rate AS rate, n.clock_base_at I
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id WHERE lower(n.name) = lower(%(name)s);
 
 -- name: set_clock
--- From what the clock shows now, go on by `step`, at `rate` (NULL: as before). Written as an expression over the row's own columns:
--- after a wait for a concurrent change it is computed anew from what that one wrote, so no step is lost.
+-- From what the clock shows now, go on by `step`, or to an instant that lies ahead, at `rate` (NULL: as before). Written as an expression
+-- over the row's own columns: after a wait for a concurrent change it is computed anew from what that one wrote, so no step is lost.
 UPDATE vitrine_namespace
-   SET clock_base_at = CASE WHEN clock_base_at IS NULL THEN clock_timestamp()
-                            ELSE clock_base_at + (clock_timestamp() - clock_base_real) * clock_rate END + %(step)s::interval,
+   SET clock_base_at = greatest(CASE WHEN clock_base_at IS NULL THEN clock_timestamp()
+                                     ELSE clock_base_at + (clock_timestamp() - clock_base_real) * clock_rate END + %(step)s::interval,
+                                %(to)s::timestamptz),
        clock_base_real = clock_timestamp(),
        clock_rate = coalesce(%(rate)s::float8, clock_rate)
  WHERE id = %(namespace_id)s AND NOT is_system

@@ -1,9 +1,14 @@
 -- What followers of the live feed ask (broker_core/history/feed.py).
 
+-- fragment: clocks
+(SELECT md5(string_agg(concat_ws(' ', n.id, n.clock_base_at, n.clock_base_real, n.clock_rate), ',' ORDER BY n.id))
+   FROM vitrine_namespace AS n WHERE n.clock_base_at IS NOT NULL) AS clocks
+
 -- name: feed
 -- What became visible to this snapshot and was not to the caller's previous one: nothing twice, nothing skipped, nothing late, and no
 -- stall behind a transaction that stays open (design D8). One row for each message, with the last thing that happened to it, of the
--- first max_events events. Always answers: without news there is one row without an entity, for the snapshot.
+-- first max_events events. Always answers: without news there is one row without an entity, for the snapshot. clocks: another text when
+-- a namespace's clock was paused, stepped or resumed.
 WITH here AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot
 ), news AS MATERIALIZED (
@@ -17,9 +22,13 @@ WITH here AS MATERIALIZED (
     SELECT DISTINCT ON (entity_id, sequence_number) entity_id, sequence_number, kind FROM news
      ORDER BY entity_id, sequence_number, event_id DESC
 )
-SELECT here.snapshot::text AS snapshot, (SELECT count(*) FROM news) AS events, l.entity_id, l.sequence_number, l.kind
+SELECT here.snapshot::text AS snapshot, (SELECT count(*) FROM news) AS events,
+       -- include: clocks
+       , l.entity_id, l.sequence_number, l.kind
   FROM here LEFT JOIN latest AS l ON true;
 
 -- name: feed_start
 -- Where a follower begins who wants only what comes from now on.
-SELECT pg_current_snapshot()::text AS snapshot;
+SELECT pg_current_snapshot()::text AS snapshot,
+       -- include: clocks
+       ;

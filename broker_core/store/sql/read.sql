@@ -364,3 +364,72 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
          FROM pg_stat_activity
         WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND backend_type = 'client backend'
         ORDER BY xact_start LIMIT 1) AS o ON true;
+
+-- name: next_change
+-- What the clock alone changes next in an entity, the earliest of all kinds: each is one probe of an index, or a look at no more than
+-- `cap` messages from the head on. No row: nothing waits for an instant. number NULL: it is the queue itself.
+WITH entity AS MATERIALIZED (
+    SELECT e.id, e.family, e.now, e.default_message_time_to_live AS ttl, e.requires_session, e.auto_delete_on_idle, e.forward_to,
+           coalesce((e.options ->> 'expiry_grace')::float8, 60) * interval '1 s' AS grace,
+           coalesce((e.effective ->> 'consumer_timeout')::bigint, %(default_timeout)s::bigint) * interval '1 ms' AS timeout
+      FROM vitrine_entity_now AS e WHERE e.id = %(entity_id)s
+), first AS MATERIALIZED (                              -- lives by the default, and what consumers hold, are in no index
+    SELECT m.sequence_number, m.enqueued_at, m.expires_at, m.owner_id, m.last_received_at, m.locked_until
+      FROM vitrine_message AS m
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+       AND (SELECT ttl IS NOT NULL OR family = 'rabbitmq' FROM entity)
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1)
+     ORDER BY m.sequence_number LIMIT %(cap)s
+)
+SELECT what, at, number
+  FROM (
+    (SELECT 'due' AS what, scheduled_enqueue_at AS at, sequence_number AS number FROM vitrine_message
+      WHERE entity_id = %(entity_id)s AND state = 2 AND scheduled_enqueue_at > (SELECT now FROM entity)
+      ORDER BY scheduled_enqueue_at LIMIT 1)
+    UNION ALL
+    (SELECT 'lock', d.until, m.number
+       FROM (SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
+              WHERE entity_id = %(entity_id)s AND until > (SELECT now FROM entity) ORDER BY until LIMIT %(cap)s) AS d
+      CROSS JOIN LATERAL (                              -- one whose messages are settled, or renewed, changes nothing
+            SELECT min(m.sequence_number) AS number FROM vitrine_message AS m
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = ANY ('{0,1}'::smallint[])
+               AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
+      WHERE m.number IS NOT NULL
+      ORDER BY d.until LIMIT 1)
+    UNION ALL
+    (SELECT 'session', min(locked_until), NULL FROM vitrine_session
+      WHERE entity_id = %(entity_id)s AND (SELECT requires_session FROM entity) AND locked_until > (SELECT now FROM entity))
+    UNION ALL
+    (SELECT 'visible', visible_at, sequence_number FROM vitrine_message
+      WHERE entity_id = %(entity_id)s AND visible_at IS NOT NULL AND visible_at > (SELECT now FROM entity)
+        AND (expires_at IS NULL OR expires_at > (SELECT now FROM entity))
+      ORDER BY visible_at LIMIT 1)
+    UNION ALL
+    (SELECT 'life', x.expires_at, x.sequence_number
+       FROM (SELECT expires_at, sequence_number, locked_until, owner_id FROM vitrine_message
+              WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = 0 AND state = 0
+                AND expires_at > (SELECT now FROM entity)
+              ORDER BY expires_at LIMIT %(cap)s) AS x
+      WHERE x.owner_id IS NULL                          -- who holds one keeps it from expiring, but for a storage queue's
+        AND (x.locked_until IS NULL OR x.locked_until <= x.expires_at OR (SELECT family = 'queue_storage' FROM entity))
+      ORDER BY x.expires_at LIMIT 1)
+    UNION ALL
+    (SELECT 'life', f.enqueued_at + e.ttl, f.sequence_number FROM first AS f CROSS JOIN entity AS e
+      WHERE f.owner_id IS NULL AND f.enqueued_at + e.ttl > e.now AND (f.expires_at IS NULL OR e.family = 'rabbitmq')
+        AND (f.locked_until IS NULL OR f.locked_until <= f.enqueued_at + e.ttl)
+      ORDER BY 2 LIMIT 1)
+    UNION ALL
+    (SELECT 'removal', m.expires_at + e.grace, m.sequence_number FROM entity AS e, vitrine_message AS m
+      WHERE e.family = 'queue_storage' AND m.entity_id = %(entity_id)s AND m.expires_at IS NOT NULL AND m.subqueue = 0 AND m.state = 0
+        AND m.expires_at > (SELECT now - grace FROM entity) AND m.expires_at <= (SELECT now FROM entity)
+      ORDER BY m.expires_at LIMIT 1)
+    UNION ALL
+    (SELECT 'unacknowledged', f.last_received_at + e.timeout, f.sequence_number FROM first AS f CROSS JOIN entity AS e
+      WHERE f.owner_id IS NOT NULL AND e.timeout > interval '0' AND f.last_received_at + e.timeout > e.now
+      ORDER BY 2 LIMIT 1)
+    UNION ALL
+    (SELECT 'queue', a.last_activity_at + e.auto_delete_on_idle, NULL FROM entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+      WHERE e.family = 'rabbitmq' AND a.last_activity_at + e.auto_delete_on_idle > e.now
+        AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
+ WHERE at IS NOT NULL
+ ORDER BY at, number LIMIT 1;

@@ -206,7 +206,7 @@ RETURNING h.head;
 
 -- name: entities_with_due
 -- Entities for which a tidying step has something to do now, by kind of work. At most one probe of an index each. What forwards its messages
--- has the broker to receive from it, so it is never without activity.
+-- has the broker to receive from it, so it is never without activity. namespace NULL: of all.
 SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
@@ -217,6 +217,7 @@ SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requir
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  CROSS JOIN LATERAL (SELECT e.expiry_mode <> 'on_activity' OR e.forward_to IS NOT NULL OR coalesce(a.last_receive_at > e.now - interval '60 s', false)
                             OR coalesce(a.waiting_until > clock_timestamp(), false) AS now_) AS may_expire
+ WHERE %(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s)
  ORDER BY e.id;
 
 -- name: heads
