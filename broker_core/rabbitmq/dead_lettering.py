@@ -32,12 +32,25 @@ def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes
     queue = work.queue(name)
     if queue is None or not rows:
         return ()
-    placing = Placing(work)
-    kinds, whys = [], []
+    placing, fates = Placing(work), []
     for row in rows:
-        kind, why = yield from _fate(work, placing, name, queue, row, reason, goes_on)
-        kinds.append(kind)
-        whys.append(why)
+        fates.append((yield from _fate(work, placing, name, queue, row, reason, goes_on)))
+    yield from bury(work, queue, rows, fates, reason, placing)
+    return tuple(placing.names.values())
+
+
+def bury(
+    work: Work,
+    queue: QueueInfo,
+    rows: Sequence[Any],
+    fates: Sequence[tuple[EventKind, str | None]],
+    reason: str,
+    placing: Placing,
+) -> Steps:
+    """Take messages away that this transaction holds, and store what was placed of them elsewhere.
+
+    fates: for each the kind of its last event, and why it goes nowhere. Returns the first number that each queue gave, by its id.
+    """
     if any(drops_head(target) for target in map(work.queue, placing.names.values()) if target is not None):
         yield from hold_chain(work, placing.names.values())
     done = yield call(
@@ -47,14 +60,14 @@ def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes
         actor=work.actor,
         reason=reason,
         numbers=[row.sequence_number for row in rows],
-        kinds=kinds,
-        whys=whys,
+        kinds=[kind for kind, _ in fates],
+        whys=[why for _, why in fates],
         **placing.columns(),
     )
     if not done or done[0].targets < len(placing.picks):  # a queue was deleted while this waited for it
         raise Stale
     work.waiting.update(done[0].waiting)
-    return tuple(placing.names.values())
+    return dict(zip(done[0].stored_in, done[0].firsts, strict=True))
 
 
 def _fate(work: Work, placing: Placing, name: str, queue: QueueInfo, row: Any, reason: str, goes_on: bool) -> Steps:

@@ -38,20 +38,27 @@ class Rooms:
     def __init__(self):
         self._used: dict[int, tuple[int, int]] = {}
 
-    def look(self, queues: Iterable[QueueInfo]) -> Steps:
-        """Hold and count those of them that refuse and were not looked at yet."""
+    def look(self, queues: Iterable[QueueInfo], *, hold: bool = True) -> Steps:
+        """Hold and count those of them that refuse and were not looked at yet. hold: False only counts: nothing is stored."""
         ids = [queue.id for queue in queues if refuses(queue) and queue.id not in self._used]
         if ids:
-            yield call("rabbit_lock_counters", entity_ids=ids)
+            if hold:
+                yield call("rabbit_lock_counters", entity_ids=ids)
             self._used |= yield from ready(ids)
 
-    def admit(self, queue: QueueInfo, size: int) -> bool:
-        """Whether a message of so many bytes fits in; then it is in (RMQ-093)."""
+    def fits(self, queue: QueueInfo, size: int) -> bool:
+        """Whether a message of so many bytes would be taken."""
         if queue.id not in self._used:
             return True
         n, used = self._used[queue.id]
         most, most_bytes = queue.effective.get("max_length"), queue.effective.get("max_length_bytes")
-        if most is not None and n + 1 > most or most_bytes is not None and used + size > most_bytes:
+        return not (most is not None and n + 1 > most or most_bytes is not None and used + size > most_bytes)
+
+    def admit(self, queue: QueueInfo, size: int) -> bool:
+        """Whether a message of so many bytes is taken; then it is in (RMQ-093)."""
+        if not self.fits(queue, size):
             return False
-        self._used[queue.id] = n + 1, used + size
+        if queue.id in self._used:
+            n, used = self._used[queue.id]
+            self._used[queue.id] = n + 1, used + size
         return True

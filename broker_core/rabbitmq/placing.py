@@ -77,13 +77,23 @@ class Placing:
                 yield from self._put_refused(message, name, queue, hops + 1)
         return Placed(taken, tuple(name for name, _ in queues if not admitted[name]))
 
+    def put_whole(self, message: Outgoing, names: Iterable[str]) -> Steps:
+        """Place a message in all of these queues, or in none where one refuses it; then it is not dead-lettered either: it stays
+        where it is. Returns the name of the queue that refuses it."""
+        queues = {name: queue for name in names if (queue := self._work.queue(name)) is not None}
+        yield from self._rooms.look(queues.values())
+        refusing = next((name for name, queue in queues.items() if not self._rooms.fits(queue, message.size)), None)
+        if refusing is None:
+            yield from self.put(message, queues)
+        return refusing
+
     def _put_refused(self, message: Outgoing, name: str, queue: QueueInfo, hops: int) -> Steps:
         """RMQ-094: what such a queue refuses is dead-lettered."""
         (row,) = yield call("rabbit_now", namespace_id=self._work.topology.namespace_id)
         dead = die(self._work, name, queue, message, "maxlen", row.now)
         if dead.letter is not None:
             yield from self.put(
-                dead.letter._replace(origin={"from": _place(name, queue, None, "maxlen")}), dead.queues, hops=hops
+                dead.letter._replace(origin={"from": origin_of(name, queue, None, "maxlen")}), dead.queues, hops=hops
             )
 
     def places(self, entity_id: int) -> list[int]:
@@ -135,10 +145,11 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
         properties={"exchange": exchange, "routing_key": died.routing_keys[0], **died.properties},
         headers=table.encode(died.headers) or None,
         expiration=None,
-        origin={"from": _place(name, queue, message.place, reason)},
+        origin={"from": origin_of(name, queue, message.place, reason)},
     )
     return Dead(letter, queues)
 
 
-def _place(name: str, queue: QueueInfo, number: int | None, reason: str) -> dict[str, Any]:
+def origin_of(name: str, queue: QueueInfo, number: int | None, reason: str) -> dict[str, Any]:
+    """Where a message comes from that was elsewhere before, as its event tells it."""
     return {"entity": queue.id, "path": name, "sequence_number": number, "reason": reason}

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import errors, messages, table
-from broker_core.semantics.types import Actor, EntityAddress, Right
-from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.semantics.types import Actor, Right
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from . import consumers, topology
-from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, has_priorities, hold_chain, keep_limits
-from .delivering import Delivery, as_delivery, requeue
-from .limits import drops_head, is_limited, refuses
+from . import topology
+from .arriving import lets_nothing_wait, make_room, settle_in
+from .limits import is_limited
 from .placing import Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key
 from .topology import QueueInfo, Topology
 from .work import TRIES_UNHELD, Stale, Work, transact, wake
-
-RELIEF = 100  # messages that consumers are given at most before a publication counts what is too much
-FOR_GOOD = {
-    "rabbit_hand_over": "rabbit_hand_over_for_good",
-    "rabbit_take": "rabbit_take_for_good",
-    "rabbit_take_by_priority": "rabbit_take_for_good_by_priority",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +108,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
         yield from _require_current(known)
         return [Published(unroutable=True) for _ in prepared]
     queues = {name: known.queues[name] for name in names}
-    if any(is_limited(q) or q.effective.get("message_ttl") == 0 for q in queues.values()) or any(
-        p.expiration == 0 for p in prepared
-    ):
+    if any(is_limited(q) or lets_nothing_wait(q) for q in queues.values()) or any(p.expiration == 0 for p in prepared):
         return (yield from transact(known.vhost, actor, lambda work: _publish_with_care(work, prepared)))
     if len(names) == 1 and all(routed):
         return (yield from _publish_to_one(known, *queues.items(), prepared, actor))
@@ -225,81 +214,21 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
 
 
 def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
-    """In one transaction: what has expired at the head of a queue that refuses makes room first; what consumers have room for is
-    theirs; what is too much then leaves again, and so does what may live for no time."""
+    """In one transaction: room is made first where a queue needs it; what is too much then leaves again, and so does what may
+    live for no time."""
     routed = yield from _route(work.topology, prepared)
-    limited = [name for name in dict.fromkeys(n for names in routed for n in names) if is_limited(work.topology.queues[name])]
-    for name in limited:
-        if refuses(work.topology.queues[name]):
-            yield from expire_at_head(work, name)
-            yield from _relieve(work, name)
-    if any("dead_letter_exchange" in work.topology.queues[name].effective for name in limited):
-        yield from hold_chain(work, {name for names in routed for name in names}, list({key for p in prepared for key in p.keys}))
+    names = dict.fromkeys(name for found in routed for name in found)
+    limited = yield from make_room(work, names, {key for p in prepared for key in p.keys})
     published = yield from _publish_copies(work, prepared, routed)
-    yield from _at_once(work, prepared, published)
-    for name in limited:
-        if drops_head(work.topology.queues[name]):
-            yield from _relieve(work, name)
-    yield from keep_limits(work, limited)
+    yield from settle_in(work, limited, _brief(work, prepared, published))
     return published
 
 
-def _at_once(work: Work, prepared: Sequence[_Prepared], published: Sequence[Published]) -> Steps:
-    """RMQ-016: what may live for no time goes to a consumer that has room for it now, or has expired."""
-    lives_for_no_time: dict[str, list[int]] = {}
+def _brief(work: Work, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
+    """What may live for no time: its numbers, by queue."""
+    found: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):
         for name, number in outcome.queues:
-            if p.expiration == 0 or work.topology.queues[name].effective.get("message_ttl") == 0:
-                lives_for_no_time.setdefault(name, []).append(number)
-    for name, numbers in lives_for_no_time.items():
-        queue = work.topology.queues[name]
-        left = yield from _hand_over(work, name, queue, numbers)
-        if not left:
-            continue
-        if queue.effective.get("message_ttl") == 0:
-            rows = yield from dying("by_number", queue, numbers=left)
-            yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
-        else:
-            yield from expire_at_head(work, name)
-
-
-def _hand_over(work: Work, name: str, queue: QueueInfo, numbers: list[int]) -> Steps:
-    """Give messages to consumers of this process (RMQ-922). Returns the numbers that nobody has room for."""
-    plan = consumers.takers(queue.id, len(numbers))
-    left = numbers[len(plan) :]
-    for consumer in dict.fromkeys(plan):
-        given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
-        if not (yield from _give(work, name, queue, consumer, "rabbit_hand_over", numbers=given)):
-            left += given
-    return sorted(left)
-
-
-def _relieve(work: Work, name: str) -> Steps:
-    """A queue with a limit: the head goes to consumers of this process that have room, since only what they leave is too much."""
-    queue = work.topology.queues[name]
-    if queue.effective.get("message_ttl") == 0:  # nothing waits there
-        return
-    for consumer, count in Counter(consumers.takers(queue.id, RELIEF)).items():
-        statement = "rabbit_take" if not has_priorities(queue) else "rabbit_take_by_priority"
-        yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
-
-
-def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer, statement: str, **which: Any) -> Steps:
-    """Deliver messages to a consumer, once this transaction is committed. Returns whether its connection is still there."""
-    if not (yield call("rabbit_give_to", connection_id=consumer.owner_id)):
-        return False
-    if consumer.no_ack:
-        statement = FOR_GOOD[statement]
-    rows = yield call(statement, entity_id=queue.id, owner_id=consumer.owner_id, holder=consumer.holder, **which)
-    address = EntityAddress(work.vhost, name)
-    deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
-    if deliveries:
-        yield AfterCommit(_handed(consumer, deliveries))
-    return True
-
-
-def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps:
-    """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
-    held = [delivery.token for delivery in deliveries if delivery.token is not None]
-    if not consumer.hand_over(deliveries) and held:
-        yield from requeue.steps(deliveries[0].address, held, actor=consumer.channel.connection.actor)
+            if p.expiration == 0 or lets_nothing_wait(work.topology.queues[name]):
+                found.setdefault(name, []).append(number)
+    return found

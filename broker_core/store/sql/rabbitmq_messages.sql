@@ -563,9 +563,44 @@ left_ AS (
     UNION ALL
     SELECT %(entity_id)s, 0, 10, 'infinity', -count(*), -sum(size), NULL FROM fates WHERE was_held HAVING count(*) > 0)
 SELECT (SELECT count(*) FROM fates) AS done, (SELECT count(*) FROM numbers) AS targets,
+       ARRAY(SELECT entity_id FROM numbers ORDER BY entity_id) AS stored_in, ARRAY(SELECT first FROM numbers ORDER BY entity_id) AS firsts,
        ARRAY(SELECT a.entity_id FROM vitrine_entity_activity AS a
               WHERE a.entity_id = ANY (%(entity_ids)b::int8[]) AND a.waiting_until > clock_timestamp()) AS waiting
   FROM gate;
+
+-- name: rabbit_numbers
+-- The numbers of messages that are there, in order, after one and up to another.
+WITH
+-- include: rabbit_entity
+SELECT m.sequence_number
+  FROM vitrine_message AS m
+ WHERE
+       -- include: rabbit_present
+   AND m.sequence_number > %(after)s AND m.sequence_number <= %(last_number)s
+ ORDER BY m.sequence_number LIMIT %(max_count)s;
+
+-- name: rabbit_movable
+-- What moving these messages is decided by. held: a consumer has it. Nobody is held up, and nothing is held.
+WITH
+-- include: rabbit_entity
+SELECT m.lock_token IS NOT NULL AS held,
+       -- include: rabbit_dying
+  FROM vitrine_message AS m
+ WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+   AND m.sequence_number = ANY (%(numbers)b::bigint[])
+ ORDER BY m.sequence_number;
+
+-- name: rabbit_hold_movable
+-- Hold those of these messages that are ready. What somebody else is taking or moving at this moment is skipped.
+WITH
+-- include: rabbit_entity
+SELECT m.sequence_number,
+       -- include: rabbit_life_over
+       AS expired
+  FROM vitrine_message AS m
+ WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+   AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.lock_token IS NULL
+ ORDER BY m.sequence_number FOR UPDATE SKIP LOCKED;
 
 -- name: rabbit_purge
 -- Remove up to max_count ready messages up to a number; unacknowledged ones stay (RMQ 1.3), and nothing is dead-lettered (RMQ-028).
