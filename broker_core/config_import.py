@@ -57,7 +57,7 @@ def apply_plan(plan: Plan, *, actor: Actor | None = None) -> Steps:
     comes later. Needs MANAGE. Raises NotAllowed for the system namespace; a refusal begins with the path in the file.
     """
 
-    def steps():
+    def steps() -> Steps:
         changes = []
         for namespace in plan.namespaces:
             changes += yield from _told(namespace.where, _namespace(namespace, actor))

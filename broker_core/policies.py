@@ -67,7 +67,7 @@ def create_policy(
             f"A subscription has no policies of its own. Give '{scope.topic}' the policy: it holds for its subscriptions."
         )
 
-    def steps():
+    def steps() -> Steps:
         held = yield from _lock(scope)
         if held.family != Family.SERVICE_BUS:
             raise NotAllowed(f"'{scope}' is of the family {held.family}; shared-access policies are Service Bus's.")
@@ -147,7 +147,7 @@ def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Ste
     """Remove a policy; tokens made with its keys are refused from now on."""
     _allow(actor, scope)
 
-    def steps():
+    def steps() -> Steps:
         held = yield from _lock(scope)
         if not (yield call("delete_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name)):
             raise EntityNotFound(f"{scope}: policy {name}")

@@ -139,7 +139,7 @@ def apply(previewed: Preview, *, actor: Actor | None = None) -> Steps:
         return (yield from _apply_purge(previewed, actor or Actor.local()))
     actor = _allowed(address, actor, Right.MANAGE)
 
-    def steps():
+    def steps() -> Steps:
         if previewed.action is Action.DELETE:
             _require_same(previewed, (yield from _delete(address)))
             return (yield from entities.delete_entity.steps(address, actor=actor))

@@ -156,7 +156,7 @@ def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     if not target.requires_duplicate_detection:
         return (yield from _store(source_id, target, rows))
 
-    def steps():
+    def steps() -> Steps:
         ids = [row.message_id for row in rows]
         is_new = yield from claim_ids(target.id, ids)
         kept = [row for row, new in zip(rows, is_new, strict=True) if new]
@@ -182,10 +182,10 @@ def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     later = {i for i, row in enumerate(rows) if row.scheduled_enqueue_at and row.scheduled_enqueue_at > row.now}
     rest = [row for i, row in enumerate(rows) if i not in later]
 
-    def publish_rest():
+    def publish_rest() -> Steps:
         return (yield from publish(target.id, [as_sent(row) for row in rest], ACTOR, [_origin(row) for row in rest]))
 
-    def steps():
+    def steps() -> Steps:
         scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)])
         published = (yield from publish_rest()) if scheduled and rest else scheduled
         if published is None:

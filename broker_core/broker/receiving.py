@@ -188,7 +188,7 @@ def look_again(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> St
     """What `patiently` does after a first look, for messages of any of these entities."""
     deadline = time.monotonic() + max_wait_seconds
 
-    def steps():
+    def steps() -> Steps:
         pause = FIRST_POLL_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             for entity_id in entity_ids:

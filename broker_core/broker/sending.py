@@ -98,7 +98,7 @@ def _store_in_topic(topic: Known, prepared: Sequence[Prepared], actor: str) -> S
     if not later:
         return (yield from publish(topic.id, prepared, actor))
 
-    def steps():
+    def steps() -> Steps:
         columns = _columns([prepared[i] for i in sorted(later)])
         rows = yield call("send", entity_id=topic.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
         rest = [p for i, p in enumerate(prepared) if i not in later]
@@ -115,7 +115,7 @@ def _store_new(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps
     """Store those whose message id the entity has not seen inside its window (SB-130); a duplicate gets None for its number
     (SB-131)."""
 
-    def steps():
+    def steps() -> Steps:
         ids = [p.message.message_id for p in prepared]
         is_new = yield from claim_ids(entity.id, ids)
         kept = [p for p, new in zip(prepared, is_new, strict=True) if new]

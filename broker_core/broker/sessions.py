@@ -185,7 +185,7 @@ def _while_held(session: Session, statement: Any) -> Steps:
     row, or None if the session is not held any more."""
     held = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
 
-    def steps():
+    def steps() -> Steps:
         if not (yield call("take_session", **held)):
             return None
         return next(iter((yield statement)), None)

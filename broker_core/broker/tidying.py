@@ -76,7 +76,7 @@ def activate(entity_id: int, kind: str, max_count: int) -> Steps:
 def _publish_due(topic_id: int, max_count: int) -> Steps:
     """A topic that takes no messages now keeps what is due until it does."""
 
-    def steps():
+    def steps() -> Steps:
         rows = yield call("due_at_topic", entity_id=topic_id, max_count=max_count)
         if not rows:
             return Stored([])
@@ -130,7 +130,7 @@ def expire_sessions(entity_id: int, max_count: int, from_number: int) -> Steps:
     what is gone. Returns the statement's row."""
     (row,) = yield _expiring("expire_sessions", entity_id, max_count, from_number=from_number)
 
-    def settle():
+    def settle() -> Steps:
         free = yield call("take_free_sessions", entity_id=entity_id, session_ids=row.session_ids)
         yield call("settle_sessions", entity_id=entity_id, session_ids=[session.session_id for session in free])
 
@@ -151,7 +151,7 @@ def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:
 def advance_head(entity_id: int, subqueue: SubQueue) -> Steps:
     """Raise the bound below which nothing is present, unless another process is at it."""
 
-    def steps():
+    def steps() -> Steps:
         if (yield call("take_head", entity_id=entity_id, subqueue=subqueue)):
             yield call("advance_head", entity_id=entity_id, subqueue=subqueue)
 

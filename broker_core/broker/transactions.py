@@ -194,7 +194,7 @@ def _send_via(via: EntityAddress, address: EntityAddress, prepared: Sequence[Pre
     origin = Origin(transfer=json.dumps({"to": address.path, "hops": 0}))
     entries = [Entry(place, p, origin, SubQueue.TRANSFER) for place, p in enumerate(prepared)]
 
-    def attempt(entity):
+    def attempt(entity) -> Steps:
         params = columns(prepared, entries, {entity.id: list(range(1, len(entries) + 1))})
         return (yield call("deliver", entity_id=entity.id, from_id=entity.id, actor=actor, **params))
 

@@ -237,7 +237,7 @@ def _create(
     actor = _may_configure(address, actor)
     check_subscription_name(address.name) if kind is SUBSCRIPTION and address.topic else check_path(address.path)
 
-    def steps():
+    def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
         topic, path = yield from _place(kind, address, namespace)
         defaults = defaults_of(kind, namespace.tier, namespace.is_system)
@@ -305,7 +305,7 @@ def _ensure(
 def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, changes: dict[str, Any]) -> Steps:
     actor = _may_configure(address, actor)
 
-    def steps():
+    def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
         wanted = yield from settings_after(current, changes, namespace)
@@ -340,7 +340,7 @@ def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:
 def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:
     actor = _may_configure(address, actor)
 
-    def steps():
+    def steps() -> Steps:
         yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
         yield call("delete_entities", entity_ids=[current.id])

@@ -79,7 +79,7 @@ def create_namespace(
     _check_description(description)
     tier = _tier(tier)
 
-    def steps():
+    def steps() -> Steps:
         rows = yield call(
             "create_namespace", name=name, family=str(family), description=description, is_system=is_system, tier=str(tier)
         )
@@ -144,7 +144,7 @@ def update_namespace(
         _check_description(description)
     wanted = None if tier is None else _tier(tier)
 
-    def steps():
+    def steps() -> Steps:
         held = yield from hold_namespace(name)
         if wanted is not None and wanted is not held.tier:
             yield from _check_tier_has_all(held, wanted)
@@ -159,7 +159,7 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps:
     """Delete a namespace that has no entity, neither a present one nor a deleted one whose history is still kept."""
     yield from changeable_namespace(name, actor)
 
-    def steps():
+    def steps() -> Steps:
         rows = yield call("lock_namespace", name=name)
         if not rows:
             raise EntityNotFound(name)

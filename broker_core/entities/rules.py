@@ -47,7 +47,7 @@ def update_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None 
     """Put a rule in the place of the one of its name; returns it as a StoredRule. Activity, as adding one."""
     _require_rule(rule)
 
-    def steps(held, limits):
+    def steps(held, limits) -> Steps:
         yield from _require_room(held, rule, limits)
         rows = yield call("replace_rule", subscription_id=held.id, **_columns(rule))
         if not rows:
@@ -61,7 +61,7 @@ def update_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None 
 def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None = None) -> Steps:
     """Take a rule away, be it `$Default`. Its subscription may be without one: then it receives nothing. No activity (SB-196)."""
 
-    def steps(held, limits):
+    def steps(held, limits) -> Steps:
         if not (yield call("delete_rule", subscription_id=held.id, name=name)):
             raise EntityNotFound(_label(subscription, name))
 
@@ -89,7 +89,7 @@ def _changing(address: EntityAddress, actor: Actor | None, change: Callable[[Sub
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, address)
 
-    def steps():
+    def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
         held = yield from lock_entity(address, EntityKind.SUBSCRIPTION)
         done = yield from change(held, namespace.limits)

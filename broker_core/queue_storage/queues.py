@@ -165,7 +165,7 @@ def update_queue(
     may(actor, Right.MANAGE, address)
     level = None if history_level is None else _history_level(history_level)
 
-    def steps():
+    def steps() -> Steps:
         there = yield from _hold(address)
         options = changed(there.name, there.options, changes)
         rows = yield call(
@@ -191,7 +191,7 @@ def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps
     """Delete a queue with its messages; its name is free at once (QS-087, QS-907). Raises QueueNotFound."""
     may(actor, Right.MANAGE, address)
 
-    def steps():
+    def steps() -> Steps:
         there = yield from _hold(address)
         yield call("delete_entities", entity_ids=[there.id])
 

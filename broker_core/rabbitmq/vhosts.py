@@ -36,7 +36,7 @@ def create_vhost(name: str, description: str = "", *, actor: Actor | None = None
     Raises EntityExists where a namespace of any family has the name, in whatever casing.
     """
 
-    def steps():
+    def steps() -> Steps:
         created = yield from entities.create_namespace.steps(name, description, family=Family.RABBITMQ, actor=actor)
         yield insert_exchanges(created.id, STORED, ["{}"] * len(STORED))
         return created
@@ -81,7 +81,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     """
     found = yield from get_vhost.steps(name, actor=actor)
 
-    def steps():
+    def steps() -> Steps:
         yield call("lock_namespace", name=name)  # from here on nobody connects to it
         (row,) = yield call("empty_vhost", namespace_id=found.id)
         if row.connections:
@@ -95,7 +95,7 @@ def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Step
     """Change a virtual host's topology in one transaction, after every other change of it. Returns what `change` returns."""
     (actor or Actor.local()).require(Right.MANAGE, vhost)
 
-    def steps():
+    def steps() -> Steps:
         held = yield from hold_vhost(vhost)
         return (yield from change(held))
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.semantics.types import Actor, Right
-from broker_core.store.driver import use_case
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import PAGE_ROWS, require
@@ -53,7 +53,7 @@ class Health:
 
 
 @use_case
-def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> list[SweepRun]:
+def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> Steps[list[SweepRun]]:
     """The newest runs of one sweep or of all, newest first."""
     require(actor, Right.BROWSE, "sweeps")
     rows = yield call("read_sweep_runs", name=name, max_count=limit)
@@ -61,7 +61,7 @@ def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor 
 
 
 @use_case
-def last_sweep_runs(*, actor: Actor | None = None) -> dict[str, SweepRun]:
+def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]:
     """The newest run of each sweep that ever ran, by name."""
     require(actor, Right.BROWSE, "sweeps")
     rows = yield call("read_last_sweep_runs")
@@ -69,7 +69,7 @@ def last_sweep_runs(*, actor: Actor | None = None) -> dict[str, SweepRun]:
 
 
 @use_case
-def health(*, actor: Actor | None = None) -> Health:
+def health(*, actor: Actor | None = None) -> Steps[Health]:
     """How the database fares."""
     require(actor, Right.BROWSE, "health")
     [row] = yield call("read_health")

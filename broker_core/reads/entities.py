@@ -11,7 +11,7 @@ from typing import Any
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.filters import Rule, rule_from_json
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
-from broker_core.store.driver import use_case
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, Clock, clock_of, entity_id_of, require
@@ -135,7 +135,7 @@ class TrafficPoint:
 
 
 @use_case
-def namespaces(*, actor: Actor | None = None) -> list[NamespaceRow]:
+def namespaces(*, actor: Actor | None = None) -> Steps[list[NamespaceRow]]:
     """Every namespace by name, with its clock as of now."""
     require(actor, Right.BROWSE, "namespaces")
     rows = yield call("read_namespaces", name=None)
@@ -143,7 +143,7 @@ def namespaces(*, actor: Actor | None = None) -> list[NamespaceRow]:
 
 
 @use_case
-def now(namespace: str, *, actor: Actor | None = None) -> Clock:
+def now(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
     """The clock of one namespace. Raises EntityNotFound."""
     require(actor, Right.BROWSE, namespace)
     rows = yield call("read_namespaces", name=namespace)
@@ -155,7 +155,7 @@ def now(namespace: str, *, actor: Actor | None = None) -> Clock:
 @use_case
 def overview(
     namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
-) -> list[EntityRow]:
+) -> Steps[list[EntityRow]]:
     """All entities, or those of a namespace, or those whose path begins with `prefix` (without case), by namespace and path.
 
     A topic is followed by its subscriptions.
@@ -165,14 +165,14 @@ def overview(
 
 
 @use_case
-def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> list[EntityRow]:
+def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
     """The overview's lines of these entities alone; those deleted meanwhile are missing."""
     require(actor, Right.BROWSE, "entities")
     return (yield from _overview(ids=list(entity_ids), hidden=True))
 
 
 @use_case
-def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> list[EntityRow]:
+def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
     """The overview's lines of a topic's subscriptions, by name; hidden ones too. Raises EntityNotFound."""
     require(actor, Right.BROWSE, topic)
     topic_id = yield from entity_id_of(topic)
@@ -180,7 +180,7 @@ def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> list[E
 
 
 @use_case
-def entity(address: EntityAddress, *, actor: Actor | None = None) -> EntityRow:
+def entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[EntityRow]:
     """The overview's line of one entity. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
@@ -191,7 +191,7 @@ def entity(address: EntityAddress, *, actor: Actor | None = None) -> EntityRow:
 
 
 @use_case
-def counts(address: EntityAddress, *, actor: Actor | None = None) -> Counts:
+def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Counts]:
     """The exact counts of one entity, at one instant. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     rows = yield call("read_counts", entity_id=(yield from entity_id_of(address)))
@@ -201,7 +201,7 @@ def counts(address: EntityAddress, *, actor: Actor | None = None) -> Counts:
 
 
 @use_case
-def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> dict[int, list[RuleRow]]:
+def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[dict[int, list[RuleRow]]]:
     """The rules of subscriptions by the subscriptions' ids, each list by name; those without a rule are missing."""
     require(actor, Right.BROWSE, "rules")
     rows = yield call("read_rules", ids=list(subscription_ids))
@@ -213,7 +213,7 @@ def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> 
 
 
 @use_case
-def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = None) -> list[TrafficPoint]:
+def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = None) -> Steps[list[TrafficPoint]]:
     """What passed through the entity in the last minutes, at most 180 equal stretches of whole 10 s, oldest first, none missing.
 
     Raises EntityNotFound.
@@ -236,7 +236,7 @@ def _overview(
     prefix: str | None = None,
     topic_id: int | None = None,
     hidden: bool,
-):
+) -> Steps[list[EntityRow]]:
     cap = EXPIRED_CAP if ids is not None and len(ids) == 1 else EXPIRED_CAP_OF_MANY
     rows = yield call(
         "read_overview", ids=ids, namespace=namespace, prefix=prefix, topic_id=topic_id, hidden=hidden, expired_cap=cap
@@ -252,11 +252,18 @@ def _namespace(row: Any) -> NamespaceRow:
 
 def _counts(row: Any) -> Counts:
     return Counts(
-        *map(int, (row.active, row.locked, row.deferred, row.scheduled, row.dead_letter, row.transfer_dead_letter)),
-        int(row.deferred_locked),
-        int(row.dead_letter_locked),
-        row.now,
-        *map(int, (row.delayed, row.rescheduled, row.extended)),
+        active=int(row.active),
+        locked=int(row.locked),
+        deferred=int(row.deferred),
+        scheduled=int(row.scheduled),
+        dead_letter=int(row.dead_letter),
+        transfer_dead_letter=int(row.transfer_dead_letter),
+        deferred_locked=int(row.deferred_locked),
+        dead_letter_locked=int(row.dead_letter_locked),
+        read_at=row.now,
+        delayed=int(row.delayed),
+        rescheduled=int(row.rescheduled),
+        extended=int(row.extended),
     )
 
 

@@ -24,7 +24,7 @@ from broker_core.semantics.types import (
     Right,
     SubQueue,
 )
-from broker_core.store.driver import use_case
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import PAGE_ROWS, Clock, Page, Position, clock_of, entity_id_of, pairs, require
@@ -243,7 +243,7 @@ def list_messages(
     max_scanned: int = SCAN_ROWS,
     max_seconds: float = SCAN_SECONDS,
     actor: Actor | None = None,
-) -> Page[MessageRow]:
+) -> Steps[Page[MessageRow]]:
     """A page of one of an entity's lists, by sequence number.
 
     The list is the tab's; the sub-queue of `address` does not matter. `cursor` is a page's next_cursor or previous_cursor.
@@ -265,7 +265,7 @@ def list_messages(
 
 
 @use_case
-def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> list[MessageRow]:
+def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps[list[MessageRow]]:
     """Those of these messages that are still in the entity, in whatever list, by number."""
     require(actor, Right.BROWSE, f"entity {entity_id}")
     rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=list(sequence_numbers))
@@ -273,7 +273,7 @@ def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor
 
 
 @use_case
-def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> MessageDetail | None:
+def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps[MessageDetail | None]:
     """One message, in whatever list of the entity it is now; None: it is gone, or never was (see `timeline`).
 
     Raises EntityNotFound.
@@ -285,7 +285,7 @@ def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 
 
 @use_case
-def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Explanation | None:
+def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps[Explanation | None]:
     """Why a message is or is not delivered now, in whatever list of the entity it is; None: it is gone, or never was.
 
     All facts are read in one snapshot. `deliverable` says whether a receive from its list may return it: of a session that
@@ -306,7 +306,7 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 @use_case
 def body(
     address: EntityAddress, sequence_number: int, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
-) -> Body | None:
+) -> Steps[Body | None]:
     """At most `length` bytes of a message's body from byte `offset` on; None: the message is gone.
 
     Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES.
@@ -338,7 +338,7 @@ class _Search:
     capped: bool = False
     last: Any = None  # the last answer's row; it has the clock also where nothing was found
 
-    def run(self):
+    def run(self) -> Steps:
         beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
         chunk = SCAN_CHUNK if narrow else self.limit + 1
         while True:
@@ -379,10 +379,11 @@ class _Search:
         first = rows[0].sequence_number if rows else None
         came_from = None if self.position.number in (2**63 - 1, -1) else first
         back, forth = ("above", "below") if self.position.downwards else ("below", "above")
-        cursors = [None if onward is None else f"{forth}-{onward}", None if came_from is None else f"{back}-{came_from}"]
+        following = None if onward is None else f"{forth}-{onward}"
+        preceding = None if came_from is None else f"{back}-{came_from}"
         if self.position.backwards:
-            rows, cursors = rows[::-1], cursors[::-1]
-        return Page(tuple(map(message_row, rows)), *cursors, self.scanned, self.capped, clock_of(self.last))
+            rows, following, preceding = rows[::-1], preceding, following
+        return Page(tuple(map(message_row, rows)), following, preceding, self.scanned, self.capped, clock_of(self.last))
 
 
 def message_row(row: Any) -> MessageRow:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.semantics.types import Actor, EntityAddress, Right
-from broker_core.store.driver import use_case
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import PAGE_ROWS, Capped, Page, entity_id_of
@@ -45,7 +45,7 @@ def sessions(
     cursor: str | None = None,
     limit: int = PAGE_ROWS,
     actor: Actor | None = None,
-) -> Page[SessionRow]:
+) -> Steps[Page[SessionRow]]:
     """Sessions of an entity by id, from the one after `cursor`. Pages go forward only.
 
     part: those whose id contains it. holder: those held by whom a lock names so. Raises EntityNotFound.

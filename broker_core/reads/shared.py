@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 PAGE_ROWS = 50
@@ -80,14 +81,14 @@ def require(actor: Actor | None, right: Right, what: EntityAddress | str) -> Non
     (actor or Actor.local()).require(right, what)
 
 
-def entity_id_of(address: EntityAddress):
+def entity_id_of(address: EntityAddress) -> Steps[int]:
     rows = yield call("read_entity_id", namespace=address.namespace, path=address.path)
     if not rows:
         raise EntityNotFound(str(address))
     return rows[0].id
 
 
-def names_of(entity_ids: Iterable[int]):
+def names_of(entity_ids: Iterable[int]) -> Steps[dict[int, EntityAddress]]:
     """Addresses of entities by id, deleted ones included as long as their row is kept."""
     rows = yield call("read_entity_names", ids=list(entity_ids))
     return {row.id: EntityAddress(row.namespace_name, row.path) for row in rows}

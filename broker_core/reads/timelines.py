@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
-from broker_core.store.driver import use_case
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
@@ -103,20 +103,22 @@ class SearchResult:
 
 
 @use_case
-def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> list[Event]:
+def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> Steps[list[Event]]:
     """All that happened to a message, oldest first, also when it is gone; empty: nothing is known (or no longer).
 
     Numbers that it had before or got later, by a schedule's activation or a resubmission, are followed, so an event may carry
     another entity and number than asked for.
     """
     require(actor, Right.BROWSE, f"entity {entity_id}")
-    wanted, seen, found = [(entity_id, sequence_number)], set(), []
+    wanted: list[tuple[int, int]] = [(entity_id, sequence_number)]
+    seen: set[tuple[int, int]] = set()
+    found: list[Any] = []
     while wanted and len(seen) < TIMELINE_MESSAGES:
         place = wanted.pop()
         seen.add(place)
         rows = yield call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
         found += rows
-        links = {link for row in rows for link in _links(row) if link[1] is not None}
+        links = {(entity, number) for row in rows for entity, number in _links(row) if number is not None}
         wanted += links - seen - set(wanted)
     names = yield from names_in(found)
     return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
@@ -125,14 +127,16 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
 @use_case
 def events(
     filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
-) -> Page[Event]:
+) -> Steps[Page[Event]]:
     """The newest events that match, among the newest SCAN_ROWS (or what SCAN_SECONDS allow). Pages go back in time only."""
     require(actor, Right.BROWSE, "events")
     return (yield from _events(filter, cursor, limit))
 
 
 @use_case
-def gone(address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None) -> Page[Event]:
+def gone(
+    address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
+) -> Steps[Page[Event]]:
     """The last events of messages that left the entity, newest first: completed, expired, purged ... Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
@@ -140,7 +144,7 @@ def gone(address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE
 
 
 @use_case
-def find(text: str, *, actor: Actor | None = None) -> SearchResult:
+def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     """Messages with exactly this message id, in all entities, also those that are gone but within the events' retention."""
     require(actor, Right.BROWSE, "all namespaces")
     text = text.strip()
@@ -159,8 +163,9 @@ def find(text: str, *, actor: Actor | None = None) -> SearchResult:
     return SearchResult(tuple(told), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
-def _events(filter: EventFilter, cursor: str | None, limit: int):
-    below, found, scanned, capped = _event_cursor(cursor), [], 0, False
+def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[Event]]:
+    found: list[Any] = []
+    below, scanned, capped = _event_cursor(cursor), 0, False
     deadline = time.monotonic() + SCAN_SECONDS
     while len(found) <= limit:
         rows = yield call(
@@ -195,7 +200,7 @@ def _links(row: Any) -> list[tuple[int, int | None]]:
     """The messages that an event says this one became, or was made from: (entity, number)."""
     details = row.details or {}
     named = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
-    found = []
+    found: list[tuple[int, int | None]] = []
     for one in named if isinstance(named, list) else [named]:
         if isinstance(one, int):
             found.append((row.entity_id, one))
@@ -204,7 +209,7 @@ def _links(row: Any) -> list[tuple[int, int | None]]:
     return found
 
 
-def names_in(events: Sequence[Any]):
+def names_in(events: Sequence[Any]) -> Steps[dict[int, EntityAddress]]:
     """The addresses that events need: their own entities' and those of the messages they name."""
     named = {link[0] for row in events for link in _links(row)}
     return (yield from names_of({row.entity_id for row in events} | named))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from .durations import human
-from .standing import Facts, failures, is_locked, is_over
+from .standing import Facts, failures, is_over, life_ended_at, lock_ends_at
 from .types import EntityKind, EntityStatus, ExpiryMode, MessageState, SubQueue
 
 
@@ -45,12 +45,13 @@ class Code(StrEnum):
 class Reason:
     """One thing that bears on whether the message is delivered.
 
+    code:    a member of its family's Code.
     text:    a sentence for people. values: what decided it, by name. change: what would make it otherwise; may be empty.
     ends_at: the instant (namespace's clock) at which the clock alone ends it; None: no instant does.
     is_obstacle: whether it keeps the message from being received; the others say where the message stands.
     """
 
-    code: Code
+    code: StrEnum
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
     ends_at: datetime | None = None
@@ -61,10 +62,14 @@ class Reason:
 class MessageFacts(Facts, Protocol):
     """A message as a standing knows it, and what only an explanation tells."""
 
-    session_id: str | None
-    locked_by: str | None
-    dead_letter_reason: str | None
-    expires_by_default: bool
+    @property
+    def session_id(self) -> str | None: ...
+    @property
+    def locked_by(self) -> str | None: ...
+    @property
+    def dead_letter_reason(self) -> str | None: ...
+    @property
+    def expires_by_default(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +138,19 @@ def why_not(message: MessageFacts, now: datetime) -> str | None:
 def obstacles(message: MessageFacts, now: datetime, *, entity: EntityFacts = EntityFacts()) -> Iterator[Reason]:
     """What of the message itself keeps a receive at `now` from returning it, first things first."""
     if message.state == MessageState.SCHEDULED:
-        yield _scheduled(message, now, entity)
+        yield _scheduled(message.scheduled_enqueue_at, now, entity)
         return
-    locked = is_locked(message, now)
-    if locked:
-        yield _locked(message, now)
+    locked_until = lock_ends_at(message, now)
+    locked = locked_until is not None
+    if locked_until is not None:
+        yield _locked(message, locked_until, now)
     if message.state == MessageState.DEFERRED:
         yield Reason(
             Code.DEFERRED, "It is deferred: only a receive by its sequence number returns it.", change="Receive it by its number."
         )
-    if is_over(message, now):
-        yield _expired(message, now, entity, locked)
+    expired_at = life_ended_at(message, now)
+    if expired_at is not None:
+        yield _expired(message, expired_at, now, entity, locked)
     elif message.subqueue == SubQueue.MAIN and failures(message, now) >= message.max_delivery_count:
         yield _spent(message, now, locked)
 
@@ -163,14 +170,14 @@ def _of_entity(message: MessageFacts, entity: EntityFacts) -> Iterator[Reason]:
             change="Set the status to Active.",
         )
     in_main = message.subqueue == SubQueue.MAIN
-    to = entity.forward_to if in_main else entity.forward_dead_lettered_messages_to
-    if to and message.subqueue in (SubQueue.MAIN, SubQueue.DEAD_LETTER):
+    goes_to = entity.forward_to if in_main else entity.forward_dead_lettered_messages_to
+    if goes_to and message.subqueue in (SubQueue.MAIN, SubQueue.DEAD_LETTER):
         what, setting = ("Messages", "ForwardTo") if in_main else ("Dead letters", "ForwardDeadLetteredMessagesTo")
         yield Reason(
             Code.FORWARDED,
-            f"{what} go on to '{to}' (SB-171): clients receive there, not here.",
-            {"forward_to": to},
-            change=f"Receive from '{to}', or clear {setting}.",
+            f"{what} go on to '{goes_to}' (SB-171): clients receive there, not here.",
+            {"forward_to": goes_to},
+            change=f"Receive from '{goes_to}', or clear {setting}.",
         )
 
 
@@ -200,29 +207,29 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
 # The message
 
 
-def _scheduled(message: MessageFacts, now: datetime, entity: EntityFacts) -> Reason:
-    at, values = message.scheduled_enqueue_at, {"scheduled_enqueue_at": message.scheduled_enqueue_at}
+def _scheduled(at: datetime | None, now: datetime, entity: EntityFacts) -> Reason:
+    values = {"scheduled_enqueue_at": at}
     then = "goes to the topic's subscriptions" if entity.kind == EntityKind.TOPIC else "goes to the end of the queue"
-    if at > now:
+    if at is not None and at > now:
         text = f"It is scheduled: due in {human(at - now)}."
         return Reason(Code.SCHEDULED, text, values, at, f"At its instant it {then}, under a new sequence number. Or cancel it.")
     text = "It is due: the next receive or sweep activates it, under a new sequence number."
     return Reason(Code.DUE, text, values, change=f"The next sweep (or receive) acts by itself: it {then}.")
 
 
-def _locked(message: MessageFacts, now: datetime) -> Reason:
+def _locked(message: MessageFacts, until: datetime, now: datetime) -> Reason:
     holder = f" by {message.locked_by}" if message.locked_by else ""
     return Reason(
         Code.LOCKED,
-        f"It is locked{holder} for another {human(message.locked_until - now)}.",
-        {"locked_by": message.locked_by, "locked_until": message.locked_until},
-        message.locked_until,
+        f"It is locked{holder} for another {human(until - now)}.",
+        {"locked_by": message.locked_by, "locked_until": until},
+        until,
         "Its holder settles it, or the lock ends, which counts as a failed delivery.",
     )
 
 
-def _expired(message: MessageFacts, now: datetime, entity: EntityFacts, locked: bool) -> Reason:
-    ago, values = human(now - message.expires_at), {"expires_at": message.expires_at}
+def _expired(message: MessageFacts, at: datetime, now: datetime, entity: EntityFacts, locked: bool) -> Reason:
+    ago, values = human(now - at), {"expires_at": at}
     fate = "moves to the dead-letter queue" if entity.dead_lettering_on_message_expiration else "is gone"
     if locked:
         text = f"It expired {ago} ago; its lock still lets the holder settle it (SB-026), and no longer than that."
@@ -257,7 +264,8 @@ def _spent(message: MessageFacts, now: datetime, locked: bool) -> Reason:
 
 
 def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: SessionFacts | None) -> list[Reason]:
-    notes = []
+    notes: list[Reason] = []
+    values: dict[str, Any]
     if message.subqueue == SubQueue.DEAD_LETTER:
         because = f" ({message.dead_letter_reason})" if message.dead_letter_reason else ""
         text = f"It is in the dead-letter queue{because}: only a receive from there returns it, and it never expires (SB-035)."
@@ -272,7 +280,7 @@ def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: S
         notes.append(Reason(Code.IN_SESSION, text, values, change="Accept the session.", is_obstacle=False))
     if message.state == MessageState.SCHEDULED or message.subqueue != SubQueue.MAIN:
         return notes
-    locked = is_locked(message, now)
+    locked = lock_ends_at(message, now) is not None
     if message.locked_until is not None and not locked:
         text = f"A lock on it ended {human(now - message.locked_until)} ago and counts as a failed delivery (SB-090)."
         values = {"locked_by": message.locked_by, "locked_until": message.locked_until}

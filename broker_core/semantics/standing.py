@@ -32,16 +32,28 @@ class Standing(StrEnum):
         return self in (Standing.LOCK_ENDED, Standing.DUE, Standing.EXPIRED, Standing.SPENT)
 
 
-class Facts(Protocol):
+class LockFacts(Protocol):
+    """The columns that a lock, and what has failed, follow from."""
+
+    @property
+    def subqueue(self) -> SubQueue: ...
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def locked_until(self) -> datetime | None: ...
+
+
+class Facts(LockFacts, Protocol):
     """The columns a standing follows from. expires_at: effective, from the message's own time-to-live or its entity's default."""
 
-    subqueue: SubQueue
-    state: MessageState
-    delivery_count: int
-    max_delivery_count: int
-    expires_at: datetime | None
-    scheduled_enqueue_at: datetime | None
-    locked_until: datetime | None
+    @property
+    def state(self) -> MessageState: ...
+    @property
+    def max_delivery_count(self) -> int: ...
+    @property
+    def expires_at(self) -> datetime | None: ...
+    @property
+    def scheduled_enqueue_at(self) -> datetime | None: ...
 
 
 def standing(message: Facts, now: datetime) -> Standing:
@@ -80,17 +92,31 @@ def is_deliverable(message: Facts, now: datetime) -> bool:
     return standing(message, now) in (Standing.AVAILABLE, Standing.LOCK_ENDED)
 
 
-def is_locked(message: Facts, now: datetime) -> bool:
+def is_locked(message: LockFacts, now: datetime) -> bool:
     """A lock is valid before the instant it ends (SB-070)."""
-    return message.locked_until is not None and now < message.locked_until
+    return lock_ends_at(message, now) is not None
+
+
+def lock_ends_at(message: LockFacts, now: datetime) -> datetime | None:
+    """When the lock that holds it at `now` ends; None: none does."""
+    until = message.locked_until
+    return until if until is not None and now < until else None
 
 
 def is_over(message: Facts, now: datetime) -> bool:
     """Whether its life has ended, locked or not; nothing expires outside the main list (SB-035), nor while scheduled (SB-024)."""
-    return message.subqueue == SubQueue.MAIN and message.state != MessageState.SCHEDULED and _passed(message.expires_at, now)
+    return life_ended_at(message, now) is not None
 
 
-def failures(message: Facts, now: datetime) -> int:
+def life_ended_at(message: Facts, now: datetime) -> datetime | None:
+    """When its life ended; None: it has not (see `is_over`)."""
+    if message.subqueue != SubQueue.MAIN or message.state == MessageState.SCHEDULED:
+        return None
+    end = message.expires_at
+    return end if end is not None and end <= now else None
+
+
+def failures(message: LockFacts, now: datetime) -> int:
     """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the
     dead-letter queue (SB-089)."""
     ended = message.locked_until is not None and not is_locked(message, now)

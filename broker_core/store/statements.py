@@ -38,7 +38,8 @@ def call(name: str, /, **params: Any) -> Statement:
 
 
 def _load() -> dict[str, str]:
-    statements, fragments = {}, {}
+    statements: dict[str, str] = {}
+    fragments: dict[str, str] = {}
     for file in sorted(FOLDER.glob("*.sql")):
         parts = _SECTION.split(file.read_text())[1:]
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):

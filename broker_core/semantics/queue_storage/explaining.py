@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker_core.semantics.durations import human
 from broker_core.semantics.explaining import Place, Reason
@@ -40,10 +40,14 @@ class Code(StrEnum):
 class MessageFacts(rules.Facts, Protocol):
     """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it was got."""
 
-    delivery_count: int
-    held_since: datetime | None
-    renewals: int
-    locked_by: str | None
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def held_since(self) -> datetime | None: ...
+    @property
+    def renewals(self) -> int: ...
+    @property
+    def locked_by(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +75,28 @@ def why_not(message: MessageFacts, now: datetime) -> str | None:
 
 def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = QueueFacts()) -> Iterator[Reason]:
     """What keeps a get at `now` from returning it, first things first."""
-    found = rules.standing(message, now)
-    if found is Standing.EXPIRED:
-        yield _expired(message, queue, now)
-    elif found is not Standing.VISIBLE:
-        yield _invisible(found, message, now)
-    elif queue.poison_queue is not None and rules.is_spent(message.delivery_count, queue.max_dequeue_count):
-        yield _spent(message, queue)
+    expired_at, hidden_until = rules.expired_at(message, now), rules.hidden_until(message, now)
+    if expired_at is not None:
+        yield _expired(expired_at, queue, now)
+    elif hidden_until is not None:
+        yield _invisible(rules.standing(message, now), message, hidden_until, now)
+    elif queue.poison_queue is None or queue.max_dequeue_count is None:
+        return
+    elif rules.is_spent(message.delivery_count, queue.max_dequeue_count):
+        yield _spent(message.delivery_count, queue.max_dequeue_count, queue.poison_queue)
 
 
-def _expired(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
-    removed_at = message.expires_at + queue.expiry_grace
-    text = f"Its life ended {human(now - message.expires_at)} ago: it is as if it were gone (QS-073)."
+def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
+    removed_at = at + queue.expiry_grace
+    text = f"Its life ended {human(now - at)} ago: it is as if it were gone (QS-073)."
     when = f"in {human(removed_at - now)}" if removed_at > now else "at the next sweep"
-    values = {"expires_at": message.expires_at, "removed_at": removed_at}
+    values = {"expires_at": at, "removed_at": removed_at}
     return Reason(Code.EXPIRED, text, values, removed_at, f"Nothing revives it; it is removed {when}.")
 
 
-def _invisible(found: Standing, message: MessageFacts, now: datetime) -> Reason:
-    left, by = human(message.visible_at - now), f" by {message.locked_by}" if message.locked_by else ""
-    values = {"visible_at": message.visible_at, "held_since": message.held_since, "held_by": message.locked_by}
+def _invisible(found: Standing, message: MessageFacts, until: datetime, now: datetime) -> Reason:
+    left, by = human(until - now), f" by {message.locked_by}" if message.locked_by else ""
+    values: dict[str, Any] = {"visible_at": until, "held_since": message.held_since, "held_by": message.locked_by}
     release = "or an operator releases it"
     match found:
         case Standing.DELAYED:
@@ -111,40 +117,37 @@ def _invisible(found: Standing, message: MessageFacts, now: datetime) -> Reason:
                 "Whether that renewed a lease or put off the next try is not known."
             )
             change = f"Its holder deletes or updates it, the time ends, {release}."
-    return Reason(code, text, values, message.visible_at, change)
+    return Reason(code, text, values, until, change)
 
 
-def _spent(message: MessageFacts, queue: QueueFacts) -> Reason:
+def _spent(count: int, allowed: int, poison_queue: str) -> Reason:
     text = (
-        f"It was got {_times(message.delivery_count)}, and {_times(queue.max_dequeue_count)} is allowed: "
-        f"the next get or sweep that comes to it moves it to '{queue.poison_queue}' (QS-105)."
+        f"It was got {_times(count)}, and {_times(allowed)} is allowed: "
+        f"the next get or sweep that comes to it moves it to '{poison_queue}' (QS-105)."
     )
-    values = {
-        "dequeue_count": message.delivery_count,
-        "max_dequeue_count": queue.max_dequeue_count,
-        "poison_queue": queue.poison_queue,
-    }
+    values = {"dequeue_count": count, "max_dequeue_count": allowed, "poison_queue": poison_queue}
     return Reason(Code.SPENT, text, values, change="Raise max_dequeue_count, or requeue it from there.")
 
 
 def _flags(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:
     if rules.has_expired(message, now):
         return
-    if rules.will_expire_first(message, now):
-        text = f"Its life ends in {human(message.expires_at - now)}, before it is visible: nobody gets it any more (QS-024)."
-        values = {"expires_at": message.expires_at, "visible_at": message.visible_at}
+    values: dict[str, Any]
+    expires_unseen_at, hidden_until = rules.expires_unseen_at(message, now), rules.hidden_until(message, now)
+    if expires_unseen_at is not None:
+        text = f"Its life ends in {human(expires_unseen_at - now)}, before it is visible: nobody gets it any more (QS-024)."
+        values = {"expires_at": expires_unseen_at, "visible_at": hidden_until}
         change = "Its holder deletes it, or makes it visible before."
-        yield Reason(Code.WILL_EXPIRE_FIRST, text, values, message.expires_at, change, is_obstacle=False)
+        yield Reason(Code.WILL_EXPIRE_FIRST, text, values, expires_unseen_at, change, is_obstacle=False)
     spent = rules.is_spent(message.delivery_count, queue.max_dequeue_count)
     values = {"dequeue_count": message.delivery_count, "max_dequeue_count": queue.max_dequeue_count}
     if spent and queue.poison_queue is None:
         got = _times(message.delivery_count)
         text = f"It was got {got}, and the queue has no poison queue: it comes back again and again (QS-108)."
-        ends_at = message.visible_at if message.visible_at > now else None
-        yield Reason(Code.PARKED, text, values, ends_at, "Name a poison queue, or remove it.", is_obstacle=False)
-    elif spent and message.visible_at > now:
+        yield Reason(Code.PARKED, text, values, hidden_until, "Name a poison queue, or remove it.", is_obstacle=False)
+    elif spent and hidden_until is not None:
         text = f"This is the last of the {queue.max_dequeue_count} gets allowed: then it goes to '{queue.poison_queue}' (QS-105)."
-        yield Reason(Code.LAST_GET, text, values, message.visible_at, is_obstacle=False)
+        yield Reason(Code.LAST_GET, text, values, hidden_until, is_obstacle=False)
 
 
 def _place(place: Place) -> Iterator[Reason]:

@@ -41,18 +41,21 @@ _OF_HOLD = {
 
 
 class Facts(Protocol):
-    """The columns a standing follows from. expires_at None: never."""
+    """The columns a standing follows from. expires_at None: never. visible_at None: nothing ever hid it."""
 
-    visible_at: datetime
-    hold_kind: int | None
-    expires_at: datetime | None
+    @property
+    def visible_at(self) -> datetime | None: ...
+    @property
+    def hold_kind(self) -> int | None: ...
+    @property
+    def expires_at(self) -> datetime | None: ...
 
 
 def standing(message: Facts, now: datetime) -> Standing:
     """The message's standing at `now` of its account's clock: expiry first, at its very instant (QS-073, QS-078)."""
     if has_expired(message, now):
         return Standing.EXPIRED
-    if message.visible_at > now:
+    if hidden_until(message, now) is not None:
         return _OF_HOLD[HoldKind(message.hold_kind or HoldKind.GET)]
     return Standing.VISIBLE
 
@@ -68,6 +71,11 @@ def next_change_at(message: Facts, now: datetime) -> datetime | None:
     return min((at for at in instants if at is not None and at > now), default=None)
 
 
+def hidden_until(message: Facts, now: datetime) -> datetime | None:
+    """The instant at which its invisibility ends; None: it is not invisible."""
+    return message.visible_at if message.visible_at is not None and message.visible_at > now else None
+
+
 def is_visible(message: Facts, now: datetime) -> bool:
     """Whether a get at `now` may return it (QS-020)."""
     return standing(message, now) is Standing.VISIBLE
@@ -75,12 +83,19 @@ def is_visible(message: Facts, now: datetime) -> bool:
 
 def has_expired(message: Facts, now: datetime) -> bool:
     """Whether it is as if it were gone (QS-073, QS-078)."""
-    return message.expires_at is not None and message.expires_at <= now
+    return expired_at(message, now) is not None
 
 
-def will_expire_first(message: Facts, now: datetime) -> bool:
-    """Whether its life ends while it is invisible, or as it becomes visible: then it is never visible again (QS-024, QS-903)."""
-    return message.expires_at is not None and now < message.expires_at <= message.visible_at
+def expired_at(message: Facts, now: datetime) -> datetime | None:
+    """When its life ended; None: it has not."""
+    return message.expires_at if message.expires_at is not None and message.expires_at <= now else None
+
+
+def expires_unseen_at(message: Facts, now: datetime) -> datetime | None:
+    """When its life ends, if that is while it is invisible, or as it becomes visible: then it is never visible again (QS-024,
+    QS-903). None: it will be, or its life has ended."""
+    end, hidden = message.expires_at, hidden_until(message, now)
+    return end if end is not None and hidden is not None and now < end <= hidden else None
 
 
 def is_spent(dequeue_count: int, max_dequeue_count: int | None) -> bool:

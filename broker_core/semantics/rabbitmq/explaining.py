@@ -39,9 +39,12 @@ class Code(StrEnum):
 class MessageFacts(rules.Facts, Protocol):
     """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it came back."""
 
-    delivery_count: int
-    held_since: datetime | None
-    locked_by: str | None
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def held_since(self) -> datetime | None: ...
+    @property
+    def locked_by(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,11 @@ def why_not(message: MessageFacts, now: datetime) -> str | None:
 
 def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = QueueFacts()) -> Iterator[Reason]:
     """What keeps a get and every consumer from it."""
-    match standing(message, now):
-        case Standing.UNACKED:
-            yield _unacked(message, queue, now)
-        case Standing.EXPIRED:
-            yield _expired(message, queue, now)
+    expired_at = rules.expired_at(message, now)
+    if expired_at is not None:
+        yield _expired(expired_at, queue, now)
+    elif standing(message, now) is Standing.UNACKED:
+        yield _unacked(message, queue, now)
 
 
 def _unacked(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
@@ -123,16 +126,16 @@ def _unacked(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
     )
 
 
-def _expired(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
-    ended = f"Its life ended {human(now - message.expires_at)} ago: it is never delivered"
+def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
+    ended = f"Its life ended {human(now - at)} ago: it is never delivered"
     head = queue.head
     if head is None or queue.exact_expiry:
         text = f"{ended}, and goes once it is at the head (RMQ-002, RMQ-012)."
-        return Reason(Code.EXPIRED, text, {"expires_at": message.expires_at}, change=f"Nothing revives it; {_fate(queue)}.")
+        return Reason(Code.EXPIRED, text, {"expires_at": at}, change=f"Nothing revives it; {_fate(queue)}.")
     return Reason(
         Code.EXPIRED_BEHIND_HEAD,
         f"{ended}, but counted until it is at the head: message {head.number} is before it and lives (RMQ-013).",
-        {"expires_at": message.expires_at, "head": head.number, "head_expires_at": head.expires_at},
+        {"expires_at": at, "head": head.number, "head_expires_at": head.expires_at},
         head.expires_at,
         f"What is before it is taken or expires; then {_fate(queue)}. Exact expiry removes each message at its own instant.",
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from broker_core.reads import MessageRow
+from broker_core.semantics.explaining import Reason
 from broker_core.semantics.queue_storage.explaining import Code, QueueFacts, explain
 from broker_core.semantics.queue_storage.standing import Standing
 from explorer.pages.presenters import Deadline
@@ -54,21 +56,29 @@ class Shown:
 
 def shown(row: MessageRow, queue: QueueFacts) -> Shown:
     """A message as a queue with these options has it."""
-    reasons = {reason.code: reason for reason in explain(row, queue, row.read_at)}
+    reasons: dict[StrEnum, Reason] = {reason.code: reason for reason in explain(row, queue, row.read_at)}
     flags = tuple(Flag(word, reasons[code].text) for code, word in _FLAGS.items() if code in reasons)
     standing = row.standing
     if standing is Standing.EXPIRED:
-        return Shown("its life ended", None, row.expires_at, Deadline("removed in", reasons[Code.EXPIRED].ends_at), None, flags)
+        removed = _deadline("removed in", reasons[Code.EXPIRED].ends_at)
+        return Shown("its life ended", None, row.expires_at, removed, None, flags)
     if standing is Standing.VISIBLE:
-        until = Deadline("expires in", row.expires_at) if row.expires_at else None
-        return Shown("", None, row.visible_at, until, None, flags)
-    since, until = row.held_since or row.enqueued_at, Deadline(_ENDS.get(standing, "lease ends in"), row.visible_at)
+        return Shown("", None, row.visible_at, _deadline("expires in", row.expires_at), None, flags)
+    since = row.held_since or row.enqueued_at
+    what, until = _ENDS.get(standing, "lease ends in"), row.visible_at
     if Code.WILL_EXPIRE_FIRST in reasons:
-        until = Deadline("expires in", row.expires_at)
-    return Shown(_BECAUSE[standing], row.locked_by, since, until, _progress(since, until.at, row.read_at), flags)
+        what, until = "expires in", row.expires_at
+    progress = _progress(since, until, row.read_at)
+    return Shown(_BECAUSE[standing], row.locked_by, since, _deadline(what, until), progress, flags)
 
 
-def _progress(since: datetime, until: datetime, now: datetime) -> Progress | None:
+def _deadline(what: str, at: datetime | None) -> Deadline | None:
+    return Deadline(what, at) if at else None
+
+
+def _progress(since: datetime, until: datetime | None, now: datetime) -> Progress | None:
+    if until is None:
+        return None
     length = (until - since).total_seconds()
     if length <= 0:
         return None
