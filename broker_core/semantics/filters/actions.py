@@ -16,7 +16,7 @@ from . import syntax
 from .evaluation import compile_value
 from .operators import as_text, failure, kind_of
 from .parser import parse_action
-from .view import SYSTEM, MessageView, comparable
+from .view import SETTABLE, MessageView, comparable
 
 _INTEGERS = ("long", "int", "short", "byte", "ulong", "uint", "ushort", "ubyte")
 _FRACTIONS = ("double", "float", "decimal128", "decimal64", "decimal32")
@@ -134,13 +134,15 @@ def _stored(name: str, kind: str, result: Any) -> Any:
 
 
 def _set_system(statement: syntax.Set) -> Callable[[_Draft], None]:
-    changed, value, position = SYSTEM[statement.property.name].field, compile_value(statement.value), statement.property.position
-    convert = {"time_to_live": _duration, "scheduled_enqueue_at": _instant}.get(changed, as_text)
+    changed, value, position = SETTABLE[statement.property.name], compile_value(statement.value), statement.property.position
+    converters: dict[str, Callable[[Any, int], Any]] = {"time_to_live": _duration, "scheduled_enqueue_at": _instant}
+    convert = converters.get(changed, as_text)
 
     def run(draft: _Draft) -> None:
         result = value(draft)
         if result is not None:
-            draft.message = replace(draft.message, **{changed: convert(result, position)})
+            change: dict[str, Any] = {changed: convert(result, position)}
+            draft.message = replace(draft.message, **change)
 
     return run
 
@@ -177,15 +179,15 @@ def _remove_user(statement: syntax.Remove) -> Callable[[_Draft], None]:
 
 
 def _remove_system(statement: syntax.Remove) -> Callable[[_Draft], None]:
-    changed = SYSTEM[statement.property.name].field
+    unset: dict[str, Any] = {SETTABLE[statement.property.name]: None}
 
     def run(draft: _Draft) -> None:
-        draft.message = replace(draft.message, **{changed: None})
+        draft.message = replace(draft.message, **unset)
 
     return run
 
 
-_STATEMENTS = {
+_STATEMENTS: dict[tuple[type, type], Callable[[Any], Callable[[_Draft], None]]] = {
     (syntax.Set, syntax.UserProperty): _set_user,
     (syntax.Set, syntax.SystemProperty): _set_system,
     (syntax.Remove, syntax.UserProperty): _remove_user,

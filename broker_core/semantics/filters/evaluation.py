@@ -54,15 +54,19 @@ def _named_property(tree: syntax.NamedProperty) -> Evaluate:
     name_of, position = compile_value(tree.name), tree.position
 
     def value(view: MessageView) -> Any:
-        is_system, name = _scoped(name_of(view), position)
+        scoped = _scoped(name_of(view), position)
+        if scoped is None:
+            return None
+        is_system, name = scoped
         return SYSTEM[name].read(view) if is_system else view.user.get(name)
 
     return value
 
 
-def _scoped(name: Any, position: int) -> tuple[bool, str | None]:
+def _scoped(name: Any, position: int) -> tuple[bool, str] | None:
+    """Whether a name is a property of the system, and the name alone, in small letters. None for a name that is Unknown."""
     if name is None:
-        return False, None
+        return None
     if not isinstance(name, str):
         raise failure(position, f"the name of a property is a text, not {kind_of(name)}")
     is_system, name = split_scope(name)
@@ -128,7 +132,7 @@ def _in(tree: syntax.In) -> Evaluate:
     value, items, position = compile_value(tree.value), [compile_value(item) for item in tree.items], tree.position
 
     def one_by_one(view: MessageView, found: Any) -> bool | None:
-        result = None if found is None else False
+        result: bool | None = None if found is None else False
         for item in items if found is not None else ():
             match compare("=", found, item(view), position):
                 case True:
@@ -151,11 +155,12 @@ def _in(tree: syntax.In) -> Evaluate:
 
 def _set_of_constants(items: tuple[syntax.Value, ...]) -> tuple[tuple[type, ...], frozenset] | None:
     """The items as a set, and of which classes a value may be looked up in it: if all are constants of one kind."""
-    if not all(isinstance(item, syntax.Constant) and item.value is not None for item in items):
+    constants = [item.value for item in items if isinstance(item, syntax.Constant) and item.value is not None]
+    if len(constants) < len(items):
         return None
-    members = frozenset(item.value for item in items)
-    classes = {TEXT: (str,), NUMBER: (int, float)}
-    kinds = {kind_of(item.value) for item in items}
+    members = frozenset(constants)
+    classes: dict[str, tuple[type, ...]] = {TEXT: (str,), NUMBER: (int, float)}
+    kinds = {kind_of(constant) for constant in constants}
     return (classes[kind], members) if len(kinds) == 1 and (kind := kinds.pop()) in classes else None
 
 
@@ -170,10 +175,11 @@ def _like(tree: syntax.Like) -> Evaluate:
             return None
         return _pattern(operands[1:], position)(_text(operands[0], position))
 
-    constants = [tree.pattern] if tree.escape is None else [tree.pattern, tree.escape]
-    if not all(isinstance(part, syntax.Constant) and isinstance(part.value, str) for part in constants):
+    parts = [tree.pattern] if tree.escape is None else [tree.pattern, tree.escape]
+    constants = [part.value for part in parts if isinstance(part, syntax.Constant) and isinstance(part.value, str)]
+    if len(constants) < len(parts):
         return matches
-    ready = _pattern([part.value for part in constants], position)
+    ready = _pattern(constants, position)
 
     def matches_constant(view: MessageView) -> bool | None:
         found = text(view)
@@ -213,7 +219,10 @@ def _exists(tree: syntax.Exists) -> Evaluate:
             name_of, read = compile_value(name), compile_value(tree.property)
 
             def exists(view: MessageView) -> bool:
-                is_system, wanted = _scoped(name_of(view), position)
+                scoped = _scoped(name_of(view), position)
+                if scoped is None:
+                    return False
+                is_system, wanted = scoped
                 return read(view) is not None if is_system else wanted in view.user
 
             return exists
@@ -241,7 +250,7 @@ def _and(tree: syntax.And) -> Evaluate:
         return _and_of_two(*terms)
 
     def matches(view: MessageView) -> bool | None:
-        result = True
+        result: bool | None = True
         for term in terms:
             match term(view):
                 case False:
@@ -269,7 +278,7 @@ def _or(tree: syntax.Or) -> Evaluate:
     terms = [compile_predicate(term) for term in tree.terms]
 
     def matches(view: MessageView) -> bool | None:
-        result = False
+        result: bool | None = False
         for term in terms:
             match term(view):
                 case True:
@@ -281,7 +290,7 @@ def _or(tree: syntax.Or) -> Evaluate:
     return matches
 
 
-_VALUES = {
+_VALUES: dict[type, Callable[[Any], Evaluate]] = {
     syntax.Constant: _constant,
     syntax.UserProperty: _user_property,
     syntax.SystemProperty: _system_property,
@@ -290,7 +299,7 @@ _VALUES = {
     syntax.Sign: _sign,
     syntax.Arithmetic: _arithmetic,
 }
-_PREDICATES = {
+_PREDICATES: dict[type, Callable[[Any], Evaluate]] = {
     syntax.Comparison: _comparison,
     syntax.Like: _like,
     syntax.In: _in,

@@ -33,13 +33,15 @@ class Token(NamedTuple):
 
     kind:  "integer", "double", "text", "name" (in brackets or quotes), "word" (a plain name), "reserved", "parameter", "sign",
            or END.
-    value: what it means: a number, a text without its quotes; reserved words in capitals, names as they are written.
+    value: a text without its quotes; reserved words in capitals, names and numbers as they are written.
+    number: what a number means.
     """
 
     kind: str
-    value: str | int | float
+    value: str
     position: int
     source: str
+    number: int | float = 0
 
 
 def tokens(text: str, what: str) -> list[Token]:
@@ -63,21 +65,20 @@ def _tokens(text: str, what: str) -> Iterator[Token]:
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
-        if found is None:
+        if found is None or found.lastgroup is None:
             character = text[position]
             expected = _UNENDED.get(character, "a name, a constant or an operator")
             raise InvalidFilter(what, text, position, f"{character!r}", expected)
         if found.lastgroup != "space":
-            yield _token(found, text, what)
+            yield _token(found.lastgroup, found, text, what)
         position = found.end()
     yield Token(END, "", len(text), END)
 
 
-def _token(found: re.Match, text: str, what: str) -> Token:
-    kind = "number" if found["number"] else found.lastgroup
-    source, value = found.group(), found[kind]
-    if kind == "number":
+def _token(kind: str, found: re.Match, text: str, what: str) -> Token:
+    if found["number"]:
         return _number(found, text, what)
+    source, value = found.group(), found[kind]
     if kind in _DOUBLED:
         doubled = _DOUBLED[kind]
         value = value.replace(doubled, doubled[0])
@@ -93,11 +94,11 @@ def _token(found: re.Match, text: str, what: str) -> Token:
 def _number(found: re.Match, text: str, what: str) -> Token:
     """An integer, which may be one over the largest Int64 (so that the smallest can be written with a minus), or a double."""
     source = found["number"]
+    number: int | float
     if found["exponent"] is None and "." not in source:
-        kind, value, fits = "integer", int(source), int(source) <= 2**63
+        kind, number, fits = "integer", int(source), int(source) <= 2**63
     else:
-        value = float(source)
-        kind, fits = "double", value != float("inf")
+        kind, number, fits = "double", float(source), float(source) != float("inf")
     if not fits:
         raise InvalidFilter(what, text, found.start(), source, "a number that a 64-bit integer or a double can hold")
-    return Token(kind, value, found.start(), source)
+    return Token(kind, source, found.start(), source, number)

@@ -14,7 +14,7 @@ from . import syntax
 from .lexer import END, Token, tokens
 from .like import compile_pattern
 from .parameters import checked_parameters
-from .view import SYSTEM, split_scope
+from .view import SETTABLE, SYSTEM, split_scope
 
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PREDICATES = get_args(syntax.Predicate)
@@ -58,7 +58,7 @@ class _Parser:
 
     def at(self, *values: str) -> bool:
         """Whether the next token is one of these signs or reserved words (or the end)."""
-        kind, value, _, _ = self.token
+        kind, value = self.token[:2]
         return (kind in ("sign", "reserved") and value in values) or (kind == END and END in values)
 
     def take(self, *values: str) -> Token | None:
@@ -267,7 +267,7 @@ class _Parser:
         return syntax.Exists(named, word.position)
 
     def number(self, token: Token, sign: int) -> syntax.Constant:
-        value = sign * token.value
+        value = sign * token.number
         if token.kind == "integer" and value > 2**63 - 1:
             raise self.refusal("a number that a 64-bit integer can hold", token)
         return syntax.Constant(value, token.position)
@@ -339,9 +339,8 @@ class _Parser:
         if word is None:
             raise self.refusal("SET or REMOVE")
         target = self.target()
-        if word.value == "REMOVE":
-            statement = syntax.Remove(target)
-        else:
+        statement: syntax.Statement = syntax.Remove(target)
+        if word.value == "SET":
             self.expect("=")
             statement = syntax.Set(target, self.value())
         if not self.at(END, "SET", "REMOVE", ";"):
@@ -354,7 +353,7 @@ class _Parser:
         """The property a statement changes; of the system's only those that a sender sets, too (SB-263)."""
         start = self.token
         target = self.property()
-        if isinstance(target, syntax.SystemProperty) and SYSTEM[target.name].field is None:
-            settable = ", ".join(dict.fromkeys(system.name for system in SYSTEM.values() if system.field))
+        if isinstance(target, syntax.SystemProperty) and target.name not in SETTABLE:
+            settable = ", ".join(dict.fromkeys(SYSTEM[name].name for name in SETTABLE))
             raise self.refusal(f"one that can be changed: {settable}", start, f"sys.{SYSTEM[target.name].name}")
         return target

@@ -142,3 +142,5 @@ _PROPERTIES = (
 )
 SYSTEM = {system.name.lower(): system for system in _PROPERTIES}
 SYSTEM["subject"] = SYSTEM["label"]
+# What a SET or a REMOVE may change (SB-263): by the property's name, the field of Message.
+SETTABLE = {name: system.field for name, system in SYSTEM.items() if system.field is not None}
