@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
-from .shared import Known, entity_id_of, forget_some, on, on_entity, require_count, require_receivable, whole_numbers
+from .shared import Known, entity_id_of, forget, on, on_entity, require_count, require_receivable, whole_numbers
 from .tidying import TIDY_BATCH, advance_head, tidy
 
 HEAD_LAG = 1000  # numbers between the bound and what is received that make it worth advancing
@@ -62,20 +63,19 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
 
     Queues are served in the order given, so a caller rotates them for fairness. Ones that do not exist have nothing.
     """
-    ids = {}
+    ids: dict[int, EntityAddress] = {}
     for address in addresses:
-        try:
+        with suppress(EntityNotFound):
             ids[(yield from entity_id_of(address))] = address
-        except EntityNotFound:
-            continue
     rows = yield call("ready", entity_ids=list(ids))
-    ready = {row.entity_id for row in rows}
+    for gone in ids.keys() - {row.entity_id for row in rows}:
+        forget(ids[gone])  # made anew, it is found the next time
+    ready = {row.entity_id for row in rows if row.is_ready}
     found: list[LockedMessage] = []
     for entity_id, address in ids.items():
         if entity_id in ready and len(found) < max_count:
-            found += yield from receive.steps(address, max_count - len(found), actor=actor)
-    if len(rows) < len(ids):
-        forget_some(addresses)
+            with suppress(EntityNotFound):  # deleted at this very moment
+                found += yield from receive.steps(address, max_count - len(found), actor=actor)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -47,17 +46,6 @@ def _key(address: EntityAddress):
 
 def forget(address: EntityAddress) -> None:
     _known.pop(_key(address), None)
-
-
-def forget_some(addresses: Sequence[EntityAddress]) -> None:
-    """Ids are looked up again now and then, so that a queue deleted and made anew is found by those who only poll."""
-    if time.monotonic() - _forgotten.get("at", 0) > 5:
-        _forgotten["at"] = time.monotonic()
-        for address in addresses:
-            forget(address)
-
-
-_forgotten: dict[str, float] = {}
 
 
 def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:

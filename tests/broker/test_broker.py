@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core import broker, entities
+from broker_core.broker import shared
 from broker_core.semantics.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -573,6 +574,29 @@ def test_a_waiting_receiver_is_woken_by_a_send(queue):
 
     threading.Timer(0.3, later).start()
     assert bodies(broker.receive(queue, max_wait_seconds=20)) == ["a"]
+
+
+def test_receiving_from_several_queues_takes_what_is_there(make_queue):
+    """One that does not exist has nothing; the order given is the order of turns, up to max_count."""
+    first, empty, second = make_queue(), make_queue(), make_queue()
+    sent(first, "a", "b")
+    sent(second, "c", "d")
+    missing = EntityAddress(first.namespace, "missing")
+    assert bodies(broker.receive_from([missing, empty, first, second], 3)) == ["a", "b", "c"]
+    assert bodies(broker.receive_from([missing, empty, first, second], 3)) == ["d"]
+
+
+def test_each_poller_finds_a_queue_that_was_deleted_and_made_anew(make_queue):
+    """By another process, whatever others in this one poll meanwhile: nobody's look stands in for somebody else's."""
+    others, queue = make_queue(), make_queue()
+    assert broker.receive_from([queue]) == []
+    remembered = dict(shared._known)
+    entities.delete_queue(queue)
+    entities.create_queue(queue)
+    sent(queue, "new")
+    shared._known.update(remembered)  # this process has heard nothing of it
+    found = [(broker.receive_from([others]), bodies(broker.receive_from([queue])))[1] for _ in range(2)]
+    assert found == [[], ["new"]]
 
 
 def test_waiting_ends_with_nothing(queue):

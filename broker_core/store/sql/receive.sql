@@ -212,12 +212,12 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
   FROM entity AS e;
 
 -- name: ready
--- Which of these entities have something for a receiver, or something due.
-SELECT e.id AS entity_id
+-- Those of these entities that are there. is_ready: whether there is something for a receiver, or something due.
+SELECT e.id AS entity_id, e.status IN ('Active', 'SendDisabled')
+       AND (EXISTS (SELECT FROM vitrine_message AS m
+                     WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0
+                       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+                       AND (m.locked_until IS NULL OR m.locked_until <= e.now))
+            OR EXISTS (SELECT FROM vitrine_message AS m WHERE m.entity_id = e.id AND m.state = 2 AND m.scheduled_enqueue_at <= e.now)) AS is_ready
   FROM vitrine_entity_now AS e
- WHERE e.id = ANY (%(entity_ids)b::bigint[]) AND e.status IN ('Active', 'SendDisabled')
-   AND (EXISTS (SELECT FROM vitrine_message AS m
-                 WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0
-                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
-                   AND (m.locked_until IS NULL OR m.locked_until <= e.now))
-        OR EXISTS (SELECT FROM vitrine_message AS m WHERE m.entity_id = e.id AND m.state = 2 AND m.scheduled_enqueue_at <= e.now));
+ WHERE e.id = ANY (%(entity_ids)b::bigint[]);
