@@ -52,7 +52,7 @@ def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
     while position < len(text):
         part = _PART.match(text, position)
         unit = _unit(part.group(2)) if part else None
-        if unit is None:
+        if part is None or unit is None:
             raise InvalidArgument(name, f"{text!r} is no duration; write for example 30 s, 5 min, 2 h, 14 days, PT5M or never")
         seconds, position = seconds + float(part.group(1)) * unit, part.end()
     if not text:
@@ -79,8 +79,8 @@ def human(duration: timedelta | None) -> str:
     """At most two units, the larger first: "1 min 30 s", "14 days", "250 ms"; None is "never"."""
     if duration is None:
         return "never"
-    sign, milliseconds = ("-", -duration) if duration < timedelta(0) else ("", duration)
-    milliseconds = round(milliseconds / timedelta(milliseconds=1))
+    sign = "-" if duration < timedelta(0) else ""
+    milliseconds = round(abs(duration) / timedelta(milliseconds=1))
     if milliseconds < 1000:
         return f"{sign}{milliseconds} ms"
     units = (("day", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))

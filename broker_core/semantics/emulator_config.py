@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from .durations import parse_iso
@@ -234,7 +235,7 @@ class _Reader:
         members = self._members(item, path, ("Name", "Properties"))
         if members is None:
             return None
-        name = self._name(members, path, lambda name, limits: check_rule_name(name) or name)
+        name = self._name(members, path, _checked_rule_name)
         path = f"{path}.Properties"
         given = self._members(members.get("Properties"), path, ("FilterType", *_FILTERS.values(), "Action"))
         if given is None:
@@ -245,7 +246,8 @@ class _Reader:
     def _filter(self, given: dict[str, Any], path: str) -> Filter | None:
         kind = str(given.get("FilterType", "")).lower()
         if kind not in _FILTERS:
-            return self._reject(f"{path}.FilterType", f"{_shown(given.get('FilterType'))} must be Correlation or Sql")
+            self._reject(f"{path}.FilterType", f"{_shown(given.get('FilterType'))} must be Correlation or Sql")
+            return None
         for other, key in _FILTERS.items():
             if other != kind and given.get(key) is not None:
                 self._reject(f"{path}.{key}", f"has no meaning where FilterType is {given['FilterType']}")
@@ -258,19 +260,23 @@ class _Reader:
             return None
         properties = given.get("Properties", _Object())
         if not isinstance(properties, _Object):
-            return self._reject(f"{path}.Properties", f"{_shown(properties)} must be an object {{...}}")
+            self._reject(f"{path}.Properties", f"{_shown(properties)} must be an object {{...}}")
+            return None
         for name in properties.twice:
-            return self._reject(f"{path}.Properties.{name}", "is given twice")
+            self._reject(f"{path}.Properties.{name}", "is given twice")
+            return None
         for name, wanted in properties.items():
             if not isinstance(wanted, (str, int, float)):
-                return self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a text, a number, true or false")
+                self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a text, a number, true or false")
+                return None
         texts = {_CORRELATED[key]: text for key, text in given.items() if key in _CORRELATED}
         return self._made(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
 
     def _sql(self, value: Any, path: str) -> Filter | None:
         given = self._members(value, path, ("SqlExpression",))
         where = f"{path}.SqlExpression"
-        return None if given is None else self._made(where, lambda: compile_filter(given.get("SqlExpression")))
+        text: Any = given and given.get("SqlExpression")
+        return None if given is None else self._made(where, lambda: compile_filter(text))
 
     def _action(self, given: dict[str, Any], path: str) -> Action | None:
         members = None if given.get("Action") is None else self._members(given["Action"], path, ("SqlExpression",))
@@ -287,7 +293,7 @@ class _Reader:
         before = len(self.problems)
         for key, value in given.items():
             if key == _WINDOW and not detects:
-                self._made(f"{path}.{key}", lambda value=value: self._duration(_WINDOW, value))
+                self._made(f"{path}.{key}", partial(self._duration, _WINDOW, value))
             else:
                 self._property(kind, settings, key, value, f"{path}.{key}")
         if len(self.problems) == before:
@@ -331,7 +337,8 @@ class _Reader:
         try:
             return make()
         except InvalidArgument as exc:
-            return self._reject(path, exc.problem)
+            self._reject(path, exc.problem)
+            return None
 
     def _name(self, members: dict[str, Any], path: str, check: Callable[[str, Limits], str]) -> str:
         if "Name" not in members:
@@ -360,7 +367,8 @@ class _Reader:
         if value is None:
             return
         if not isinstance(value, list):
-            return self._reject(path, f"{_shown(value)} must be a list [...]")
+            self._reject(path, f"{_shown(value)} must be a list [...]")
+            return None
         for index, item in enumerate(value):
             yield item, f"{path}[{index}]"
 
@@ -376,6 +384,11 @@ class _Reader:
 
     def _unsupported(self, path: str, text: str) -> None:
         self.problems.append(Problem(path, text, unsupported=True))
+
+
+def _checked_rule_name(name: str, limits: Limits) -> str:
+    check_rule_name(name)
+    return name
 
 
 def _shown(value: Any) -> str:

@@ -220,7 +220,7 @@ def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | N
 def _number(name: str, value: Any, allowed: Range[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed is {in_words(allowed)}")
-    if not allowed.minimum <= value <= allowed.maximum or value % allowed.step:
+    if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum) or value % allowed.step:
         raise InvalidArgument(name, f"{value:,} is out of range: allowed is {in_words(allowed)}")
     return value
 
@@ -235,7 +235,7 @@ def _member(name: str, value: Any, allowed: Sequence[Enum]) -> Enum:
 def _history_level(name: str, value: Any) -> HistoryLevel:
     by_name = {level.name.lower(): level for level in HistoryLevel}
     found = by_name.get(value.lower()) if isinstance(value, str) else None
-    if found is None and isinstance(value, int) and not isinstance(value, bool) and value in iter(HistoryLevel):
+    if found is None and isinstance(value, int) and not isinstance(value, bool) and value in list(HistoryLevel):
         found = HistoryLevel(value)
     if found is None:
         raise InvalidArgument(name, f"{_shown(value)} must be one of {', '.join(by_name)}")

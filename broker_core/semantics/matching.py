@@ -236,7 +236,7 @@ class _Builder:
             self.always.append(subscription.entity_id)
             return
         for rule in subscription.rules:
-            if rule.filter.always is None:
+            if isinstance(rule.filter, CorrelationFilter):
                 self._entry(rule.filter).sure.add(subscription.entity_id)
 
     def _add(self, subscription: SubscriptionRules) -> None:

@@ -185,10 +185,11 @@ class _Reader:
             arguments.check_exchange(vhost, name, kind, given, exists=name in _SYSTEM_TYPES)
         except AmqpError as exc:
             raise _Skip(_path_of(path, exc), exc.text) from exc
-        flags = (self._flag(item, path, flag, flag == "durable") for flag in ("durable", "auto_delete", "internal"))
+        durable, auto_delete = self._flag(item, path, "durable", True), self._flag(item, path, "auto_delete", False)
+        internal = self._flag(item, path, "internal", False)
         self._once(path, "exchange", vhost, name)
         self.types[vhost, name] = kind
-        self.found.exchanges.append(ExchangeItem(vhost, ExchangeDef(name, kind, *flags, arguments=given), path))
+        self.found.exchanges.append(ExchangeItem(vhost, ExchangeDef(name, kind, durable, auto_delete, internal, given), path))
 
     def _binding(self, item: Mapping, path: str) -> None:
         vhost = self._vhost_of(item, path)

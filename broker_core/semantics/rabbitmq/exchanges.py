@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from . import errors
 from .arguments import ExchangeDef
 from .names import DEFAULT_EXCHANGE, DEFAULT_VHOST
-from .routing import MATCHERS, Matcher
+from .routing import MATCHERS, Destination, Matcher
 from .table import encode
 
 __all__ = ["PREDECLARED", "BindingDef", "ExchangeDef", "ExchangeType", "Routed", "Router", "properties_key"]
@@ -58,16 +58,11 @@ class Routed(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-class _Destination(NamedTuple):
-    name: str
-    is_queue: bool
-
-
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     definition: ExchangeDef
     matcher: Matcher
-    alternate: frozenset[_Destination]
+    alternate: frozenset[Destination]
 
 
 class Router:
@@ -135,13 +130,13 @@ class Router:
     def _add(self, binding: BindingDef) -> None:
         ends = self._queues if binding.destination_is_queue else self._exchanges
         if binding.source in self._exchanges and binding.destination in ends:
-            destination = _Destination(binding.destination, binding.destination_is_queue)
+            destination = Destination(binding.destination, binding.destination_is_queue)
             self._exchanges[binding.source].matcher.add(destination, binding.routing_key, binding.arguments)
 
 
 def _prepared(exchange: ExchangeDef) -> _Exchange:
     alternate = exchange.alternate_exchange
-    destinations = frozenset() if alternate is None else frozenset([_Destination(alternate, False)])
+    destinations = frozenset() if alternate is None else frozenset([Destination(alternate, False)])
     return _Exchange(exchange, MATCHERS[exchange.type](), destinations)
 
 

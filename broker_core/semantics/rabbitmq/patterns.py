@@ -19,8 +19,8 @@ import re
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
-from re import _constants as op  # the parser's names for what it found
-from re import _parser as parser
+from re import _constants as op  # type: ignore[attr-defined]  # the parser's names for what it found; the stubs hide them
+from re import _parser as parser  # type: ignore[attr-defined]  # the stubs hide it
 from typing import Any
 
 from . import errors
@@ -67,8 +67,8 @@ class Pattern:
 
     def found_all_ways_at_once(self, name: str) -> bool:
         """The same, whatever the pattern."""
-        name = _Name(name)
-        return bool(self._step(name, name.everywhere))
+        subject = _Name(name)
+        return bool(self._step(subject, subject.everywhere))
 
 
 @lru_cache(maxsize=4096)

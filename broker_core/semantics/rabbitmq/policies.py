@@ -310,7 +310,7 @@ def _of_both(key: str, users: Any, operators: Any) -> Any:
 def _merged(keys: Mapping[str, str | None], arguments: Arguments, user: Policy | None, operator: Policy | None) -> Effective:
     found = Effective(definition=merged_definition(user, operator))
     for key, argument in keys.items():
-        candidates = [Candidate(ARGUMENT, plain(arguments[argument]))] if argument in arguments else []
+        candidates = [Candidate(ARGUMENT, plain(arguments[argument]))] if argument is not None and argument in arguments else []
         for policy, source in ((operator, "operator policy"), (user, "policy")):
             if policy and key in policy.definition:
                 candidates.append(Candidate(f"{source} {policy.name}", policy.definition[key]))

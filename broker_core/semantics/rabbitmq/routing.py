@@ -5,13 +5,18 @@ Every matcher has `add(destination, key, arguments)` and `match(keys, headers)`,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .table import encode, typed
 
-Destination = Hashable
+
+class Destination(NamedTuple):
+    """A queue, or else an exchange."""
+
+    name: str
+    is_queue: bool
 
 
 class Matcher(Protocol):
