@@ -24,21 +24,19 @@ from broker_core.store.statements import call
 
 from .duplicates import claim_ids, note_ids
 from .publishing import Entry, Origin, Stored, columns, in_their_order, publish
-from .shared import all_or_none, undo
+from .shared import BROKER, all_or_none, undo, wake
 
 log = logging.getLogger(__name__)
 
 BATCH = 100
 LISTS = (SubQueue.MAIN, SubQueue.DEAD_LETTER, SubQueue.TRANSFER)
 ROUNDS = 50  # of one call; what is left, a sweep forwards
-ACTOR = "process:broker"
 
 
 def afterwards(stored: Stored) -> Steps:
     """What follows a send: receivers are woken, and what is to be forwarded goes on. The latter never inside its transaction: who
     holds a counter waits for no forwarder."""
-    for entity_id in stored.waiting:
-        yield call("wake", entity_id=entity_id)
+    yield from wake(stored.waiting)
     if stored.forwards:
         yield AfterCommit(forward_on(stored.forwards))
 
@@ -72,8 +70,7 @@ def forward_from(entity_id: int, lists: Sequence[SubQueue] = LISTS) -> Steps:
         total += done
         for each in stored:
             further += each.forwards
-            for waiting in each.waiting:
-                yield call("wake", entity_id=waiting)
+            yield from wake(each.waiting)
         if done and more:
             further.append(entity_id)
     return total, further
@@ -165,7 +162,7 @@ def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
             undo()  # what did not arrive has not been seen
         left = iter(stored.numbers)
         numbers = [next(left) if new else None for new in is_new]
-        yield from note_ids(target.id, ids, numbers, ACTOR)
+        yield from note_ids(target.id, ids, numbers, BROKER)
         return stored._replace(numbers=numbers)
 
     return (yield from all_or_none(steps()))
@@ -183,7 +180,7 @@ def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     rest = [row for i, row in enumerate(rows) if i not in later]
 
     def publish_rest() -> Steps:
-        return (yield from publish(target.id, [as_sent(row) for row in rest], ACTOR, [_origin(row) for row in rest]))
+        return (yield from publish(target.id, [as_sent(row) for row in rest], BROKER, [_origin(row) for row in rest]))
 
     def steps() -> Steps:
         scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)])
@@ -202,7 +199,7 @@ def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     origins = [_origin(row) for row in rows]
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     params = columns(prepared, entries, {target.id: list(range(1, len(rows) + 1))})
-    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=ACTOR, **params)
+    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=BROKER, **params)
     if not found:
         return None
     first = found[0].first

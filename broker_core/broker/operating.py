@@ -14,7 +14,7 @@ from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from .forwarding import forward_on
-from .shared import entity_id_of, forget, on, require_count, require_sendable, whole_numbers
+from .shared import entity_id_of, forget, on, require_count, require_sendable, wake, whole_numbers
 from .tidying import take_back
 
 PURGE_BATCH = 500
@@ -51,7 +51,7 @@ def resubmit(
         require_sendable(address, look)
         return {}
     if rows[0].waiting:
-        yield call("wake", entity_id=entity_id)
+        yield from wake([entity_id])
     if rows[0].forwards:
         yield AfterCommit(forward_on([entity_id]))
     return {row.old_number: row.new_number for row in rows}

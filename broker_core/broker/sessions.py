@@ -25,7 +25,7 @@ from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
 from .receiving import HEAD_LAG, patiently, session_key
-from .shared import Known, entity_id_of, on, on_entity, require_count, require_receivable
+from .shared import Known, entity_id_of, on, on_entity, require_count, require_receivable, wake
 from .tidying import tidy
 
 TRIES = 3  # of what takes two statements
@@ -114,7 +114,7 @@ def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
     key = yield from _key(session)
     row = yield from _while_held(session, call("close_session", **key, actor=str(actor)))
     if row is not None and row.waiting:
-        yield call("wake", entity_id=key["entity_id"])
+        yield from wake([key["entity_id"]])
     return row is not None
 
 

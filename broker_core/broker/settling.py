@@ -13,10 +13,9 @@ from broker_core.semantics.limits import STRICT
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
-from broker_core.store.statements import call
 
 from .forwarding import forward_on
-from .shared import forget, known, on, require_receivable
+from .shared import forget, known, on, require_receivable, wake
 
 
 @use_case
@@ -97,7 +96,7 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
     if look:
         require_receivable(address, look)
     elif getattr(rows[0], "waiting", False):
-        yield call("wake", entity_id=entity_id)
+        yield from wake([entity_id])
     if rows and getattr(rows[0], "forwards", False):
         yield AfterCommit(forward_on([entity_id]))
     return settle_report(tokens, rows)

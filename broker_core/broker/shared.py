@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
 from broker_core.store import connections
-from broker_core.store.driver import Atomically, Steps
+from broker_core.store.driver import AfterCommit, Atomically, Steps
 from broker_core.store.statements import call
 
 
@@ -37,6 +37,7 @@ class Memory(dict):
         return value
 
 
+BROKER = "process:broker"  # the actor of what nobody asked for
 _known = Memory(100_000)  # database, namespace and path -> Known
 
 
@@ -107,6 +108,16 @@ def on(address: EntityAddress, name: str, **params: Any) -> Steps:
 
     entity, rows, look = yield from on_entity(address, attempt)
     return entity.id, rows or [], look
+
+
+def wake(entity_ids: Iterable[int]) -> Steps:
+    """Tell who waits for messages of these entities, after the commit (design D8)."""
+    for entity_id in entity_ids:
+        yield AfterCommit(_wake(entity_id))
+
+
+def _wake(entity_id: int) -> Steps:
+    yield call("wake", entity_id=entity_id)
 
 
 def new_ids(count: int) -> list[str]:

@@ -11,7 +11,7 @@ from broker_core.store.statements import call
 
 from .forwarding import afterwards, as_sent, forward_on
 from .publishing import Origin, Stored, publish
-from .shared import all_or_none, undo
+from .shared import BROKER, all_or_none, undo, wake
 
 TIDY_BATCH = 500  # messages that are moved out of a receive's way in one transaction
 TIDY_ROUNDS = 20  # such batches at most for one receive
@@ -69,7 +69,7 @@ def activate(entity_id: int, kind: str, max_count: int) -> Steps:
         return (yield from _publish_due(entity_id, max_count))
     (row,) = yield call("activate", entity_id=entity_id, max_count=max_count)
     if row.done and row.waiting:
-        yield call("wake", entity_id=entity_id)
+        yield from wake([entity_id])
     return row.done
 
 
@@ -81,7 +81,7 @@ def _publish_due(topic_id: int, max_count: int) -> Steps:
         if not rows:
             return Stored([])
         origins = [Origin(enqueued_at=row.scheduled_enqueue_at) for row in rows]
-        return (yield from publish(topic_id, [as_sent(row) for row in rows], "process:broker", origins)) or undo()
+        return (yield from publish(topic_id, [as_sent(row) for row in rows], BROKER, origins)) or undo()
 
     stored = yield from all_or_none(steps())
     if stored is None:
@@ -109,7 +109,7 @@ def take_back(entity_id: int, max_count: int, *, dropped_by: str | None = None) 
         properties=None,
     )
     if row.done and row.waiting:
-        yield call("wake", entity_id=entity_id)
+        yield from wake([entity_id])
     return row
 
 

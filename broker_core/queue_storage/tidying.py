@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from broker_core.broker.shared import BROKER
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel
 from broker_core.store.driver import Steps
@@ -19,7 +20,6 @@ from .queues import ensure_target
 BATCH = 500
 MET = 500  # visible messages among which spent ones are looked for: those that gets meet
 SPENT = "MaxDequeueCountExceeded"
-BROKER = "process:broker"
 PAUSE_SHARE = 3.0  # of the time a batch took: consumers of other queues keep most of their rate
 
 

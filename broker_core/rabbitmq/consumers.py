@@ -25,7 +25,6 @@ from broker_core.store.statements import call
 from . import expiring
 from .queues import remove
 from .vhosts import HeldVhost, hold_vhost
-from .work import wake
 
 if TYPE_CHECKING:
     from .channel_state import ChannelState
@@ -221,7 +220,7 @@ def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps:
     gone = [row for row in left if row.is_auto_delete]
     yield from delete_queues(held, gone)
     yield from expiring.restart([row.id for row in left if not row.is_auto_delete])
-    yield from wake(sorted(set(entity_ids) - {row.id for row in gone}))
+    yield from shared.wake(sorted(set(entity_ids) - {row.id for row in gone}))
 
 
 def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from broker_core.broker.shared import BROKER
 from broker_core.preview import Effect
 from broker_core.semantics.durations import human
 from broker_core.semantics.errors import WorldMoved
@@ -30,7 +31,7 @@ from . import in_force, limits, listing, policies, topology, vhosts
 from .dead_lettering import as_outgoing
 from .placing import die
 from .topology import QueueInfo, Topology
-from .work import BROKER, Work
+from .work import Work
 
 SCAN_CAP = 20_000
 STAYS, EXPIRED, MAXLEN = "stays", "expired", "maxlen"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from broker_core.broker.shared import wake
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import errors, messages, table
 from broker_core.semantics.types import Actor, Right
@@ -19,7 +20,7 @@ from .limits import is_limited
 from .placing import Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key
 from .topology import QueueInfo, Topology
-from .work import TRIES_UNHELD, Stale, Work, transact, wake
+from .work import TRIES_UNHELD, Stale, Work, require_current, transact
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
     routed = yield from _route(known, prepared)
     names = {name for found in routed for name in found}
     if not names:
-        yield from _require_current(known)
+        yield from require_current(known)
         return [Published(unroutable=True) for _ in prepared]
     queues = {name: known.queues[name] for name in names}
     if any(is_limited(q) or lets_nothing_wait(q) for q in queues.values()) or any(p.expiration == 0 for p in prepared):
@@ -129,18 +130,12 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
             try:
                 found = known.router.route(p.exchange, p.keys, p.headers).queues
             except errors.AmqpError:
-                yield from _require_current(known)  # else the exchange may be there by now
+                yield from require_current(known)  # else the exchange may be there by now
                 raise
             if way:
                 ways[way] = found
         routed.append(found)
     return routed
-
-
-def _require_current(known: Topology) -> Steps:
-    (row,) = yield call("rabbit_topology_is", namespace_id=known.namespace_id, topology_version=known.version)
-    if not row.is_current:
-        raise Stale
 
 
 def _publish_to_one(known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str) -> Steps:
@@ -199,7 +194,7 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
             for number, place in enumerate(placing.places(row.entity_id), row.first):
                 numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
     else:
-        yield from _require_current(work.topology)
+        yield from require_current(work.topology)
     return [
         Published(
             tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # else it is gone by now

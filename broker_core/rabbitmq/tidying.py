@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_core.broker.shared import Memory
+from broker_core.broker.shared import BROKER, Memory
 from broker_core.broker.tidying import advance_head
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import SubQueue
@@ -16,7 +16,7 @@ from broker_core.store.statements import call
 
 from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, has_priorities, hold_chain, keep_limits
 from .limits import drops_head
-from .work import BROKER, Work, transact
+from .work import Work, transact
 
 PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
 LOOK_SECONDS = 0.9  # between looks for dead letters to come; those who wait look once a second

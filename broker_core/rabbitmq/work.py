@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from broker_core.broker.shared import wake
 from broker_core.semantics.errors import ServerBusy
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.types import EntityAddress
-from broker_core.store.driver import AfterCommit, Atomically, Steps
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
 
@@ -17,7 +18,6 @@ from .topology import QueueInfo, Topology
 
 TRIES = 8
 TRIES_UNHELD = 3  # while the topology changes, so many times by what it was; then it is held, and changes wait
-BROKER = "process:broker"
 
 
 class Stale(Exception):
@@ -70,14 +70,11 @@ def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], *, held: bool)
     return answer, work.waiting
 
 
-def wake(entity_ids: Iterable[int]) -> Steps:
-    """Tell who waits at these queues, after the commit."""
-    for entity_id in entity_ids:
-        yield AfterCommit(_wake(entity_id))
-
-
-def _wake(entity_id: int) -> Steps:
-    yield call("wake", entity_id=entity_id)
+def require_current(known: Topology) -> Steps:
+    """Raises Stale where the topology is another by now: for who stores nothing, and so is not told."""
+    (row,) = yield call("rabbit_topology_is", namespace_id=known.namespace_id, topology_version=known.version)
+    if not row.is_current:
+        raise Stale
 
 
 def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
