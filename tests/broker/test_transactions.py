@@ -12,8 +12,9 @@ from broker_core.renewal import renewer
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, LockLost, MessageTooLarge, NotAllowed, TransactionEnded
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message
 from broker_core.store import aio, connections
-from broker_core.store.statements import SQL
-from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
+from broker_core.store.driver import Atomically, run
+from broker_core.store.statements import SQL, call
+from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now, somebody_waits
 
 MINUTE = timedelta(minutes=1)
 
@@ -37,6 +38,24 @@ def test_sends_and_settlements_happen_together(queue):
         (b"later", "SCHEDULED"),
     ]
     assert broker.peek(queue.dead_letter)[0].dead_letter_reason == "why" and ledger_agrees(queue)
+
+
+def test_who_waits_is_told_after_the_commit(queue):
+    """Design D8: in the transaction it would wake them for what they cannot see yet, and hold the lock on notifications."""
+
+    def wait_begins():
+        yield call("wait_begins", entity_id=entity_id(queue), seconds=60)
+
+    def sending():
+        yield from broker.send.steps(queue, [Message(b"a")])
+        return somebody_waits(queue)
+
+    def together():
+        return (yield Atomically(sending()))
+
+    run(wait_begins())
+    assert run(together())
+    assert not somebody_waits(queue)
 
 
 def test_the_answers_come_in_the_order_of_the_operations(queue):
