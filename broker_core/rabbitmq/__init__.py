@@ -23,6 +23,7 @@ _NAMES = {
     ),
     "policies": ("PolicyChange", "delete_policy", "list_policies", "set_policy", "set_queue_option"),
     "delivering": ("Delivery", "acknowledge", "get", "purge_queue", "reject", "requeue", "take"),
+    "moving": ("Back", "MovePreview", "Moved", "ToExchange", "ToQueue", "move", "preview_move"),
     "preview": (
         *("ExchangeChange", "KeyChange", "PolicyPreview", "QueueChange"),
         *("apply_policy", "preview_delete_policy", "preview_policy"),

@@ -1,7 +1,8 @@
 """What dead-lettering does to a message, and when it must not go on (RMQ-060 to RMQ-073, RMQ-912 to RMQ-914).
 
-Decides headers, properties and routing keys of the message that is published to the dead-letter exchange. Refuses to know whether
-that exchange is there, and which queues it leads to. Headers are decoded tables: see table.py.
+Decides headers, properties and routing keys of the message that is published to the dead-letter exchange; and where a dead
+letter came from, for who moves it back. Refuses to know whether that exchange is there, and which queues it leads to. Headers
+are decoded tables: see table.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .table import Typed, plain, typed
 Headers = Mapping[str, Any]
 
 X_DEATH = "x-death"
+BEFORE_MOVE = "x-death-before-move"  # Vitrine's own
 FIRST, LAST = "x-first-death-", "x-last-death-"
 
 
@@ -100,14 +102,44 @@ def history(headers: Headers | None) -> list[Death]:
     return [_read(entry) for entry in _deaths(headers or {})[0]]
 
 
-def _deaths(headers: Headers) -> tuple[list[Mapping[str, Any]], bool]:
-    """The well-formed entries of x-death, and whether there is no such header at all: only then is this the first death.
+def origin(headers: Headers | None, *, first: bool = False) -> Death | None:
+    """The death in the place that a message is moved back to: the last one, or that in the queue where it died first (RMQ-390).
 
-    Where it is garbage, x-first-death-* are not added (RMQ-071).
+    Where a message has been moved since, those from before count. None: it does not say where it died.
     """
-    if X_DEATH not in headers:
+    headers = headers or {}
+    deaths = history(headers) or [_read(entry) for entry in _deaths(headers, BEFORE_MOVE)[0]]
+    if not deaths or not first:
+        return deaths[0] if deaths else None
+    queue = plain(headers.get(f"{FIRST}queue"))
+    return next((death for death in reversed(deaths) if death.queue == queue), deaths[-1])
+
+
+def set_aside(headers: Headers | None) -> dict[str, Any]:
+    """The headers of a message that is moved: its deaths under another name, with those from before earlier moves (RMQ-391).
+
+    As x-death they would count on: where the message goes through the same queues again, it would be taken for a cycle and
+    dropped (RMQ-072), and consumers that count its deaths would give it up.
+    """
+    after = dict(headers or {})
+    deaths, _ = _deaths(after)
+    if deaths:
+        kept, _ = _deaths(after, BEFORE_MOVE)
+        for death in reversed(deaths):
+            kept = _with(kept, death)
+        del after[X_DEATH]
+        after[BEFORE_MOVE] = kept
+    return after
+
+
+def _deaths(headers: Headers, name: str = X_DEATH) -> tuple[list[Mapping[str, Any]], bool]:
+    """The well-formed entries of x-death, or of another header like it, and whether there is no such header at all.
+
+    Only then is a death the first: where the header is garbage, x-first-death-* are not added (RMQ-071).
+    """
+    if name not in headers:
         return [], True
-    kind, value = typed(headers[X_DEATH])
+    kind, value = typed(headers[name])
     entries = [entry for entry_kind, entry in map(typed, value) if entry_kind == "table"] if kind == "array" else []
     return [entry for entry in entries if _is_well_formed(entry)], False
 
@@ -130,17 +162,18 @@ def _entry(
     return death if expiration is None else {**death, "original-expiration": expiration}
 
 
-def _with(deaths: Sequence[Mapping[str, Any]], death: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The entries with one more death: a new one in front, or the one of the same queue and reason, counted on (RMQ-067).
+def _with(deaths: Sequence[Mapping[str, Any]], death: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries with one more: a new one in front, or the one of the same queue and reason, counted on (RMQ-067).
 
     Entries of the same queue and reason, as only clients make them, are taken together.
     """
-    same, others = [], []
+    same: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
     for entry in deaths:
         (same if _key(entry) == _key(death) else others).append(dict(entry))
     if not same:
         return [dict(death), *others]
-    count = sum(_count(entry) for entry in same) + 1
+    count = min(sum(_count(entry) for entry in same) + _count(death), 2**62)
     return [{**same[0], "count": Typed("long", count)}, *others]
 
 

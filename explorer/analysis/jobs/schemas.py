@@ -31,7 +31,7 @@ WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
 BROKER_REASONS = (
     *("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded"),  # Service Bus
     *("MaxDequeueCountExceeded", "Requeued"),  # Queue Storage: to the poison queue and, by an operator, back
-    *("expired", "maxlen", "delivery_limit"),  # RabbitMQ; a receiver's reason is "rejected"
+    *("expired", "maxlen", "delivery_limit", "moved"),  # RabbitMQ, "moved" by an operator; a receiver's reason is "rejected"
 )
 
 LIFE = StructType(

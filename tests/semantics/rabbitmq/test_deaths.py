@@ -159,3 +159,32 @@ def test_a_retry_loop_counts():
         headers = die(headers, queue="wait").headers
         assert not deaths.is_cycle(headers, "work")
         assert [d.count for d in deaths.history(headers)] == [count, count]
+
+
+def test_where_a_message_is_moved_back_to():
+    """RMQ-390: the newest death's queue, or the one that x-first-death-queue names, wherever its entry stands by now."""
+    headers = died_in(("a", "rejected"), ("b", "expired"), ("a", "rejected"), ("c", "maxlen"))
+    assert deaths.origin(headers).queue == "c" and deaths.origin(headers, first=True).queue == "a"
+    assert deaths.origin({"x-death": headers["x-death"]}, first=True).queue == "b"  # the oldest entry, where nothing says more
+    assert deaths.origin(None) is deaths.origin({"x-death": "garbage"}, first=True) is None
+
+
+def test_a_message_that_is_moved_begins_anew_and_forgets_nothing():
+    """RMQ-391, RMQ-072"""
+    headers = died_in(("a", "expired"), ("b", "expired"))
+    assert deaths.is_cycle(die(headers, queue="a").headers, "b")
+    moved = deaths.set_aside(headers)
+    assert not deaths.is_cycle(die(moved, queue="a").headers, "b")
+    assert "x-death" not in moved and moved["x-first-death-queue"] == "a"
+    assert [(d["queue"], d["count"]) for d in plain(moved[deaths.BEFORE_MOVE])] == [("b", 1), ("a", 1)]
+    assert (deaths.origin(moved).queue, deaths.origin(moved, first=True).queue) == ("b", "a")
+    again = deaths.set_aside(die(moved, queue="a").headers)
+    assert [(d["queue"], d["count"]) for d in plain(again[deaths.BEFORE_MOVE])] == [("a", 2), ("b", 1)]
+    assert deaths.set_aside(again) == again and decode(encode(again)) == again
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"x-death": "garbage"}, {"x-death": []}, {"x-death": [{"queue": 1, "reason": "expired"}]}]
+)
+def test_what_tells_of_no_death_is_moved_as_it_is(headers):
+    assert deaths.set_aside(headers) == headers

@@ -1,0 +1,386 @@
+"""Moving: an operator takes ready messages out of a queue and publishes them elsewhere, dead letters back to where they died.
+
+In one transaction for each batch, so that nothing is lost or doubled on the way (RMQ-393). What cannot go stays where it is, and
+the report says why (RMQ-392). A moved message begins anew: its deaths are set aside (RMQ-391), and it lives as long as the queue
+says that takes it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+from broker_core.broker.shared import whole_numbers
+from broker_core.broker.tidying import advance_head
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.rabbitmq import deaths, errors, messages, table
+from broker_core.semantics.rabbitmq.deaths import Death
+from broker_core.semantics.rabbitmq.expiration import parse
+from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right, SubQueue
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from . import topology
+from .arriving import lets_nothing_wait, make_room, settle_in
+from .dead_lettering import BATCH, as_outgoing, bury
+from .limits import Rooms
+from .placing import Outgoing, Placing, origin_of
+from .properties import check_routing_key
+from .topology import QueueInfo, Topology
+from .work import Work, require_current, transact
+
+MOVED = "moved"  # the reason that events tell
+MOST_NAMED = 1_000  # messages that a report names one by one; all are counted
+LOOKED_AT = 20_000  # messages that a preview looks at
+LOOK_BATCH = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """To the queue in which each message died last, or first, and to it alone: with the exchange and the routing key that it had
+    there (RMQ-390)."""
+
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToQueue:
+    """To one queue, through the default exchange."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToExchange:
+    """To an exchange, as if published again; without a routing key, with the one that each message has."""
+
+    exchange: str
+    routing_key: str | None = None
+
+
+Target = Back | ToQueue | ToExchange
+
+
+class Why(StrEnum):
+    """Why a message was left where it is (RMQ-392). {} is a queue."""
+
+    HELD = "a consumer holds it"
+    BUSY = "somebody else took it just then"
+    EXPIRED = "its life is over"
+    GONE = "it is not there any more"
+    NEVER_DIED = "it does not say where it died"
+    DIED_HERE = "it died in this queue itself"
+    NO_QUEUE = "there is no queue {} any more"
+    NO_ROUTE = "the exchange routes it to no queue"
+    REFUSED = "the queue {} takes no more"
+
+
+class Left(NamedTuple):
+    """Why a message was left, and the queue that is to blame, if one is."""
+
+    why: Why
+    queue: str | None = None
+
+    def __str__(self) -> str:
+        return self.why.format(self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a move did.
+
+    count:    messages that left. arrived: copies by the queue that took them. left: those that stayed, counted by reason.
+    places:   by the number a message had, where it is now: queue and number. stayed: by number, why. Of both MOST_NAMED at most.
+    """
+
+    count: int = 0
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    left: Mapping[Left, int] = field(default_factory=dict)
+    places: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    stayed: Mapping[int, Left] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages of a preview that died in the same queue for the same reason and would go to the same queues.
+
+    died_in, reason: None where they never died.
+    """
+
+    died_in: str | None
+    reason: str | None
+    queues: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovePreview:
+    """What a move would do now. last_number: the highest that the queue had given then: a move up to it takes nothing newer.
+
+    scanned: messages looked at; capped: there are more, so the counts are lower bounds.
+    """
+
+    groups: tuple[Group, ...]
+    left: Mapping[Left, int]
+    last_number: int
+    scanned: int
+    capped: bool
+
+    @property
+    def count(self) -> int:
+        return sum(group.count for group in self.groups)
+
+    @property
+    def arriving(self) -> dict[str, int]:
+        """Copies by the queue that would get them, by name."""
+        found = Counter(dict.fromkeys(sorted({name for group in self.groups for name in group.queues}), 0))
+        for group in self.groups:
+            found.update(dict.fromkeys(group.queues, group.count))
+        return dict(found)
+
+
+class _Way(NamedTuple):
+    """Where a message goes and as what. death: the one that said so, or its last."""
+
+    queues: tuple[str, ...]
+    exchange: str
+    routing_key: str
+    headers: Mapping[str, Any]
+    death: Death | None
+
+
+@use_case
+def move(
+    address: EntityAddress,
+    to: Target,
+    sequence_numbers: Sequence[int] | None = None,
+    *,
+    up_to: int | None = None,
+    actor: Actor | None = None,
+) -> Steps[Moved]:
+    """Move ready messages of a queue, oldest first, in batches, each one transaction. Returns Moved.
+
+    sequence_numbers: these alone; None: all that are there now. up_to: of all, none with a higher number, as a preview gave it.
+    Raises AmqpError: no such queue (404), another connection's (405), an exchange that is not there or internal (404, 403).
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    chosen = None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers))
+    queue = yield from _source(address, to)
+    last = yield from _last(queue, chosen, up_to)
+    tally, after = _Tally(names_gone=chosen is not None), -1
+    while numbers := (yield from _next_numbers(queue, chosen, after, last, BATCH)):
+        some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, to, numbers))
+        if some is None:  # the queue was deleted meanwhile
+            break
+        tally.add(numbers, *some)
+        after = numbers[-1]
+    if tally.count >= BATCH:
+        yield from advance_head(queue.id, SubQueue.MAIN)
+    return tally.result()
+
+
+@use_case
+def preview_move(
+    address: EntityAddress,
+    to: Target,
+    sequence_numbers: Sequence[int] | None = None,
+    *,
+    actor: Actor | None = None,
+) -> Steps[MovePreview]:
+    """What `move` would do now, as MovePreview. It changes nothing, holds nobody up, and looks at LOOKED_AT messages at most.
+
+    Raises as `move` does.
+    """
+    (actor or Actor.local()).require(Right.BROWSE, address)
+    chosen = None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers))
+    queue = yield from _source(address, to)
+    last = yield from _last(queue, chosen, None)
+    known, rooms = (yield from topology.current(address.namespace)), Rooms()
+    groups, left, scanned, after = Counter[tuple](), Counter[Left](), 0, -1
+    while scanned < LOOKED_AT and (numbers := (yield from _next_numbers(queue, chosen, after, last, LOOK_BATCH))):
+        ways, stay = yield from _look(known, address.path, queue, to, numbers)
+        yield from rooms.look((known.queues[name] for way, _ in ways.values() for name in way.queues), hold=False)
+        left.update(stay.values())
+        left[Left(Why.GONE)] += (len(numbers) - len(ways) - len(stay)) if chosen is not None else 0
+        for way, message in ways.values():
+            refusing = next((name for name in way.queues if not rooms.fits(known.queues[name], message.size)), None)
+            if refusing is not None:
+                left[Left(Why.REFUSED, refusing)] += 1
+                continue
+            for name in way.queues:
+                rooms.admit(known.queues[name], message.size)
+            groups[(way.death and way.death.queue, way.death and way.death.reason, way.queues)] += 1
+        scanned, after = scanned + len(numbers), numbers[-1]
+    capped = scanned >= LOOKED_AT and bool((yield from _next_numbers(queue, chosen, after, last, 1)))
+    found = tuple(Group(*key, count) for key, count in groups.most_common())
+    return MovePreview(found, +left, last, scanned, capped)
+
+
+def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
+    """The queue to move from, once it is known that what is asked for is possible."""
+    known = yield from topology.current(address.namespace)
+    queue = known.queues.get(address.path)
+    if queue is None:
+        raise errors.not_found_queue(address.namespace, address.path)
+    if queue.owner_id is not None:
+        raise errors.locked_queue(address.namespace, address.path)
+    match to:
+        case ToQueue(name) if name == address.path:
+            raise InvalidArgument("to", f"'{name}' is the queue that they are in; name another one")
+        case ToQueue(name) if name not in known.queues:
+            raise errors.not_found_queue(address.namespace, name)
+        case ToExchange(exchange, routing_key):
+            check_routing_key("" if routing_key is None else routing_key)
+            known.router.route(exchange, (), {})
+    return queue
+
+
+def _last(queue: QueueInfo, chosen: Sequence[int] | None, up_to: int | None) -> Steps[int]:
+    if chosen is not None:
+        return chosen[-1] if chosen else 0
+    rows = yield call("rabbit_last_number", entity_id=queue.id)
+    last = rows[0].last_number if rows else 0
+    return last if up_to is None else min(up_to, last)
+
+
+def _next_numbers(queue: QueueInfo, chosen: Sequence[int] | None, after: int, last: int, count: int) -> Steps[list[int]]:
+    if chosen is not None:
+        at = bisect_right(chosen, after)
+        return list(chosen[at : at + count])
+    rows = yield call("rabbit_numbers", entity_id=queue.id, after=after, last_number=last, max_count=count)
+    return [row.sequence_number for row in rows]
+
+
+def _look(known: Topology, name: str, queue: QueueInfo, to: Target, numbers: Sequence[int]) -> Steps:
+    """Where each of these messages can go, with what it is now, and why others stay. What is gone is in neither."""
+    rows = yield call("rabbit_movable", entity_id=queue.id, numbers=numbers, dead_letters=True)
+    ways: dict[int, tuple[_Way, Outgoing]] = {}
+    stay: dict[int, Left] = {}
+    for row in rows:
+        found = Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _way(known, name, row, to)
+        if isinstance(found, Left):
+            stay[row.sequence_number] = found
+        else:
+            ways[row.sequence_number] = found, as_outgoing(row)
+    return ways, stay
+
+
+def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
+    before = table.decode(row.application_properties or {})
+    after = deaths.set_aside(before)
+    death = deaths.origin(before, first=isinstance(to, Back) and to.first)
+    match to:
+        case ToQueue(target):
+            found = _Way((target,), "", target, after, death)
+        case ToExchange(exchange, key):
+            key = row.properties["routing_key"] if key is None else key
+            keys, after = messages.keys_of(key, after)
+            found = _Way(known.router.route(exchange, keys, after, by_broker=True).queues, exchange, key, after, death)
+        case Back() if death is None:
+            return Left(Why.NEVER_DIED)
+        case Back() if death.queue == name:
+            return Left(Why.DIED_HERE)
+        case Back():
+            found = _Way((death.queue,), *_published(death), after, death)
+    missing = next((target for target in found.queues if target not in known.queues), None)
+    if missing is not None:
+        return Left(Why.NO_QUEUE, missing)
+    return found if found.queues else Left(Why.NO_ROUTE)
+
+
+def _published(death: Death) -> tuple[str, str]:
+    """The exchange and the routing key by which it had come to the queue that it died in.
+
+    With the queue's name for its key, its next death could be routed to nowhere (RMQ-062).
+    """
+    return (death.exchange, death.routing_keys[0]) if death.routing_keys else ("", death.queue)
+
+
+def _move_some(address: EntityAddress, queue: QueueInfo, to: Target, numbers: Sequence[int], work: Work) -> Steps:
+    """Places by number, and why others stay; None if the queue is gone.
+
+    Making room delivers and removes messages, maybe of this very queue. So it comes before they are held, and only what is held
+    then is moved.
+    """
+    known = work.queue(address.path)
+    if known is None or known.id != queue.id:
+        return None
+    ways, stay = yield from _look(work.topology, address.path, queue, to, numbers)
+    targets = dict.fromkeys(name for way, _ in ways.values() for name in way.queues)
+    limited = yield from make_room(work, targets, {way.routing_key for way, _ in ways.values()})
+    rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(ways))) if ways else ()
+    held = {row.sequence_number: row for row in rows}
+    placing, going = Placing(work), []
+    for number, (way, message) in ways.items():
+        if number not in held or held[number].expired:
+            stay[number] = Left(Why.EXPIRED if number in held else Why.BUSY)
+            continue
+        refusing = yield from placing.put_whole(_letter(address.path, queue, message, way), way.queues)
+        if refusing is not None:
+            stay[number] = Left(Why.REFUSED, refusing)
+        else:
+            going.append(held[number])
+    if not going:
+        yield from require_current(work.topology)  # else there may be by now what was missing
+    places = (yield from _carry(work, queue, going, placing)) if going else {}
+    yield from settle_in(work, limited, _brief(work, places))
+    return places, stay
+
+
+def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoing:
+    """The message as it is published again. One that has an expiration, as no dead letter has, lives for it anew."""
+    return message._replace(
+        properties={**message.properties, "exchange": way.exchange, "routing_key": way.routing_key},
+        headers=table.encode(way.headers) or None,
+        expiration=parse(message.properties.get("expiration")),
+        origin={"from": origin_of(name, queue, message.place, MOVED)},
+    )
+
+
+def _carry(work: Work, queue: QueueInfo, rows: Sequence[Any], placing: Placing) -> Steps:
+    """Take what was placed out of its queue, into the others. Returns where each is now, by the number it had."""
+    firsts = yield from bury(work, queue, rows, [(EventKind.MOVED, None)] * len(rows), MOVED, placing)
+    places: dict[int, list[tuple[str, int]]] = {row.sequence_number: [] for row in rows}
+    for entity_id, name in placing.names.items():
+        for number, old in enumerate(placing.places(entity_id), firsts[entity_id]):
+            places[old].append((name, number))
+    return {old: tuple(found) for old, found in places.items()}
+
+
+def _brief(work: Work, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
+    """What may live for no time where it is now: its numbers, by queue."""
+    found: dict[str, list[int]] = {}
+    for name, number in (place for some in places.values() for place in some):
+        if lets_nothing_wait(work.topology.queues[name]):
+            found.setdefault(name, []).append(number)
+    return found
+
+
+class _Tally:
+    """A report in the making. names_gone: whether numbers that are not there were asked for."""
+
+    def __init__(self, *, names_gone: bool):
+        self.count = 0
+        self._names_gone = names_gone
+        self._arrived, self._left = Counter[str](), Counter[Left]()
+        self._places: dict[int, tuple[tuple[str, int], ...]] = {}
+        self._stayed: dict[int, Left] = {}
+
+    def add(self, numbers: Sequence[int], places: Mapping[int, tuple], stay: Mapping[int, Left]) -> None:
+        """What became of a batch."""
+        gone = [n for n in numbers if n not in places and n not in stay] if self._names_gone else []
+        stay = {**stay, **dict.fromkeys(gone, Left(Why.GONE))}
+        self.count += len(places)
+        self._arrived.update(name for some in places.values() for name, _ in some)
+        self._left.update(stay.values())
+        for kept, new in ((self._places, places), (self._stayed, stay)):
+            kept |= {number: new[number] for number in sorted(new)[: max(0, MOST_NAMED - len(kept))]}
+
+    def result(self) -> Moved:
+        return Moved(self.count, dict(self._arrived), dict(self._left), self._places, self._stayed)

@@ -1,0 +1,555 @@
+"""Moving dead letters back, and any message elsewhere (RMQ-390 to RMQ-394): each way, each reason to stay, everything at once."""
+
+import threading
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.rabbitmq import Back, Properties, Publication, ToExchange, ToQueue, moving
+from broker_core.rabbitmq.moving import Group, Left, Why
+from broker_core.semantics.errors import BrokerError, InvalidArgument, NotAuthorized
+from broker_core.semantics.rabbitmq.deaths import BEFORE_MOVE, X_DEATH
+from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.rabbitmq.table import plain
+from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core.store import connections
+from tests.broker.looking import entity_id, events
+from tests.rabbitmq.connected import query, until
+from tests.rabbitmq.rabbits import (
+    OWNER,
+    count,
+    deaths,
+    declare,
+    expire,
+    get,
+    ledger_agrees,
+    policy,
+    present,
+    read_out,
+    send,
+    step,
+    take,
+    text,
+    texts,
+    tokens,
+)
+
+BACK, FIRST = Back(), Back(first=True)
+
+
+def with_dlx(vhost, name, key="dead", **arguments):
+    return declare(vhost, name, dead_letter_exchange="", dead_letter_routing_key=key, **arguments)
+
+
+def reject(address, max_count=100):
+    rabbitmq.reject(address, tokens(*take(address, max_count)))
+
+
+@pytest.fixture
+def dead(vhost):
+    """A queue for dead letters; `orders` and `bills` have theirs there."""
+    address = declare(vhost, "dead")
+    with_dlx(vhost, "orders")
+    with_dlx(vhost, "bills")
+    return address
+
+
+@pytest.fixture
+def orders(vhost, dead):
+    return EntityAddress(vhost, "orders")
+
+
+@pytest.fixture
+def bills(vhost, dead):
+    return EntityAddress(vhost, "bills")
+
+
+def agree(*addresses):
+    return all(ledger_agrees(address) for address in addresses)
+
+
+# Where to
+
+
+def test_each_goes_back_to_where_it_died(dead, orders, bills):
+    """RMQ-390"""
+    send(orders, "o1", "o2")
+    send(bills, "b1")
+    reject(bills)
+    reject(orders)
+    moved = rabbitmq.move(dead, BACK)
+    assert (moved.count, moved.arrived, moved.left) == (3, {"bills": 1, "orders": 2}, {})
+    assert moved.places == {1: (("bills", 2),), 2: (("orders", 3),), 3: (("orders", 4),)}
+    assert present(dead) == [] and agree(dead, orders, bills)
+    assert texts(take(orders, 5)) == ["o1", "o2"] and texts(take(bills, 5)) == ["b1"]
+
+
+def test_it_goes_to_the_last_place_or_to_the_first(vhost, dead, orders):
+    """RMQ-390: rejected in orders, expired in the queue for retries."""
+    retry = with_dlx(vhost, "retry", message_ttl=100)
+    slow = with_dlx(vhost, "slow", key="retry")
+    for to, arrived in ((BACK, "retry"), (FIRST, "slow")):
+        send(slow, "x")
+        reject(slow)
+        step(retry, 100)
+        expire(retry)
+        assert rabbitmq.move(dead, to).arrived == {arrived: 1}
+        assert read_out(EntityAddress(vhost, arrived)) == ["x"]
+
+
+def test_it_comes_back_as_it_was_published_there(vhost, dead):
+    """RMQ-390: to that queue alone, with the exchange and the key by which it had come; so its next death goes the same way."""
+    rabbitmq.declare_exchange(vhost, "events", "topic")
+    rabbitmq.declare_exchange(vhost, "graves", "topic")
+    q, other = declare(vhost, "q", dead_letter_exchange="graves"), declare(vhost, "other")
+    for name in ("q", "other"):
+        rabbitmq.bind_queue(vhost, name, "events", "order.#")
+    rabbitmq.bind_queue(vhost, "dead", "graves", "order.#")
+    send(q, "x", exchange="events", key="order.new")
+    for _ in range(2):
+        reject(q)
+        rabbitmq.move(dead, BACK)
+    assert count(other) == 1
+    back = get(q)
+    assert (text(back), back.exchange, back.routing_key) == ("x", "events", "order.new")
+
+
+def test_all_is_kept_but_the_deaths(vhost, dead, orders):
+    """RMQ-391: properties and headers stay; x-death has another name, so that consumers that count deaths begin anew."""
+    given = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
+    properties = Properties(**given, headers={"mine": [1, "x"]}, expiration="60000")
+    rabbitmq.publish(vhost, [Publication(b"\x00body", "", "orders", properties)])
+    reject(orders)
+    rabbitmq.move(dead, BACK)
+    back = get(orders)
+    headers = back.properties.headers
+    assert {name: getattr(back.properties, name) for name in given} == given and back.body == b"\x00body"
+    assert headers["mine"] == [1, "x"] and headers["x-first-death-queue"] == "orders"
+    assert X_DEATH not in headers and [death["queue"] for death in headers[BEFORE_MOVE]] == ["orders"]
+    assert back.properties.expiration is None and not back.redelivered and back.delivery_count == 0
+
+
+def test_what_is_moved_is_lost_in_no_cycle(vhost, orders):
+    """RMQ-391, RMQ-072: with its deaths as they were, this one would be dropped in the queue where it died first."""
+    dead = with_dlx(vhost, "slow-dead", key="last", message_ttl=100)
+    q = with_dlx(vhost, "q", key="slow-dead", message_ttl=100)
+    last = declare(vhost, "last")
+    send(q, "x")
+    for times in range(1, 4):
+        for address in (q, dead):
+            step(address, 100)
+            assert expire(address) == 1
+        assert count(last) == 1
+        [(where, _)] = rabbitmq.move(last, FIRST).places[times]
+        assert where == "q"
+    held = get(q)
+    assert deaths(held) == []
+    assert {(d["queue"], plain(d["count"])) for d in held.properties.headers[BEFORE_MOVE]} == {("q", 3), ("slow-dead", 3)}
+
+
+def test_after_another_move_it_still_knows_where_it_died(vhost, dead, orders):
+    """RMQ-391: sorted out into another queue first, then moved back."""
+    sorting = declare(vhost, "sorting")
+    send(orders, "x")
+    reject(orders)
+    rabbitmq.move(dead, ToQueue("sorting"))
+    assert rabbitmq.move(sorting, BACK).arrived == {"orders": 1}
+    assert read_out(orders) == ["x"]
+
+
+def test_to_a_queue_that_is_named(vhost, dead, orders):
+    """RMQ-390: whatever it is, dead letter or not."""
+    other = declare(vhost, "other", message_ttl=5000)
+    send(orders, "died")
+    reject(orders)
+    send(dead, "alive", expiration="60000")
+    assert rabbitmq.move(dead, ToQueue("other")).arrived == {"other": 2}
+    died, alive = take(other, 5)
+    assert texts([died, alive]) == ["died", "alive"]
+    assert (alive.exchange, alive.routing_key, alive.properties.expiration) == ("", "other", "60000")
+    assert agree(dead, other)
+
+
+def test_to_an_exchange_as_published_again(vhost, dead, orders):
+    """RMQ-390: to each queue that it leads to, with a key given or the message's own."""
+    rabbitmq.declare_exchange(vhost, "fan", "fanout")
+    rabbitmq.declare_exchange(vhost, "by key", "direct")
+    one, two = declare(vhost, "one"), declare(vhost, "two")
+    for name in ("one", "two"):
+        rabbitmq.bind_queue(vhost, name, "fan")
+    rabbitmq.bind_queue(vhost, "two", "by key", "mine")
+    send(dead, "a")
+    assert rabbitmq.move(dead, ToExchange("fan")).places == {1: (("one", 1), ("two", 1))}
+    assert get(one).routing_key == "dead" and get(two).exchange == "fan"
+    send(dead, "b")
+    assert rabbitmq.move(dead, ToExchange("by key", "mine")).arrived == {"two": 1}
+    assert agree(dead, one, two)
+
+
+def test_through_an_exchange_back_into_the_same_queue(vhost, dead):
+    """Each goes round once: what arrives meanwhile is not moved again."""
+    rabbitmq.declare_exchange(vhost, "fan", "fanout")
+    rabbitmq.bind_queue(vhost, "dead", "fan")
+    send(dead, "a", "b")
+    assert rabbitmq.move(dead, ToExchange("fan")).arrived == {"dead": 2}
+    assert present(dead) == [3, 4] and agree(dead) and read_out(dead) == ["a", "b"]
+
+
+# What stays, and why
+
+
+def test_chosen_ones_go_and_the_others_stay(dead, orders):
+    send(orders, *"abcd")
+    reject(orders)
+    moved = rabbitmq.move(dead, BACK, [3, 1, 3, 99])
+    assert moved.count == 2 and present(dead) == [2, 4] and agree(dead, orders)
+    assert moved.stayed == {99: Left(Why.GONE)}
+    assert texts(take(orders, 5)) == ["a", "c"]
+
+
+def test_nothing_newer_goes_than_what_was_previewed(dead, orders):
+    send(orders, *"ab")
+    reject(orders)
+    would = rabbitmq.preview_move(dead, BACK)
+    send(orders, "c")
+    reject(orders)
+    assert rabbitmq.move(dead, BACK, up_to=would.last_number).count == would.count == 2
+    assert present(dead) == [3]
+
+
+def leave_held(vhost, dead, orders):
+    take(dead, 1)
+    return Left(Why.HELD)
+
+
+def leave_expired(vhost, dead, orders):
+    rabbitmq.move(dead, ToQueue("brief"))
+    step(dead, 100)
+    return Left(Why.EXPIRED)
+
+
+def leave_never_died(vhost, dead, orders):
+    read_out(dead)
+    send(dead, "fresh")
+    return Left(Why.NEVER_DIED)
+
+
+def leave_died_here(vhost, dead, orders):
+    read_out(dead)
+    brief = EntityAddress(vhost, "brief")
+    send(brief, "x")
+    reject(brief)
+    return Left(Why.DIED_HERE)
+
+
+def leave_no_queue(vhost, dead, orders):
+    rabbitmq.delete_queue(orders)
+    return Left(Why.NO_QUEUE, "orders")
+
+
+def leave_refused(vhost, dead, orders):
+    send(orders, "y")
+    policy(vhost, pattern="^orders$", max_length=1, overflow="reject-publish")
+    return Left(Why.REFUSED, "orders")
+
+
+@pytest.mark.parametrize(
+    ("leave", "source"),
+    [
+        (leave_held, "dead"), (leave_expired, "brief"), (leave_never_died, "dead"), (leave_died_here, "brief"),
+        (leave_no_queue, "dead"), (leave_refused, "dead"),
+    ],
+)  # fmt: skip
+def test_what_cannot_go_stays_and_the_report_says_why(vhost, dead, orders, leave, source):
+    """RMQ-392"""
+    brief = declare(vhost, "brief", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="brief")
+    send(orders, "x")
+    reject(orders)
+    why = leave(vhost, dead, orders)
+    address = brief if source == "brief" else dead
+    before = present(address)
+    would, moved = rabbitmq.preview_move(address, BACK), rabbitmq.move(address, BACK)
+    assert len(before) == 1 and present(address) == before
+    assert moved.count == would.count == 0 and moved.left == would.left == {why: 1}
+    assert moved.stayed == {before[0]: why}
+    assert ledger_agrees(address)
+    assert not [event for event in events(address) if event.kind == EventKind.MOVED and event.sequence_number in before]
+
+
+def test_where_an_exchange_leads_nowhere_they_stay(vhost, dead):
+    """RMQ-392"""
+    send(dead, "x")
+    assert rabbitmq.move(dead, ToExchange("amq.topic", "nobody")).left == {Left(Why.NO_ROUTE): 1}
+    assert present(dead) == [1] and ledger_agrees(dead)
+
+
+def test_a_queue_with_room_for_some_takes_those(vhost, dead):
+    """RMQ-392, RMQ-093: a refusal is no loss, whatever else the queue does with what it refuses (RMQ-094)."""
+    for overflow in ("reject-publish", "reject-publish-dlx"):
+        name = f"small {overflow}"
+        small = with_dlx(vhost, name, max_length=3, overflow=overflow)
+        send(small, *"abc")
+        reject(small)
+        send(small, "there")
+        numbers = present(dead)
+        moved = rabbitmq.move(dead, BACK, numbers)
+        assert (moved.arrived, moved.left) == ({name: 2}, {Left(Why.REFUSED, name): 1})
+        assert present(dead) == numbers[2:] and agree(dead, small)
+        assert texts(take(small, 5)) == ["there", "a", "b"]
+        read_out(dead)
+
+
+def test_it_goes_to_all_queues_of_an_exchange_or_to_none(vhost, dead):
+    """RMQ-392: one of them refuses, so no copy is lost."""
+    rabbitmq.declare_exchange(vhost, "fan", "fanout")
+    full, free = declare(vhost, "full", max_length=1, overflow="reject-publish"), declare(vhost, "free")
+    for name in ("full", "free"):
+        rabbitmq.bind_queue(vhost, name, "fan")
+    send(full, "there")
+    send(dead, "x")
+    assert rabbitmq.move(dead, ToExchange("fan")).left == {Left(Why.REFUSED, "full"): 1}
+    assert present(dead) == [1] and present(free) == [] and agree(dead, full, free)
+
+
+def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders, connection):
+    send(orders, "x")
+    reject(orders)
+    connection.channel().declare_queue("mine", exclusive=True)
+    nobody = Actor("user", "viewer", Right.BROWSE | Right.SEND | Right.LISTEN)
+    refused = [
+        (EntityAddress(vhost, "none"), BACK, {}, AmqpError),
+        (EntityAddress(vhost, "mine"), BACK, {}, AmqpError),
+        (dead, ToQueue("none"), {}, AmqpError),
+        (dead, ToQueue("dead"), {}, InvalidArgument),
+        (dead, ToExchange("none"), {}, AmqpError),
+        (dead, ToExchange("", 7), {}, InvalidArgument),
+        (dead, BACK, {"actor": nobody}, NotAuthorized),
+        (dead, BACK, {"sequence_numbers": ["1"]}, InvalidArgument),
+    ]
+    for address, to, how, error in refused:
+        with pytest.raises(error):
+            rabbitmq.move(address, to, **how)
+    assert present(dead) == [1]
+    assert rabbitmq.preview_move(dead, BACK, actor=nobody).count == 1
+    assert rabbitmq.move(dead, BACK, []).count == 0
+
+
+# As a publish
+
+
+def test_the_target_gives_them_its_life_and_its_priorities(vhost):
+    """RMQ-391, RMQ-080, RMQ-160"""
+    dead = declare(vhost, "dead")
+    q = with_dlx(vhost, "q", max_priority=5, message_ttl=1000)
+    for body, priority in (("low", 1), ("high", 9)):
+        send(q, body, priority=priority, expiration="500")
+    reject(q)
+    step(dead, 10_000)
+    rabbitmq.move(dead, BACK)
+    assert events(q, 3)[0].time_to_live == timedelta(seconds=1)
+    step(q, 999)
+    high, low = take(q, 5)
+    assert texts([high, low]) == ["high", "low"]
+    rabbitmq.requeue(q, tokens(high, low))
+    step(q, 1)
+    assert take(q, 5) == []
+
+
+def test_a_queue_that_drops_its_head_drops_it_as_for_a_publish(vhost):
+    """RMQ-091: what is pushed out is dead-lettered, so here it comes back behind."""
+    dead = declare(vhost, "dead")
+    q = with_dlx(vhost, "q", max_length=2)
+    send(q, *"abc")
+    reject(q)
+    assert present(dead) == [1, 2, 3]
+    moved = rabbitmq.move(dead, BACK)
+    assert moved.count == 3 and agree(dead, q)
+    assert texts(take(q, 5)) == ["b", "c"] and [(text(d), deaths(d)[0].reason) for d in take(dead, 5)] == [("a", "maxlen")]
+
+
+def test_a_queue_in_which_nothing_waits_has_them_expire_at_once(vhost, dead):
+    """RMQ-016"""
+    later = declare(vhost, "later")
+    at_once = with_dlx(vhost, "at once", key="later", message_ttl=0)
+    send(dead, "x")
+    moved = rabbitmq.move(dead, ToQueue("at once"))
+    assert moved.count == 1 and present(at_once) == [] and agree(dead, at_once, later)
+    assert [deaths(d)[0].reason for d in take(later, 5)] == ["expired"]
+
+
+def test_who_waits_there_is_woken(vhost, dead, orders, connection):
+    send(orders, "x")
+    reject(orders)
+    channel, found = connection.channel(), []
+    channel.consume("orders")
+    waiting = threading.Thread(
+        target=lambda: (found.extend(channel.deliveries(1, max_wait_seconds=20)), connections.close_all_of_this_thread())
+    )
+    waiting.start()
+    until(
+        lambda: query(
+            "SELECT 1 FROM vitrine_entity_activity WHERE entity_id = %s AND waiting_until > clock_timestamp()", entity_id(orders)
+        )
+    )
+    rabbitmq.move(dead, BACK)
+    waiting.join(10)
+    assert [bytes(d.body) for d in found] == [b"x"]
+
+
+# What is told
+
+
+def test_it_is_told_on_both_sides(dead, orders):
+    """RMQ-393: the old number ends, the new one begins, each names the other."""
+    send(orders, "x")
+    reject(orders)
+    rabbitmq.move(dead, BACK, actor=Actor.local("ada"))
+    moved, sent = events(dead, 1)[-1], events(orders, 2)[0]
+    assert (moved.kind, moved.reason) == (EventKind.MOVED, "moved")
+    assert moved.details == {"to": [{"entity": entity_id(orders), "path": "orders", "sequence_number": 2}]}
+    assert sent.kind == EventKind.SENT and sent.actor == moved.actor and "ada" in sent.actor
+    assert sent.details == {"from": {"entity": entity_id(dead), "path": "dead", "sequence_number": 1, "reason": "moved"}}
+
+
+def test_a_preview_groups_by_origin_and_reason_and_changes_nothing(vhost, dead, orders, bills):
+    """RMQ-394"""
+    send(orders, "o1", "o2")
+    send(bills, "b1", expiration="100")
+    reject(orders)
+    step(bills, 100)
+    expire(bills)
+    send(dead, "fresh")
+    before = (present(dead), len(events(dead)))
+    would = rabbitmq.preview_move(dead, BACK)
+    assert would.groups == (
+        Group("orders", "rejected", ("orders",), 2),
+        Group("bills", "expired", ("bills",), 1),
+    )
+    assert (would.count, would.arriving) == (3, {"bills": 1, "orders": 2})
+    assert would.left == {Left(Why.NEVER_DIED): 1} and not would.capped and would.last_number == 4
+    elsewhere = rabbitmq.preview_move(dead, ToQueue("bills"), [1, 4, 77])
+    assert elsewhere.arriving == {"bills": 2} and elsewhere.left == {Left(Why.GONE): 1}
+    assert (present(dead), len(events(dead))) == before
+
+
+def test_a_preview_counts_the_room_there_is(vhost, dead):
+    small = with_dlx(vhost, "small", max_length=3, overflow="reject-publish")
+    send(small, *"abc")
+    reject(small)
+    send(small, "there")
+    would = rabbitmq.preview_move(dead, BACK)
+    assert (would.arriving, would.left) == ({"small": 2}, {Left(Why.REFUSED, "small"): 1})
+
+
+def test_a_preview_of_more_than_it_looks_at_says_so(dead, monkeypatch):
+    monkeypatch.setattr(moving, "LOOKED_AT", 2)
+    monkeypatch.setattr(moving, "LOOK_BATCH", 2)
+    send(dead, *"ab")
+    assert not rabbitmq.preview_move(dead, ToQueue("orders")).capped
+    send(dead, "c")
+    would = rabbitmq.preview_move(dead, ToQueue("orders"))
+    assert would.capped and (would.count, would.scanned) == (2, 2)
+
+
+# At once
+
+
+N = 60
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(moving, "BATCH", 7)
+
+
+def in_thread(failures, work):
+    def guarded():
+        try:
+            work()
+        except Exception as exc:
+            failures.append(exc)
+        finally:
+            connections.close_all_of_this_thread()
+
+    return threading.Thread(target=guarded)
+
+
+def publish_dead_letters(orders, n=N):
+    rabbitmq.publish(orders.namespace, [Publication(b"%d" % i, "", "orders") for i in range(n)])
+    reject(orders, n)
+
+
+def test_two_movers_and_a_consumer_share_them_out(dead, orders, small_batches):
+    """RMQ-393: each message is in one place in the end, whoever took it."""
+    publish_dead_letters(orders)
+    failures, taken, reports = [], [], []
+
+    def consume():
+        for _ in range(20):
+            taken.extend(rabbitmq.take(dead, 2, owner_id=OWNER, no_ack=True))
+
+    def move():
+        reports.append(rabbitmq.move(dead, BACK))
+
+    threads = [in_thread(failures, work) for work in (move, consume, move)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+    reports.append(rabbitmq.move(dead, BACK))  # what one skipped because the other was at it, and did not take
+    there = texts(take(orders, 200))
+    assert Counter(there + texts(taken)) == Counter(str(i) for i in range(N))
+    assert sum(report.count for report in reports) == len(there)
+    assert {why.why for report in reports for why in report.left} <= {Why.BUSY, Why.HELD}
+    assert present(dead) == [] and agree(dead, orders)
+
+
+def test_what_somebody_is_taking_is_skipped(dead, orders):
+    """RMQ-392: it is not waited for."""
+    publish_dead_letters(orders, 3)
+    failures, reports = [], []
+    with connections.current().transaction():
+        query("SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number = 2 FOR UPDATE", entity_id(dead))
+        mover = in_thread(failures, lambda: reports.append(rabbitmq.move(dead, BACK)))
+        mover.start()
+        mover.join(20)
+    assert failures == [] and reports[0].count == 2 and reports[0].stayed == {2: Left(Why.BUSY)}
+
+
+def test_a_mover_that_is_killed_loses_nothing(dead, orders, small_batches):
+    """RMQ-393: in the middle of its second batch its connection is cut; that batch is done wholly or not at all."""
+    publish_dead_letters(orders, 20)
+    failures, mine = [], connections.current()
+    blocked = "SELECT pid FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+    rabbitmq.move(dead, BACK, list(range(1, 8)))
+    with mine.transaction():
+        query("SELECT 1 FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE", entity_id(orders))
+        mover = in_thread(failures, lambda: rabbitmq.move(dead, BACK))
+        mover.start()
+        until(lambda: query(blocked, mine.info.backend_pid))
+        [row, *_] = query(blocked, mine.info.backend_pid)
+        query("SELECT pg_terminate_backend(%s)", row.pid)
+        mover.join(20)
+    assert not mover.is_alive() and [type(f) for f in failures if not isinstance(f, BrokerError)] == []
+    assert failures and present(dead) == list(range(8, 21)) and agree(dead, orders)
+    assert rabbitmq.move(dead, BACK).count == 13
+    assert Counter(texts(take(orders, 50))) == Counter(str(i) for i in range(20))
+    assert agree(dead, orders)
+
+
+def test_a_target_that_is_deleted_meanwhile_takes_none(dead, orders):
+    """RMQ-392"""
+    publish_dead_letters(orders, 3)
+    failures, reports, mine = [], [], connections.current()
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+    mover = in_thread(failures, lambda: reports.append(rabbitmq.move(dead, BACK)))
+    with mine.transaction():
+        rabbitmq.delete_queue(orders)
+        mover.start()
+        until(lambda: query(waiting, mine.info.backend_pid))
+    mover.join(20)
+    assert failures == [] and reports[0].left == {Left(Why.NO_QUEUE, "orders"): 3}
+    assert present(dead) == [1, 2, 3] and ledger_agrees(dead)
