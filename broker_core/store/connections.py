@@ -1,9 +1,9 @@
 """The broker's own connections to Postgres.
 
-Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's
-connection has
-neither and may be inside a caller's transaction. So each thread has one connection here, made from the parameters of a Django
-database alias or from a DSN, and each asyncio process one pool (design D12). No connection crosses a fork.
+Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's connection
+has neither and may be inside a caller's transaction. So each thread has one connection here, made from the parameters of a Django
+database alias or from a DSN, which ends with the thread, and each asyncio process one pool (design D12). No connection crosses a
+fork.
 """
 
 from __future__ import annotations
@@ -54,9 +54,30 @@ class Database:
 DEFAULT = Database()
 _database: ContextVar[Database] = ContextVar("vitrine_database", default=DEFAULT)
 _callers: ContextVar[str | None] = ContextVar("vitrine_callers_transaction", default=None)
-_local = threading.local()
 _open: set[psycopg.Connection] = set()
 _at_close: list[Callable[[], None]] = []
+
+
+class _OfThread(threading.local):
+    """This thread's connections by database, each with the process that opened it."""
+
+    def __init__(self) -> None:
+        self.held = _Held()
+
+
+class _Held(dict[Database, tuple[psycopg.Connection, int]]):
+    """Goes with its thread, and closes what is in it."""
+
+    def close(self) -> None:
+        while self:
+            connection, pid = self.popitem()[1]
+            if pid == os.getpid():
+                _forget(connection)
+
+    __del__ = close
+
+
+_this_thread = _OfThread()
 
 
 @contextmanager
@@ -92,7 +113,7 @@ def current() -> psycopg.Connection:
     if alias is not None:
         return _djangos(alias)
     database = _database.get()
-    held = _local.__dict__.setdefault("connections", {})
+    held = _this_thread.held
     connection, pid = held.get(database, (None, 0))
     if connection is not None and pid == os.getpid() and not is_dead(connection):
         return connection
@@ -114,7 +135,7 @@ def close_all() -> None:
         act()
     for connection in list(_open):
         _forget(connection)
-    _local.__dict__.pop("connections", None)
+    _this_thread.held.close()
 
 
 def at_close(act: Callable[[], None]) -> None:
@@ -123,10 +144,8 @@ def at_close(act: Callable[[], None]) -> None:
 
 
 def close_all_of_this_thread() -> None:
-    """Close this thread's connections, before it ends."""
-    for connection, pid in _local.__dict__.pop("connections", {}).values():
-        if pid == os.getpid():
-            _forget(connection)
+    """Close this thread's connections, before it ends or waits for long."""
+    _this_thread.held.close()
 
 
 def _forget(connection: psycopg.Connection) -> None:
