@@ -7,7 +7,7 @@ end, and nobody waits for it; vacuum, though, keeps what dies meanwhile. A names
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from .semantics.errors import BrokerError, EntityExists, InvalidArgument
 from .semantics.filters import rule_from_json
 from .semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
 from .store.driver import Atomically, Steps, use_case
-from .store.statements import call
+from .store.statements import Statement, call
 
 BATCH_ROWS = 500
 BATCH_BYTES = 8 * 2**20
@@ -57,7 +57,7 @@ class _Batch:
     def is_full(self) -> bool:
         return len(self.rows) >= BATCH_ROWS or self.bytes >= BATCH_BYTES
 
-    def take(self, entity_id: int, **params: Any):
+    def take(self, entity_id: int, **params: Any) -> Statement:
         columns = {name: [row[name] for row in self.rows] for name in self.rows[0]}
         self.rows, self.bytes = [], 0
         return call(self.statement, entity_id=entity_id, **columns, **params)
@@ -65,11 +65,15 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Entity:
-    """The entity that lines are about. counts: what was read of it, by the kind of line. last: the key of its last message;
-    last_ids: the last session's and the last seen id."""
+    """The entity that lines are about.
+
+    reader: of its namespace. counts: what was read of it, by the kind of line. last: the key of its last message; last_ids: the
+    last session's and the last seen id.
+    """
 
     id: int
     path: str
+    reader: Reader
     given: Given
     next_number: int
     counts: dict[str, int] = field(default_factory=lambda: {"message": 0, "session": 0, "seen": 0})
@@ -124,27 +128,38 @@ class _Import:
             line.content.refuse("version", f"{version} is none of {', '.join(map(str, READABLE))}, which are read here")
 
     def _line(self, line: Line) -> Steps:
-        if self.reader is not None and line.kind in self.reader.own_lines and self.entity is None:
-            return (yield from self.reader.line(line.kind, line.content))
-        handler = {
-            "namespace": self._namespace,
-            "policy": self._policy,
-            "entity": self._entity,
-            "rule": self._rule,
-            "session": self._session,
-            "seen": self._seen,
-            "message": self._message,
-            "entity_end": self._entity_end,
-        }.get(line.kind)
-        if handler is None:
+        reader, held = self.reader, self.entity
+        if reader is not None and held is None and line.kind in reader.own_lines:
+            yield from reader.line(line.kind, line.content)
+        elif line.kind == "namespace":
+            yield from self._namespace(line.content)
+        elif line.kind in ("policy", "entity"):
+            if line.kind == "entity":
+                self._require_ended(line)
+            if reader is None:
+                raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any namespace")
+            yield from self._policy(line.content) if line.kind == "policy" else self._entity(reader, line.content)
+        elif (inside := self._inside(line.kind)) is not None:
+            if held is None:
+                raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any entity")
+            yield from inside(held, line.content)
+        else:
             raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is no kind of line of an export")
-        if line.kind in ("rule", "session", "seen", "message", "entity_end") and self.entity is None:
-            raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any entity")
-        if line.kind == "entity":
-            self._require_ended(line)
-        if line.kind != "namespace" and not self.names:
-            raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any namespace")
-        yield from handler(line.content)
+
+    def _inside(self, kind: str) -> Callable[[_Entity, Fields], Steps] | None:
+        """What takes a line of this kind, which is about an entity; None: it is not."""
+        match kind:
+            case "rule":
+                return self._rule
+            case "session":
+                return self._session
+            case "seen":
+                return self._seen
+            case "message":
+                return self._message
+            case "entity_end":
+                return self._entity_end
+        return None
 
     def _require_ended(self, line: Line) -> None:
         if self.entity is not None:
@@ -206,22 +221,22 @@ class _Import:
         if not rows:
             content.refuse("name", f"'{name}' is there twice")
 
-    def _entity(self, content: Fields) -> Steps:
+    def _entity(self, reader: Reader, content: Fields) -> Steps:
         address = EntityAddress(self.names[-1], content.text("path"))
-        given = self.reader.entity(address, content)
+        given = reader.entity(address, content)
         columns = {"kind": str(given.kind), "topic_id": given.topic_id, **given.columns}
         rows = yield call("create_entity", namespace_id=self.namespace_id, path=address.path, **columns)
         if not rows:
             content.refuse("path", f"'{address.path}' is there twice")
         next_number = content.whole("next_number", least=1, most=LAST_NUMBER)
-        self.entity = _Entity(rows[0].id, address.path, given, next_number)
-        self.reader.entity_stored(address, given, self.entity.id)
+        self.entity = held = _Entity(rows[0].id, address.path, reader, given, next_number)
+        reader.entity_stored(address, given, held.id)
         bindings = content.value("celery_bindings") or []
         if not isinstance(bindings, list) or not all(_is_binding(pair) for pair in bindings):
             content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
         yield call(
             "import_entity",
-            entity_id=self.entity.id,
+            entity_id=held.id,
             created_at=content.instant("created_at"),
             updated_at=content.instant("updated_at"),
             next_number=next_number,
@@ -232,16 +247,16 @@ class _Import:
         )
         content.done()
 
-    def _rule(self, content: Fields) -> Steps:
-        if self.entity.given.kind is not EntityKind.SUBSCRIPTION:
-            content.refuse("name", f"'{self.entity.path}' is no subscription, so it has no rules")
+    def _rule(self, held: _Entity, content: Fields) -> Steps:
+        if held.given.kind is not EntityKind.SUBSCRIPTION:
+            content.refuse("name", f"'{held.path}' is no subscription, so it has no rules")
         told = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
         created_at = content.instant("created_at")
         content.done()
         rule_from_json(told)
         action = None if told["action"] is None else json.dumps(told["action"])
         rows = yield call(
-            "import_rule", subscription_id=self.entity.id, name=told["name"], filter=json.dumps(told["filter"]), action=action,
+            "import_rule", subscription_id=held.id, name=told["name"], filter=json.dumps(told["filter"]), action=action,
             created_at=created_at,
         )  # fmt: skip
         if not rows:
@@ -249,67 +264,60 @@ class _Import:
 
     # What an entity holds
 
-    def _session(self, content: Fields) -> Steps:
-        row = {
+    def _session(self, held: _Entity, content: Fields) -> Steps:
+        row: dict[str, Any] = {
             "session_id": content.text("session_id"),
             "state": content.bytes_("state"),
             "state_updated_at": content.instant("state_updated_at", optional=True),
         }
         content.done()
-        self._require_rising("session_id", row, content)
-        yield from self._add("session", row, len(row["state"]))
+        _require_rising(held, "session_id", row, content)
+        yield from self._add(held, "session", row, len(row["state"]))
 
-    def _seen(self, content: Fields) -> Steps:
+    def _seen(self, held: _Entity, content: Fields) -> Steps:
         row = {
             "message_id": content.text("message_id"),
             "seen_at": content.instant("seen_at"),
             "sequence_number": content.whole("sequence_number", optional=True, least=0),
         }
         content.done()
-        self._require_rising("message_id", row, content)
-        yield from self._add("seen", row, 0)
+        _require_rising(held, "message_id", row, content)
+        yield from self._add(held, "seen", row, 0)
 
-    def _message(self, content: Fields) -> Steps:
-        row, held = read_message(content, self.reader), self.entity
+    def _message(self, held: _Entity, content: Fields) -> Steps:
+        row = read_message(content, held.reader)
         key = (row["subqueue"], row["state"], row["sequence_number"])
         if key <= held.last:
             content.refuse("sequence_number", "must rise from one message of a list to the next")
         if row["sequence_number"] >= held.next_number:
             content.refuse("sequence_number", f"must lie below the entity's next_number, {held.next_number}")
-        self.reader.check_message(row, held.given, content)
+        held.reader.check_message(row, held.given, content)
         held.last = key
-        yield from self._add("message", row, len(row["body"]))
+        yield from self._add(held, "message", row, len(row["body"]))
 
-    def _require_rising(self, name: str, row: dict[str, Any], content: Fields) -> None:
-        last = self.entity.last_ids.get(name)
-        if last is not None and row[name] <= last:
-            content.refuse(name, "must rise from one line to the next")
-        self.entity.last_ids[name] = row[name]
-
-    def _add(self, kind: str, row: dict[str, Any], size: int) -> Steps:
-        self.entity.counts[kind] += 1
+    def _add(self, held: _Entity, kind: str, row: dict[str, Any], size: int) -> Steps:
+        held.counts[kind] += 1
         self.batches[kind].add(row, size)
         if self.batches[kind].is_full:
-            yield from self._flush(kind)
+            yield from self._flush(held, kind)
 
-    def _flush(self, kind: str) -> Steps:
+    def _flush(self, held: _Entity, kind: str) -> Steps:
         if self.batches[kind].rows:
             params = {"actor": str(self.actor)} if kind == "message" else {}
-            yield self.batches[kind].take(self.entity.id, **params)
+            yield self.batches[kind].take(held.id, **params)
 
-    def _entity_end(self, content: Fields) -> Steps:
-        held = self.entity
+    def _entity_end(self, held: _Entity, content: Fields) -> Steps:
         if content.text("path") != held.path:
             content.refuse("path", f"is not '{held.path}', the entity that ends here")
         for kind, name in (("message", "messages"), ("session", "sessions"), ("seen", "seen")):
             if content.whole(name) != held.counts[kind]:
                 content.refuse(name, f"the file has {held.counts[kind]} of them: some are missing, or there are too many")
-            yield from self._flush(kind)
+            yield from self._flush(held, kind)
         content.done()
         (row,) = yield call("import_finish", entity_id=held.id)
         if row.twice is not None:
             content.refuse("path", f"two messages have the sequence number {row.twice}")
-        yield from self.reader.entity_end(held.id)
+        yield from held.reader.entity_end(held.id)
         self.entities, self.messages, self.entity = self.entities + 1, self.messages + held.counts["message"], None
 
     def _end(self, line: Line) -> dict[str, Any]:
@@ -320,6 +328,13 @@ class _Import:
         if (more := next(self.lines, None)) is not None:
             raise InvalidArgument(f"line {more.number}", "stands after the end")
         return {"namespaces": self.names, "entities": self.entities, "messages": self.messages}
+
+
+def _require_rising(held: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:
+    last = held.last_ids.get(name)
+    if last is not None and row[name] <= last:
+        content.refuse(name, "must rise from one line to the next")
+    held.last_ids[name] = row[name]
 
 
 def _is_binding(pair: Any) -> bool:

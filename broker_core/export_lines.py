@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, NoReturn, overload
 from uuid import UUID
 
 from .semantics.durations import format_iso
@@ -167,21 +167,29 @@ class Fields:
     def __init__(self, where: str, content: dict[str, Any]):
         self.where, self._left = where, dict(content)
 
-    def refuse(self, name: str, problem: str) -> None:
+    def refuse(self, name: str, problem: str) -> NoReturn:
         raise InvalidArgument(f"{self.where}.{name}", problem)
 
     def done(self) -> None:
         if self._left:
             self.refuse(next(iter(self._left)), "is no field of such a line")
 
+    @overload
+    def text(self, name: str, *, optional: Literal[False] = False) -> str: ...
+    @overload
+    def text(self, name: str, *, optional: Literal[True]) -> str | None: ...
     def text(self, name: str, *, optional: bool = False) -> str | None:
-        def check(value):
+        def check(value: Any) -> bool:
             return isinstance(value, str) and _is_storable_text(value)
 
         return self._take(name, check, "must be text that can be stored", optional)
 
+    @overload
+    def whole(self, name: str, *, optional: Literal[False] = False, least: int = ..., most: int = ...) -> int: ...
+    @overload
+    def whole(self, name: str, *, optional: Literal[True], least: int = ..., most: int = ...) -> int | None: ...
     def whole(self, name: str, *, optional: bool = False, least: int = -(2**63), most: int = 2**63 - 1) -> int | None:
-        def check(value):
+        def check(value: Any) -> bool:
             return type(value) is int and least <= value <= most
 
         return self._take(name, check, f"must be a whole number from {least} to {most}", optional)
@@ -208,12 +216,16 @@ class Fields:
     def value(self, name: str) -> Any:
         return self._left.pop(name, None)
 
+    @overload
+    def instant(self, name: str, *, optional: Literal[False] = False) -> datetime: ...
+    @overload
+    def instant(self, name: str, *, optional: Literal[True]) -> datetime | None: ...
     def instant(self, name: str, *, optional: bool = False) -> datetime | None:
         text = self._take(name, _matches(_INSTANT), "must be an instant such as 2026-01-31T12:00:00.123456Z", optional)
         try:
             return None if text is None else datetime.fromisoformat(text)
         except ValueError as exc:
-            return self.refuse(name, f"is no instant: {exc}")
+            self.refuse(name, f"is no instant: {exc}")
 
     def duration(self, name: str, *, optional: bool = False) -> timedelta | None:
         return parse_duration(self._take(name, lambda value: value is not None, "is missing", optional), f"{self.where}.{name}")
@@ -223,14 +235,14 @@ class Fields:
         try:
             return base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as exc:
-            return self.refuse(name, f"is no base64: {exc}")
+            self.refuse(name, f"is no base64: {exc}")
 
     def uuid(self, name: str) -> UUID:
         text = self._take(name, lambda value: isinstance(value, str), "must be a UUID", False)
         try:
             return UUID(text)
         except ValueError as exc:
-            return self.refuse(name, f"is no UUID: {exc}")
+            self.refuse(name, f"is no UUID: {exc}")
 
     def member(self, name: str, enum: Any, default: Any = None, *, optional: bool = False) -> Any:
         names = {member.name.lower(): member for member in enum}

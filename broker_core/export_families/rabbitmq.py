@@ -154,8 +154,15 @@ class Reader(part.Reader):
         return {**fixed, **ours, "had_consumer": False}
 
     def _exchange(self, content: Fields) -> Steps:
-        name, flags = content.text("name"), [content.flag(flag) for flag in ("durable", "auto_delete", "internal")]
-        wanted = ExchangeDef(name, content.text("type"), *flags, _table("arguments", content))
+        name = content.text("name")
+        wanted = ExchangeDef(
+            name,
+            content.text("type"),
+            durable=content.flag("durable"),
+            auto_delete=content.flag("auto_delete"),
+            internal=content.flag("internal"),
+            arguments=_table("arguments", content),
+        )
         checks.check_exchange(self.name, name, wanted.type, table.decode(wanted.arguments), exists=name in _PREDECLARED)
         if names.clean(name) != name:
             content.refuse("name", f"{name!r} is no exchange's name")

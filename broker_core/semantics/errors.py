@@ -6,6 +6,7 @@ Each carries values rather than prose to parse; `str(exc)` says what was wrong a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import uuid4
 
 
@@ -95,7 +96,7 @@ class EntityDisabled(BrokerError):
 class LockLost(BrokerError):
     """The lock ended, the message was settled already, or its entity is gone (SB-070, SB-071, SB-076)."""
 
-    def __init__(self, tokens):
+    def __init__(self, tokens: Iterable[object]):
         self.tokens = tuple(tokens)
         shown = ", ".join(str(t) for t in self.tokens[:3]) + (" ..." if len(self.tokens) > 3 else "")
         super().__init__(
@@ -143,7 +144,7 @@ class NoSessionAvailable(BrokerError):
 class MessageNotFound(BrokerError):
     """A sequence number that is not there in the state asked for (SB-048, SB-085)."""
 
-    def __init__(self, entity: str, sequence_numbers, what: str):
+    def __init__(self, entity: str, sequence_numbers: Iterable[int], what: str):
         self.entity, self.sequence_numbers = entity, tuple(sequence_numbers)
         shown = ", ".join(str(n) for n in self.sequence_numbers[:5]) + (" ..." if len(self.sequence_numbers) > 5 else "")
         super().__init__(f"'{entity}' has no {what} with the sequence number {shown}. Nothing was changed.")

@@ -8,11 +8,12 @@ compares the two on generated cases.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import standing
 from .durations import FOREVER
@@ -244,7 +245,7 @@ def prepare(message: Message, limits: Limits = STRICT) -> Prepared:
     return Prepared(message, _time_to_live(message.time_to_live), size, broker_json, application_json)
 
 
-def properties_json(properties, limits: Limits = STRICT) -> str | None:
+def properties_json(properties: Mapping[str, Any] | None, limits: Limits = STRICT) -> str | None:
     """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge (2.4)."""
     if not properties:
         return None

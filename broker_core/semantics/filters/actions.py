@@ -136,7 +136,7 @@ def _stored(name: str, kind: str, result: Any) -> Any:
 def _set_system(statement: syntax.Set) -> Callable[[_Draft], None]:
     changed, value, position = SETTABLE[statement.property.name], compile_value(statement.value), statement.property.position
     converters: dict[str, Callable[[Any, int], Any]] = {"time_to_live": _duration, "scheduled_enqueue_at": _instant}
-    convert = converters.get(changed, as_text)
+    convert: Callable[[Any, int], Any] = converters.get(changed, as_text)
 
     def run(draft: _Draft) -> None:
         result = value(draft)

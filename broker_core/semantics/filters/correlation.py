@@ -36,7 +36,7 @@ class CorrelationFilter:
 
     always: ClassVar[None] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in self.texts.items():
             if not isinstance(value, str):
                 raise InvalidArgument(f"correlation filter: {name}", f"must be a text, not {type(value).__name__}")

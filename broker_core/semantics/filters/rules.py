@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ class Rule:
     filter: Filter = TrueFilter()
     action: Action | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_rule_name(self.name)
 
     def copy(self, message: Message, view: MessageView | None = None) -> Message:
@@ -98,5 +98,5 @@ def filter_from_json(stored: Mapping[str, Any]) -> Filter:
     raise InvalidArgument("filter type", f"{stored['type']!r} is none of sql, correlation, true and false")
 
 
-def _compiled(compile_text, stored: Mapping[str, Any]):
+def _compiled(compile_text: Callable[[str, Mapping[str, Any]], Any], stored: Mapping[str, Any]) -> Any:
     return compile_text(stored["expression"], decode_properties(stored.get("parameters") or {}))

@@ -89,7 +89,7 @@ class EmptyMetadataKey(InvalidMetadata):
 
     code = "EmptyMetadataKey"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("a name is empty; it must begin with a letter or an underscore")
 
 

@@ -28,7 +28,7 @@ class Matcher(Protocol):
 class Direct:
     """The binding key equals the routing key (RMQ-301)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._by_key: dict[str, set[Destination]] = {}
 
     def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
@@ -43,7 +43,7 @@ class Direct:
 class Fanout:
     """Every binding (RMQ-302)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._all: set[Destination] = set()
 
     def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Fanout:
 class Topic:
     """A trie of the binding keys' words (RMQ-303): a key costs what the bindings it could match cost, however many there are."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._root = _Node()
 
     def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ def words(key: str) -> list[str]:
 class Headers:
     """Arguments compared with the message's headers, types included (RMQ-304)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._specs: list[_Spec] = []
         self._names: set[str] = set()
 
