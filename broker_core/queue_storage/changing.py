@@ -10,7 +10,7 @@ from uuid import UUID
 from broker_core.broker.shared import Known
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
-from broker_core.semantics.queue_storage.messages import as_uuid, check_receipt, check_update, encode_text, number_of, seconds
+from broker_core.semantics.queue_storage.messages import as_uuid, check_receipt, check_update, number_of, seconds
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
@@ -40,12 +40,11 @@ def update(
     (QS-045 to QS-048).
 
     Returns its new receipt, the only one that counts from now on, and when it becomes visible. Raises
-    MissingRequiredQueryParameter, OutOfRangeQueryParameterValue, RequestBodyTooLarge (QS-054, QS-055); then QueueNotFound,
+    MissingRequiredQueryParameter, RequestBodyTooLarge, OutOfRangeQueryParameterValue (QS-054, QS-055); then QueueNotFound,
     MessageNotFound, PopReceiptMismatch in this order (QS-050); InvalidQueryParameterValue where the queue is strict (QS-903).
     """
     actor = may(actor, Right.LISTEN, address)
-    check_update(pop_receipt, visibility_timeout)
-    body = None if text is None else encode_text(text)
+    body = check_update(pop_receipt, visibility_timeout, text)
     params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility_timeout, "body": body}
     key = _key([(message_id, pop_receipt)])
 

@@ -29,8 +29,8 @@ def put(
 
     visibility_timeout: how long nobody gets it, up to 7 days. time_to_live: 7 days unless given; None: it never expires
     (QS-003).
-    Raises OutOfRangeQueryParameterValue (QS-007), InvalidQueryParameterValue (QS-005, QS-006), RequestBodyTooLarge (QS-010),
-    InvalidXmlDocument (QS-912), then QueueNotFound (QS-012).
+    Raises InvalidXmlDocument (QS-912), RequestBodyTooLarge (QS-010), OutOfRangeQueryParameterValue (QS-007),
+    InvalidQueryParameterValue (QS-005, QS-006), then QueueNotFound (QS-012).
     """
     return (yield from _put(address, [text], visibility_timeout, time_to_live, actor))[0]
 
@@ -50,8 +50,8 @@ def put_all(
 
 def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: timedelta | None, actor: Actor | None) -> Steps:
     actor = may(actor, Right.SEND, address)
-    check_put(visibility, life)
     bodies = [encode_text(text) for text in texts]
+    check_put(visibility, life)
     if not bodies:
         return []
     params = {"bodies": bodies, "bytes": sum(map(len, bodies)), "visibility": visibility, "time_to_live": life}

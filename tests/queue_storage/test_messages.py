@@ -85,7 +85,7 @@ def test_a_put_that_is_wrong_stores_nothing_and_wins_over_a_missing_queue(queue)
             with pytest.raises(refusal):
                 put(address, "a", **wrong)
         with pytest.raises(RequestBodyTooLarge):
-            put(address, "x" * 65_537)
+            put(address, "x" * 65_537, visibility_timeout=timedelta(days=8))
         with pytest.raises(InvalidXmlDocument):
             put(address, "\x01")
     with pytest.raises(QueueNotFound):

@@ -144,6 +144,15 @@ def test_what_an_update_cannot_do_without():
     messages.check_update(receipt, timedelta(0))
 
 
+def test_of_several_things_that_are_wrong_the_text_is_told_first_then_the_visibility_timeout():
+    receipt = uuid4()
+    assert refused(messages.check_update, receipt, -SECOND, "x" * 65_537)[0] == "RequestBodyTooLarge"
+    assert refused(messages.check_update, receipt, -SECOND, "\x01" * 65_537)[0] == "InvalidXmlDocument"
+    assert refused(messages.check_update, receipt, -SECOND, "x")[2]["QueryParameterName"] == "visibilitytimeout"
+    assert refused(messages.check_put, -SECOND, timedelta(0))[2]["QueryParameterName"] == "visibilitytimeout"
+    assert refused(messages.check_get, 33, timedelta(0))[2]["QueryParameterName"] == "visibilitytimeout"
+
+
 @pytest.mark.parametrize("text", ["", " ", "x" * 65_536, "é" * 32_768, "\t\r\n", "😀", "\x7f", "<&>"])
 def test_a_text_that_is_right(text):
     assert messages.encode_text(text).decode() == text
@@ -173,6 +182,10 @@ def test_refusals_are_also_those_of_every_family():
 
 
 # Metadata and options
+
+
+def test_values_of_metadata_have_no_blanks_around_them():
+    assert options.check_metadata({"a": " \tx  y\t ", "b": "  "}) == {"a": "x  y", "b": ""}
 
 
 def test_metadata_keeps_names_in_lower_case():

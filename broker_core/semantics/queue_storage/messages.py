@@ -1,6 +1,6 @@
 """Whether a put, a get or an update may be as it is asked for, before anything is looked up (QS-012); and what ids carry.
 
-Refusals name the wire's parameters, and seconds as the wire has them.
+Of several things that are wrong the text is told first, then the visibility timeout, then the rest (QS-F01). Refusals name the wire's parameters, and seconds as the wire has them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check_put(visibility_timeout: timedelta, time_to_live: timedelta | None) -> 
 
 def check_get(count: int, visibility_timeout: timedelta) -> None:
     """How many messages, for how long (QS-022, QS-023)."""
-    check_count(count)
     _check_visibility(visibility_timeout, SHORTEST_LEASE)
+    check_count(count)
 
 
 def check_count(count: int) -> None:
@@ -65,12 +65,14 @@ def check_count(count: int) -> None:
         raise OutOfRangeQueryParameterValue(COUNT, count, 1, MOST_MESSAGES)
 
 
-def check_update(pop_receipt: Any, visibility_timeout: timedelta | None) -> None:
-    """What an update cannot do without (QS-045, QS-054)."""
+def check_update(pop_receipt: Any, visibility_timeout: timedelta | None, text: str | None = None) -> bytes | None:
+    """What an update cannot do without (QS-045, QS-054), and the text as it is stored (QS-055), None where it stays."""
     check_receipt(pop_receipt)
     if visibility_timeout is None:
         raise MissingRequiredQueryParameter(VISIBILITY)
+    body = None if text is None else encode_text(text)
     _check_visibility(visibility_timeout, _ZERO)
+    return body
 
 
 def check_receipt(pop_receipt: Any) -> None:

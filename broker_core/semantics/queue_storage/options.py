@@ -44,7 +44,8 @@ class Poison:
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Metadata with its names in lower case. Raises InvalidMetadata, EmptyMetadataKey, MetadataTooLarge."""
+    """Metadata as headers carry it: names in lower case, values without the blanks around them (QS-924, QS-F02). Raises
+    InvalidMetadata, EmptyMetadataKey, MetadataTooLarge."""
     if not isinstance(metadata, Mapping | None):
         raise InvalidMetadata(f"{metadata!r} must be names with their values")
     found: dict[str, str] = {}
@@ -62,7 +63,7 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
             raise InvalidMetadata(f"the value of {name!r} must be printable ASCII; encode anything else")
         if key in found:
             raise InvalidMetadata(f"{name!r} is given twice; names are compared without case")
-        found[key] = value
+        found[key] = value.strip()
     size = sum(len(name) + len(value) for name, value in found.items())
     if size > METADATA_BYTES:
         raise MetadataTooLarge(size, METADATA_BYTES)
