@@ -190,7 +190,7 @@ def _end(connection_id: int, vhost: str) -> Steps:
     held = yield from hold_vhost(vhost)
     if not (yield call("lock_connection", connection_id=connection_id)):
         return False
-    yield from delivering.release_owner(connection_id)
+    yield from delivering.release_owner(held.name, connection_id)
     owned = yield call("queues_of_connection", connection_id=connection_id)
     yield from consumers.delete_queues(held, owned)
     yield from consumers.forget_all(connection_id, None, held)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from broker_core.broker.shared import Memory, require_count
+from broker_core.broker.shared import Memory, require_count, wake
 from broker_core.broker.tidying import advance_head
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.arguments import QUORUM
@@ -33,7 +33,7 @@ from .limits import is_limited, ready
 from .properties import Properties, read
 from .tidying import clear_head, keep_limit
 from .topology import QueueInfo
-from .work import Work, on_queue, transact, wake
+from .work import Work, on_queue, transact
 
 HEAD_LAG = 1000  # numbers between the bound and what is delivered that make it worth advancing
 DELIVERY_COUNT = "x-delivery-count"
@@ -295,12 +295,11 @@ def _held_by(tokens: Sequence[UUID]) -> dict[str, list]:
     return {"numbers": [sequence_number_of(token) for token in tokens], "tokens": list(tokens)}
 
 
-def release_owner(owner_ids: int | Iterable[int]) -> Steps:
-    """Give back all that connections hold, each message to its place: its delivery has failed (RMQ-123). Returns how many."""
-    owners = [owner_ids] if isinstance(owner_ids, int) else list(owner_ids)
+def release_owner(vhost: str, owner_id: int) -> Steps:
+    """Give back all that a connection holds, each message to its place: its delivery has failed (RMQ-123). Returns how many."""
     held: dict[EntityAddress, list[UUID]] = {}
-    for row in (yield call("rabbit_held", owner_ids=owners)):
-        held.setdefault(EntityAddress(row.namespace_name, row.path), []).append(row.lock_token)
+    for row in (yield call("rabbit_held", vhost=vhost, owner_id=owner_id)):
+        held.setdefault(EntityAddress(vhost, row.path), []).append(row.lock_token)
     total = 0
     for address, tokens in held.items():
         for at in range(0, len(tokens), BATCH):

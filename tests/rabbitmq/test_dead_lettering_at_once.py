@@ -49,8 +49,8 @@ class Crowd:
             for delivery in rabbitmq.take(self.queue, chance.randint(1, 8), owner_id=owner):
                 self.settle(delivery, chance.randint(0, 9))
             if chance.random() < 0.2:
-                run(delivering.release_owner(owner))
-        run(delivering.release_owner(owner))
+                run(delivering.release_owner(self.vhost, owner))
+        run(delivering.release_owner(self.vhost, owner))
 
     def settle(self, delivery, how):
         match how:

@@ -118,7 +118,7 @@ def test_what_a_connection_holds_comes_back_in_order(vhost):
     take(q, 3)
     take(other)
     kept = rabbitmq.take(q, 1, owner_id=OWNER + 1)
-    assert run(delivering.release_owner(OWNER)) == 4
+    assert run(delivering.release_owner(vhost, OWNER)) == 4
     assert [(text(d), d.redelivered) for d in take(q, 5)] == [("0", True), ("1", True), ("2", True)]
     assert get(other).redelivered
     assert rabbitmq.acknowledge(q, tokens(*kept)).settled
@@ -131,8 +131,9 @@ def test_releasing_finds_what_is_held_among_many(vhost):
     rabbitmq.publish(vhost, [rabbitmq.Publication(b"x", routing_key="q")] * 700)
     take(q, 3)
     second = rabbitmq.take(q, 600, owner_id=OWNER + 1)
-    assert run(delivering.release_owner([OWNER + 1])) == len(second) == 600
-    assert run(delivering.release_owner([OWNER, OWNER + 1])) == 3
+    assert run(delivering.release_owner(vhost, OWNER + 1)) == len(second) == 600
+    assert run(delivering.release_owner(vhost, OWNER + 1)) == 0
+    assert run(delivering.release_owner(vhost, OWNER)) == 3
     assert count(q) == 700 and ledger_agrees(q)
 
 

@@ -192,7 +192,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     @rule()
     def lose_the_connection(self):
         held = self._held()
-        assert run(delivering.release_owner(self.owner)) == len(held)
+        assert run(delivering.release_owner(self.vhost, self.owner)) == len(held)
         for queue in self.queues.values():
             mine = [(number, m) for q, number, m in held if q is queue]
             if mine:

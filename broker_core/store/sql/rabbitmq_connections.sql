@@ -29,10 +29,6 @@ UPDATE vitrine_broker_process SET lease_until = to_timestamp(0)
        )
 RETURNING epoch;
 
--- name: end_lease
--- A process that leaves says so itself.
-UPDATE vitrine_broker_process SET lease_until = to_timestamp(0) WHERE epoch = %(epoch)s;
-
 -- name: forget_process
 DELETE FROM vitrine_broker_process AS p
  WHERE p.epoch = %(epoch)s AND NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.epoch = p.epoch);
@@ -186,6 +182,7 @@ SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_
  CROSS JOIN LATERAL (
        SELECT owner_id, lock_token, sequence_number, last_received_at FROM vitrine_message
         WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND owner_id IS NOT NULL
+          AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
         ORDER BY sequence_number LIMIT unacked.n) AS m
  WHERE t.timeout > 0 AND m.last_received_at + t.timeout * interval '1 ms' <= e.now
     OR NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.id = m.owner_id)

@@ -329,11 +329,18 @@ SELECT sequence_number, lock_token, spent, expired, (SELECT effective ?| '{max_l
  WHERE CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM judged WHERE NOT spent) THEN true ELSE vitrine_try_again() END;
 
 -- name: rabbit_held
--- What these connections hold, queue by queue. The ledger says how many deliveries a queue has out, so looking ends with the last of them.
-SELECT h.entity_id, e.namespace_name, e.path, m.sequence_number, m.lock_token
+-- What a connection to a virtual host holds, queue by queue. The ledger says how many deliveries a queue has out, so looking ends with the last of
+-- them.
+WITH queue AS MATERIALIZED (
+    SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE lower(n.name) = lower(%(vhost)s) AND e.deleted_at IS NULL)
+SELECT h.entity_id, e.path, m.sequence_number, m.lock_token
   FROM (SELECT entity_id, sum(n) AS n
-          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE state = 10 AND until = 'infinity'
-                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state = 10 AND until = 'infinity') AS l
+          FROM (SELECT entity_id, n FROM vitrine_count_base
+                 WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND state = 10 AND until = 'infinity'
+                UNION ALL
+                SELECT entity_id, n FROM vitrine_count_delta
+                 WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND state = 10 AND until = 'infinity') AS l
          GROUP BY entity_id HAVING sum(n) > 0) AS h
   JOIN vitrine_entity_now AS e ON e.id = h.entity_id
  CROSS JOIN LATERAL (
@@ -341,7 +348,7 @@ SELECT h.entity_id, e.namespace_name, e.path, m.sequence_number, m.lock_token
         WHERE m.entity_id = h.entity_id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NOT NULL
           AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = h.entity_id AND subqueue = 0)
         ORDER BY m.sequence_number LIMIT h.n) AS m
- WHERE m.owner_id = ANY (%(owner_ids)b::bigint[])
+ WHERE m.owner_id = %(owner_id)s
  ORDER BY h.entity_id, m.sequence_number;
 
 -- fragment: rabbit_ready
