@@ -87,6 +87,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
+    "explorer.site.compression.CompressPages",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -114,10 +115,13 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = f"{PATH_PREFIX}/static/"  # absolute: a relative one is resolved at its first use, without the prefix
-STATIC_ROOT = BASE_DIR / "staticfiles"
+STATIC_ROOT = VITRINE_DATA / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-SERVESTATIC_USE_FINDERS = True  # spares collectstatic
-SERVESTATIC_ROOT = None
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "explorer.site.compression.CollectedFiles"},
+}
+SERVESTATIC_USE_FINDERS = True  # for tests and single commands, which collect nothing
 LANGUAGE_CODE = "en-gb"
 USE_I18N = False
 TIME_ZONE = "UTC"

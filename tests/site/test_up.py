@@ -1,6 +1,7 @@
 """`manage.py up` as a process: what it serves, what it refuses in words, and how it stops."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import psutil
 import pytest
 
 from tests.site.vitrine import Vitrine, eventually, free_port, manage
+
+STATIC_FILE = re.compile(r"(?:src|href)=\"(/tools/vitrine/static/[^\"]+)\"")
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +31,32 @@ def test_every_part_reports_itself(vitrine):
     }  # fmt: skip
 
 
+def _sign_in(client: httpx.Client, link: str) -> httpx.Response:
+    token = client.get(link).text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+    return client.post(link, data={"csrfmiddlewaretoken": token}, headers={"Referer": link})
+
+
 def test_the_link_signs_in_once_and_pages_and_files_have_the_prefix(vitrine):
     link = vitrine.sign_in_link()
     assert link.startswith(vitrine.url + "/sign-in/")
     with httpx.Client(follow_redirects=True) as client:
-        page = client.get(link)
-        token = page.text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
-        assert client.post(link, data={"csrfmiddlewaretoken": token}, headers={"Referer": link}).url.path == "/tools/vitrine/"
+        assert _sign_in(client, link).url.path == "/tools/vitrine/"
         assert client.get(f"{vitrine.url}/static/explorer/app.css").status_code == 200
         assert client.get(f"http://127.0.0.1:{vitrine.port}/sign-in/").status_code == 200  # behind a proxy that strips the prefix
     assert "already used" in httpx.get(link).text
+
+
+def test_a_first_load_is_light_and_its_files_are_kept(vitrine):
+    """60 KB as they come over the line; each file under a name of its content's, which a browser never asks for again."""
+    with httpx.Client(follow_redirects=True, headers={"Accept-Encoding": "gzip"}) as client:
+        link = manage("sign_in_link", data=vitrine.data, PORT=str(vitrine.port), PATH_PREFIX="/tools/vitrine").stdout.strip()
+        answer = _sign_in(client, link)
+        assert answer.url.path == "/tools/vitrine/"
+        files = [client.get(f"http://127.0.0.1:{vitrine.port}{path}") for path in set(STATIC_FILE.findall(answer.text))]
+    assert len(files) >= 5
+    assert all(answer.headers["Content-Encoding"] == "gzip" for answer in [answer, *files])
+    assert all("immutable" in file.headers["Cache-Control"] for file in files)
+    assert sum(answer.num_bytes_downloaded for answer in [answer, *files]) < 60 * 1024
 
 
 def test_a_second_one_on_the_same_folder_is_told_about_the_first(vitrine):

@@ -64,6 +64,7 @@ class Up:
     def _run_on(self, folder: Folder, listening) -> None:
         try:
             self._prepare_database()
+            self._collect_files()
             self._children = self._make_children(listening)
             for child in self._children:
                 if self._stopping.is_set():
@@ -94,6 +95,12 @@ class Up:
         except (Error, BrokerError, psycopg.Error) as problem:
             raise CannotRun(f"The database could not be prepared: {problem}") from problem
         connections.close_all()
+
+    def _collect_files(self) -> None:
+        try:
+            call_command("collectstatic", verbosity=0, interactive=False)
+        except OSError as problem:
+            raise CannotRun(f"The files of the pages could not be written to {settings.STATIC_ROOT}: {problem}") from problem
 
     def _make_children(self, listening) -> list[Child]:
         url = settings.DATABASE_URL or server.url(settings.EMBEDDED_POSTGRES)
