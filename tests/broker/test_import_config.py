@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from broker_core import entities, policies
 from broker_core.semantics.filters import CorrelationFilter, Rule, TrueFilter
-from broker_core.semantics.types import EntityAddress, ExpiryMode, QueueSettings
+from broker_core.semantics.types import EntityAddress, ExpiryMode, Family, QueueSettings
 from broker_core.store.connections import callers_transaction
 
 SHIPPED = """{
@@ -255,5 +255,8 @@ def test_a_wrong_name_is_answered_with_those_that_exist():
     entities.create_namespace("space")
     with pytest.raises(CommandError, match="no policy 'other'; it has RootManageSharedAccessKey"):
         connection_string("space", "--policy", "other")
-    with pytest.raises(CommandError, match="Namespaces are: .*space"):
-        connection_string("nowhere")
+    entities.create_namespace("host", family=Family.RABBITMQ)
+    for scope in ("nowhere", "host"):
+        with pytest.raises(CommandError, match=f"'{scope}' is no namespace of Service Bus.* There are: .*space") as refused:
+            connection_string(scope)
+        assert "host" not in str(refused.value).partition("There are")[2]

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from broker_core import entities, policies
 from broker_core.semantics.errors import BrokerError, EntityNotFound
-from broker_core.semantics.types import EntityAddress
+from broker_core.semantics.types import EntityAddress, Family
 
 
 class Command(BaseCommand):
@@ -50,5 +50,6 @@ def _explained(exc: BrokerError, scope: str, policy: str) -> str:
         there = ""
     if there:
         return f"'{scope}' has no policy {policy!r}; it has {there}."
-    names = ", ".join(n.name for n in entities.list_namespaces()) or "none"
-    return f"'{scope}' is no namespace with policies. Namespaces are: {names}."
+    of_service_bus = [n for n in entities.list_namespaces() if n.family is Family.SERVICE_BUS and not n.is_system]
+    names = ", ".join(n.name for n in of_service_bus) or "none"
+    return f"'{scope}' is no namespace of Service Bus, which alone have connection strings. There are: {names}."
