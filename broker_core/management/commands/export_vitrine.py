@@ -5,6 +5,7 @@ import sys
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.export import export
+from broker_core.management.commands.import_vitrine import said
 from broker_core.semantics.errors import BrokerError
 
 
@@ -27,4 +28,4 @@ class Command(BaseCommand):
             raise CommandError(str(exc)) from exc
         except OSError as exc:
             raise CommandError(f"The export could not be written: {exc.strerror}.") from exc
-        self.stderr.write(f"exported {totals['entities']:,} entities, {totals['messages']:,} messages")
+        self.stderr.write(f"exported {said(totals, 'entities')}, {said(totals, 'messages')}")

@@ -29,9 +29,9 @@ class Command(BaseCommand):
             raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
         except BrokerError as exc:
             raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
-        self.stdout.write(f"imported {', '.join(done['namespaces'])}: {_number(done, 'entities')}, {_number(done, 'messages')}")
+        self.stdout.write(f"imported {', '.join(done['namespaces'])}: {said(done, 'entities')}, {said(done, 'messages')}")
 
 
-def _number(done: dict, what: str) -> str:
+def said(done: dict, what: str) -> str:
     singular = {"entities": "entity", "messages": "message"}
     return f"{done[what]:,} {singular[what] if done[what] == 1 else what}"
