@@ -47,8 +47,9 @@ def refusal(exc: BrokerError, path: str) -> Answer:
     """The Error document (7.7): Code, and a Detail with sub code, text, whether a retry can help, tracking id, place and time."""
     wire = wire_error(exc)
     retry = "Trying again can help." if exc.retryable else "Trying the same again cannot help."
+    said = str(exc).removesuffix(".")
     detail = (
-        f"SubCode={wire.sub_code}. {exc} {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "
+        f"SubCode={wire.sub_code}. {said}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "
         f"Timestamp:{datetime.now(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"
     )
     body = f"<Error><Code>{wire.status}</Code><Detail>{escape(_NO_XML.sub('?', detail))}</Detail></Error>"
