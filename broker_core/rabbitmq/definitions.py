@@ -60,7 +60,8 @@ class Outcome:
     def __str__(self) -> str:
         where = f" of '{self.vhost}'" if self.vhost else ""
         named = f" '{self.name}'" if self.name else ""
-        because = f" ({self.path}: {self.problem})" if self.problem else ""
+        at = "" if self.path == file.FILE else f"{self.path}: "  # the file itself is named by the kind
+        because = f" ({at}{self.problem})" if self.problem else ""
         return f"{self.result} {self.kind}{named}{where}{because}"
 
 
