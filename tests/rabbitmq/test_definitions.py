@@ -195,6 +195,7 @@ def test_of_rabbitmqs_own_and_of_exclusive_ones_nothing_is_exported(vhost):
 def test_what_is_no_such_file_is_one_problem(broker_database, document, problem):
     [outcome] = import_definitions(document)
     assert outcome.result is Result.FAILED and problem in outcome.problem
+    assert "(file)" not in str(outcome)
 
 
 @pytest.mark.parametrize(
