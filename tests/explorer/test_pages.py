@@ -1,6 +1,8 @@
 """Every page as a person without JavaScript gets it, and as htmx asks for it: rights, bad input, acts and their audit."""
 
+import html
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -370,6 +372,17 @@ def test_receive_and_delete_shows_what_it_took_once(pages, as_):
 
 
 # Queues
+
+
+@pytest.mark.parametrize("url", ["/new/queue/", "/new/queue/?namespace=", "/new-storage-queue/"])
+def test_the_forms_for_new_entities_lead_to_each_other(pages, as_, url):
+    client = as_("administrator")
+    kinds = re.search(r'<nav class="tabs bare".*?</nav>', body_of(client.get(url)), re.DOTALL)[0]
+    links = [html.unescape(link) for link in re.findall(r'<a href="([^"]+)"', kinds)]
+    forms = ["/new/queue/", "/new/topic/", "/new/subscription/", "/new-storage-queue/"]
+    assert [link.partition("?")[0] for link in links] == forms
+    assert {client.get(link).status_code for link in links} == {200}
+    assert kinds.count("aria-current") == 1
 
 
 def test_create_change_delete(pages, as_):

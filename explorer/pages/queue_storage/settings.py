@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import queue_storage, reads
 from broker_core.semantics.durations import human
 from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.types import EntityAddress, Family, Right
+from broker_core.semantics.types import EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.queue_storage import NewQueueForm, QueueOptionsForm
 from explorer.pages.shell import Act, May, act, address_of, page
@@ -29,14 +29,15 @@ def create(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.MANAGE, ", ".join(names) or "storage accounts")
     data = request.POST if request.method == "POST" else None
     form = NewQueueForm(data, accounts=names, initial={"account": request.GET.get("namespace")})
+    context = {"kinds": list(EntityKind)}
     if not form.is_valid():
-        return _show(request, "queue_new", form, status=400 if form.is_bound else 200)
+        return _show(request, "queue_new", form, status=400 if form.is_bound else 200, **context)
     address = EntityAddress(form.cleaned_data["account"], form.cleaned_data["queue"])
     done = act(
         request, "create queue", address,
         lambda: queue_storage.create_queue(address, **form.options(), actor=request.actor), says=created,
     )  # fmt: skip
-    return _show(request, "queue_new", form, done=done) if done.error else _go(address)
+    return _show(request, "queue_new", form, done=done, **context) if done.error else _go(address)
 
 
 def created(queue: queue_storage.StorageQueue) -> str:
