@@ -8,6 +8,7 @@ from uuid import UUID
 
 from broker_core.renewal import renewer
 from broker_core.semantics import service_bus, sessions
+from broker_core.semantics.arguments import is_storable
 from broker_core.semantics.errors import InvalidArgument, NotAllowed
 from broker_core.semantics.limits import STRICT
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
@@ -63,7 +64,7 @@ def dead_letter(
     """Move the messages to the dead-letter queue (SB-082). Raises NotAllowed inside one (SB-089)."""
     service_bus.check_may_dead_letter(address.subqueue)
     for name, text in (("reason", reason), ("description", description)):
-        if text is not None and (len(text) > STRICT.dead_letter_text or "\x00" in text):
+        if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
             raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL (1.2)")
     patch = service_bus.properties_json(properties)
     return (yield from _settle("dead_letter", address, tokens, actor, reason=reason, description=description, properties=patch))

@@ -29,7 +29,7 @@ class Deleted(NamedTuple):
 @use_case
 def update(
     address: EntityAddress,
-    message_id: str,
+    message_id: str | UUID,
     pop_receipt: UUID | str,
     *,
     visibility_timeout: timedelta | None,
@@ -44,8 +44,8 @@ def update(
     MessageNotFound, PopReceiptMismatch in this order (QS-050); InvalidQueryParameterValue where the queue is strict (QS-903).
     """
     actor = may(actor, Right.LISTEN, address)
-    body = check_update(pop_receipt, visibility_timeout, text)
-    params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility_timeout, "body": body}
+    visibility, body = check_update(pop_receipt, visibility_timeout, text)
+    params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility, "body": body}
     key = _key([(message_id, pop_receipt)])
 
     def attempt(queue: Known) -> Steps:
@@ -56,14 +56,14 @@ def update(
         if found is None:
             return None
         if found.lock_token == as_uuid(pop_receipt) and found.expires_at is not None:
-            raise beyond_expiry(seconds(visibility_timeout), found.expires_at)
+            raise beyond_expiry(seconds(visibility), found.expires_at)
         _refuse(address, message_id, found)
 
     return (yield from on_queue(address, attempt))
 
 
 @use_case
-def delete(address: EntityAddress, message_id: str, pop_receipt: UUID | str, *, actor: Actor | None = None) -> Steps:
+def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | str, *, actor: Actor | None = None) -> Steps:
     """Remove a message for good, also after its lease has ended, as long as nobody got or updated it since (QS-060, QS-063).
 
     Raises MissingRequiredQueryParameter; then QueueNotFound, MessageNotFound, PopReceiptMismatch (QS-061).
@@ -128,14 +128,14 @@ def _key(pairs: list) -> dict[str, list]:
     }
 
 
-def _find(queue: Known, message_id: str) -> Steps:
+def _find(queue: Known, message_id: str | UUID) -> Steps:
     """A row; without a number if there is no such message; None if the queue is gone."""
     key = _key([(message_id, None)])
     rows = yield call("storage_find", entity_id=queue.id, number=key["numbers"][0], message_id=key["message_ids"][0])
     return rows[0] if rows else None
 
 
-def _refuse(address: EntityAddress, message_id: str, found: Any) -> NoReturn:
+def _refuse(address: EntityAddress, message_id: str | UUID, found: Any) -> NoReturn:
     if found.sequence_number is None:
         raise MessageNotFound(str(address), str(message_id))
     raise PopReceiptMismatch(str(address), str(message_id))

@@ -19,8 +19,6 @@ FAMILY = Family.QUEUE_STORAGE
 def may(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
     """The actor, who has this right on what may be a queue's address. Raises NotAuthorized, InvalidArgument."""
     actor = actor or Actor.local()
-    if not isinstance(address, EntityAddress) or not isinstance(address.namespace, str):
-        raise InvalidArgument("address", f"{address!r} must be an EntityAddress of an account and a queue")
     actor.require(right, address)
     if address.subqueue:
         raise InvalidArgument("address", f"'{address}': a storage queue has no sub-queues")

@@ -96,6 +96,11 @@ def _seconds(timestamp: Any) -> int:
 
 
 def check_routing_key(routing_key: Any) -> None:
-    _check_short("routing_key", routing_key)
-    if routing_key is None:
-        raise InvalidArgument("routing_key", "must be a text; the empty one is one")
+    check_short("routing_key", routing_key)
+
+
+def check_short(name: str, value: Any) -> None:
+    """Raises InvalidArgument for what is no short string."""
+    _check_short(name, value)
+    if value is None:
+        raise InvalidArgument(name, "must be a text; the empty one is one")

@@ -18,7 +18,7 @@ from . import topology
 from .arriving import lets_nothing_wait, make_room, settle_in
 from .limits import is_limited
 from .placing import Outgoing, Placing
-from .properties import NONE, Properties, check, check_routing_key
+from .properties import NONE, Properties, check, check_routing_key, check_short
 from .topology import QueueInfo, Topology
 from .work import TRIES_UNHELD, Stale, Work, require_current, transact
 
@@ -84,6 +84,7 @@ def _prepare(publication: Publication) -> _Prepared:
     if not isinstance(publication.body, bytes | bytearray | memoryview):
         raise InvalidArgument("body", f"must be bytes, not {type(publication.body).__name__}")
     messages.check_body(publication.body)
+    check_short("exchange", publication.exchange)
     check_routing_key(publication.routing_key)
     checked = check(publication.properties)
     headers = publication.properties.headers
@@ -112,7 +113,8 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
     if any(is_limited(q) or lets_nothing_wait(q) for q in queues.values()) or any(p.expiration == 0 for p in prepared):
         return (yield from transact(known.vhost, actor, lambda work: _publish_with_care(work, prepared)))
     if len(names) == 1 and all(routed):
-        return (yield from _publish_to_one(known, *queues.items(), prepared, actor))
+        [target] = queues.items()
+        return (yield from _publish_to_one(known, target, prepared, actor))
     work = Work(known, actor)
     published = yield from _publish_copies(work, prepared, routed)
     yield from wake(work.waiting)

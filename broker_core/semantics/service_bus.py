@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from . import standing
+from .arguments import require_storable
 from .durations import FOREVER
 from .errors import InvalidArgument, MessageTooLarge, NotAllowed
 from .limits import STRICT, Limits
@@ -265,8 +266,7 @@ def _check_texts(message: Message, limits: Limits) -> None:
             continue
         if not isinstance(value, str):
             raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
-        if "\x00" in value:
-            raise InvalidArgument(name, "has a NUL character, which cannot be stored")
+        require_storable(name, value)
         if name in _SHORT and len(value) > limits.message_id:
             raise InvalidArgument(name, f"has {len(value)} characters; at most {limits.message_id} are allowed")
     if message.session_id and message.partition_key and message.session_id != message.partition_key:

@@ -200,6 +200,13 @@ def _process_actor(name: str, pid: int) -> Actor:
     return Actor("process", name or f"{login}@{pid}", Right.ALL)
 
 
+def require_text(name: str, value: Any) -> str:
+    """The value, if it is a text. name: what it is called in the refusal. Raises InvalidArgument."""
+    if not isinstance(value, str):
+        raise InvalidArgument(name, f"must be a text, not {repr(value)[:80]}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class EntityAddress:
     """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case (1.2).
@@ -211,13 +218,17 @@ class EntityAddress:
     path: str
     subqueue: SubQueue = SubQueue.MAIN
 
+    def __post_init__(self) -> None:
+        require_text("namespace", self.namespace)
+        require_text("path", self.path)
+
     @classmethod
     def parse(cls, text: str) -> EntityAddress:
         """Read "namespace/path", "namespace/path/$DeadLetterQueue" or ".../$Transfer/$DeadLetterQueue".
 
         A slash in a virtual host's name is %2F, as str() writes it.
         """
-        namespace, _, path = text.strip("/").partition("/")
+        namespace, _, path = require_text("address", text).strip("/").partition("/")
         namespace = unquote(namespace)
         segments = path.split("/")
         subqueue = SubQueue.MAIN

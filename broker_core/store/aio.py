@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, refusal, translated
+from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
 from .statements import Statement
 
 POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (design D3)
@@ -145,7 +145,7 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
             return await _drive(step.steps, at, wake)
         case Listening():
             return await at.listen(step)
-        case WaitForMessages():
+        case WaitForMessages() if wake is not None:  # inside Listening
             await _at_most(wake, step.seconds)
             return wake.clear()
     raise TypeError(f"a use case yielded {step!r}")
@@ -201,7 +201,10 @@ async def _execute(statement: Statement, pool: AsyncConnectionPool) -> list:
 
 async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection) -> list:
     async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
-        await cursor.execute(statement.sql, statement.params, binary=True)
+        try:
+            await cursor.execute(statement.sql, statement.params, binary=True)
+        except UNSTORABLE as exc:
+            raise unstorable(exc, statement.params) from exc
         return await cursor.fetchall() if cursor.description else []
 
 

@@ -14,17 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import update_wrapper
-from typing import Any
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
 
+from broker_core.semantics.arguments import Kinds
+
 from . import connections
-from .failures import TRANSIENT, refusal, translated
+from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
 from .statements import Statement
 
-Steps = Generator[Any, Any, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]  # what a use case is when called; `Steps[Page]` returns a Page in the end, a bare `Steps` anything
 WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
 
@@ -59,29 +63,36 @@ class WaitForMessages:
     seconds: float
 
 
-class UseCase:
+class UseCase(Generic[P, T]):
     """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's
-    pool; `send.steps(...)` is the generator, to be composed with `yield from`."""
+    pool; `send.steps(...)` is the generator, to be composed with `yield from`. Raises InvalidArgument for an argument that is of
+    another kind than its signature says (see semantics.arguments)."""
 
-    def __init__(self, steps: Callable[..., Steps]):
+    def __init__(self, steps: Callable[P, Steps[T]]):
         self.steps = steps
         update_wrapper(self, steps)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @cached_property
+    def _kinds(self) -> Kinds:
+        return Kinds(self.steps)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        self._kinds.check(args, kwargs)
         return run(self.steps(*args, **kwargs))
 
-    async def aio(self, *args: Any, **kwargs: Any) -> Any:
+    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T:
         from .aio import run as run_async
 
+        self._kinds.check(args, kwargs)
         return await run_async(self.steps(*args, **kwargs))
 
 
-def use_case(steps: Callable[..., Steps]) -> UseCase:
+def use_case(steps: Callable[P, Steps[T]]) -> UseCase[P, T]:
     """Make a generator function callable."""
     return UseCase(steps)
 
 
-def run(steps: Steps) -> Any:
+def run(steps: Steps[T]) -> T:
     """Drive steps to their end on this thread's connection. Raises BrokerError for what the database refuses."""
     with translated():
         return _drive(steps, connections.current())
@@ -129,6 +140,8 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
             with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
                 cursor.execute(statement.sql, statement.params, binary=True)
                 return cursor.fetchall() if cursor.description else []
+        except UNSTORABLE as exc:
+            raise unstorable(exc, statement.params) from exc
         except TRANSIENT:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import errors
@@ -12,6 +14,9 @@ from broker_core.semantics.errors import BrokerError, BrokerUnavailable, Invalid
 
 # Nothing was changed, and the same statement may succeed at once.
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
+# Values that the database has no place for: a mistake of the caller's.
+UNSTORABLE = (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
+_HALF = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _BUSY = {
     errors.TooManyConnections: "The database has no free connection. Try again shortly, or raise its max_connections.",
     errors.LockNotAvailable: "Another transaction holds what this call needs. Try again; the health page names old transactions.",
@@ -50,14 +55,41 @@ def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | No
             return ServerBusy(text)
     if isinstance(exc, errors.DiskFull):
         return StorageFull("The database's disk is full. Nothing was stored; free some space and try again.")
-    if isinstance(
-        exc, (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
-    ):  # half a surrogate pair is no text
+    if isinstance(exc, UNSTORABLE):
         return InvalidArgument("value", f"cannot be stored: {_first_line(exc)}")
     if "too many clients" in str(exc) or "remaining connection slots" in str(exc):
         return ServerBusy(_BUSY[errors.TooManyConnections])
     if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)):
         return BrokerUnavailable(f"The database does not answer ({_first_line(exc)}). Start it, or try again in a moment.")
+    return None
+
+
+def unstorable(exc: Exception, params: Mapping[str, Any]) -> InvalidArgument:
+    """The refusal of a statement's parameters: of the first that has something in it that cannot be stored."""
+    for name, value in params.items():
+        if problem := next(filter(None, map(_problem, _all_in(value))), None):
+            return InvalidArgument(name, problem)
+    return InvalidArgument(", ".join(params) or "value", f"cannot be stored: {_first_line(exc)}")
+
+
+def _all_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _all_in(item)
+    else:
+        yield value
+
+
+def _problem(value: Any) -> str | None:
+    """Why a value cannot be stored. In JSON a NUL, and half of a surrogate pair, are written as escapes."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return f"{value} is no whole number from -2^63 to 2^63 - 1"
+    if not isinstance(value, str):
+        return None
+    if "\x00" in value or "\\u0000" in value:
+        return f"{value[:80]!r} has a NUL character, which cannot be stored"
+    if _HALF.search(value):
+        return f"{value[:80]!r} has half of a surrogate pair, which is no text"
     return None
 
 

@@ -425,9 +425,9 @@ def test_what_is_no_address_is_refused(broker_database, wrong):
     for operation in (lambda: put(wrong, "a"), lambda: get(wrong), lambda: queue_storage.ensure_queue(wrong)):
         with pytest.raises(InvalidArgument):
             operation()
-    for address in (EntityAddress("account", ["orders"]), EntityAddress(None, "orders")):
+    for parts in (("account", ["orders"]), (None, "orders"), ("account", "a\x00b")):
         with pytest.raises(InvalidArgument):
-            get(address)
+            get(EntityAddress(*parts))
 
 
 def test_clear_removes_all_and_what_was_held_is_not_found(queue, step):

@@ -57,7 +57,7 @@ def _binary(text: str) -> str:
     if text == "":
         return "<<>>"
     if not text.isprintable():
-        return term(text.encode())
+        return term(text.encode(errors="surrogatepass"))
     return f"<<{_quoted(text)}{'/utf8' if not text.isascii() else ''}>>"
 
 

@@ -14,6 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from broker_core.semantics.arguments import is_storable
+
 from . import patterns
 from .arguments import ALTERNATE_EXCHANGE, CLASSIC, MAX_EXPIRY, OVERFLOWS, QUEUE_MODES, QUEUE_VERSIONS, QUORUM, STRATEGIES
 from .erlang import term
@@ -77,7 +79,7 @@ def parse(name: str, document: Any, *, is_operator: bool = False) -> Policy:
 
 def check(policy: Policy) -> Policy:
     """The policy, if all of it can be accepted. Raises InvalidPolicy with the text of the first thing that cannot."""
-    if not isinstance(policy.name, str) or not policy.name or "\x00" in policy.name or len(policy.name.encode()) > 255:
+    if not isinstance(policy.name, str) or not policy.name or not is_storable(policy.name) or len(policy.name.encode()) > 255:
         raise InvalidPolicy("name", f"name should be a text of 1 to 255 bytes, actually was {term(policy.name)}")
     _check_definition(policy.definition, OPERATOR_KEYS if policy.is_operator else KEYS)
     if policy.apply_to not in APPLY_TO:
@@ -95,7 +97,7 @@ def _is_finite(number: Any) -> bool:
 
 
 def _check_pattern(pattern: Any) -> None:
-    if not isinstance(pattern, str) or "\x00" in pattern:
+    if not isinstance(pattern, str) or not is_storable(pattern):
         raise InvalidPolicy("pattern", f"pattern should be a binary but was {term(pattern)}")
     patterns.compiled(pattern)
 
@@ -123,7 +125,7 @@ def _among(*allowed: Any) -> Callable[[Any], bool]:
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str) and "\x00" not in value
+    return isinstance(value, str) and is_storable(value)
 
 
 def _anything(value: Any) -> bool:

@@ -1,0 +1,145 @@
+"""Arguments of the wrong kind, and texts that no database can hold: refused by name, before anything is stored."""
+
+import importlib
+import inspect
+import pkgutil
+from datetime import UTC, datetime
+
+import pytest
+
+import broker_core
+from broker_core import broker, entities, queue_storage, rabbitmq
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.reads import list_messages
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.rabbitmq.errors import InvalidPolicy
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.types import Actor, EntityAddress, Message, Right
+from broker_core.store.driver import UseCase
+
+PACKAGES = ("broker", "entities", "queue_storage", "rabbitmq", "reads", "policies", "preview", "export")
+NUL, HALF = "a\x00b", "a\ud800b"
+
+
+def _use_cases():
+    for info in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
+        if info.name.split(".")[1] in PACKAGES:
+            module = importlib.import_module(info.name)
+            yield from (value for value in vars(module).values() if isinstance(value, UseCase) and value.__module__ == info.name)
+
+
+NAMES = [
+    pytest.param(case, name, id=f"{case.__module__}.{case.__name__}-{name}")
+    for case in _use_cases()
+    for name, parameter in inspect.signature(case).parameters.items()
+    if parameter.annotation in ("str", "EntityAddress", "str | None", "EntityAddress | None")
+]
+
+
+@pytest.mark.parametrize(("case", "name"), NAMES)
+def test_what_is_no_name_is_refused_by_every_use_case(case, name):
+    annotation = inspect.signature(case).parameters[name].annotation
+    wrong = [5, b"x", ["x"], True, *([] if "None" in annotation else [None])]
+    if "str" in annotation:
+        wrong += [NUL, HALF]
+    else:
+        wrong += ["ns/q", EntityAddress("ns", NUL), EntityAddress(HALF, "q")]
+    for value in wrong:
+        with pytest.raises(InvalidArgument) as refused:
+            case(**{name: value})
+        assert refused.value.name == name
+
+
+async def test_awaited_use_cases_refuse_the_same(queue):
+    with pytest.raises(InvalidArgument, match="^address: must be an EntityAddress, not None"):
+        await broker.receive.aio(None)
+
+
+@pytest.mark.parametrize("value", [None, 5, b"q", ["q"]], ids=repr)
+def test_an_address_is_of_texts(value):
+    for parts in ((value, "q"), ("ns", value)):
+        with pytest.raises(InvalidArgument, match="must be a text"):
+            EntityAddress(*parts)
+    with pytest.raises(InvalidArgument, match="address: must be a text"):
+        EntityAddress.parse(value)
+
+
+def test_what_else_a_signature_names_is_looked_at(queue):
+    for call, name in (
+        (lambda: broker.receive(queue, actor="me"), "actor"),
+        (lambda: broker.purge(queue, enqueued_before=5), "enqueued_before"),
+        (lambda: broker.send(queue, "abc"), "messages"),
+        (lambda: rabbitmq.declare_queue(queue, durable="yes"), "durable"),
+        (lambda: rabbitmq.declare_queue(queue, owner_id="7"), "owner_id"),
+        (lambda: rabbitmq.declare_queue(queue, arguments=["x-expires"]), "arguments"),
+        (lambda: rabbitmq.set_policy("/", None), "policy"),
+        (lambda: list_messages(queue, cursor=5), "cursor"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"^{name}: must be "):
+            call()
+
+
+@pytest.mark.parametrize("text", [NUL, HALF], ids=ascii)
+@pytest.mark.parametrize(
+    "name", ["subject", "message_id", "session_id", "correlation_id", "content_type", "to", "reply_to", "partition_key"]
+)
+def test_a_messages_texts_are_named(queue, name, text):
+    with pytest.raises(InvalidArgument) as refused:
+        broker.send(queue, [Message(**{name: text})])
+    assert refused.value.name == name and broker.peek(queue) == []
+
+
+@pytest.mark.parametrize("text", [NUL, HALF], ids=ascii)
+def test_what_else_is_stored_with_messages_is_named(queue, text):
+    with pytest.raises(InvalidArgument, match="^(application property|property 'n')"):
+        broker.send(queue, [Message(properties={"n": text})])
+    with pytest.raises(InvalidArgument, match="^actor: "):
+        broker.send(queue, [Message()], actor=Actor("user", text, Right.ALL))
+    with pytest.raises(InvalidArgument, match="^user_metadata: "):
+        entities.update_queue(queue, user_metadata=text)
+    assert broker.peek(queue) == []
+    broker.send(queue, [Message()])
+    (message,) = broker.receive(queue)
+    for name in ("reason", "description"):
+        with pytest.raises(InvalidArgument, match=f"^{name}: "):
+            broker.dead_letter(queue, [message.lock_token], **{name: text})
+
+
+@pytest.mark.parametrize("wrong", [NUL, HALF, 5, None, b"x"], ids=ascii)
+def test_what_a_publication_names_is_checked(vhost, wrong):
+    address = rabbitmq.declare_queue(EntityAddress(vhost, "q")).address
+    properties = [name for name in ("message_id", "reply_to", "type", "app_id") if wrong is not None]
+    for publication in (
+        Publication(b"", exchange=wrong, routing_key="q"),
+        Publication(b"", routing_key=wrong),
+        *(Publication(b"", routing_key="q", properties=Properties(**{name: wrong})) for name in properties),
+        Publication(b"", routing_key="q", properties=Properties(headers={wrong: 1})),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            rabbitmq.publish(vhost, [publication])
+        assert refused.value.name in ("exchange", "routing_key", *properties, "header")
+    assert rabbitmq.declare_queue(address).messages == 0
+
+
+@pytest.mark.parametrize("wrong", [NUL, HALF, 5, None], ids=ascii)
+@pytest.mark.parametrize("name", ["name", "pattern", "apply_to"])
+def test_a_policys_texts_are_checked(vhost, name, wrong):
+    given = {"name": "p", "pattern": "", "apply_to": "all", "priority": 0, "definition": {"max-length": 1}, name: wrong}
+    with pytest.raises(InvalidPolicy, match="^" + name.replace("_", "-")):
+        rabbitmq.set_policy(vhost, Policy(**given))
+    assert rabbitmq.list_policies(vhost) == []
+
+
+@pytest.mark.parametrize("wrong", [NUL, HALF, 5, None], ids=ascii)
+def test_metadata_of_a_storage_queue_is_checked(account, wrong):
+    for metadata in ({"n": wrong}, {wrong: "x"}):
+        with pytest.raises(InvalidArgument, match="(?i)metadata"):
+            queue_storage.create_queue(EntityAddress(account, "orders"), metadata=metadata)
+    assert queue_storage.list_queues(account) == []
+
+
+def test_what_reaches_the_database_all_the_same_is_named_by_the_statement(queue):
+    with pytest.raises(InvalidArgument, match="^enqueued_before: .*datetime"):
+        broker.delete_batch(queue, max_count=1, enqueued_before="yesterday")
+    with pytest.raises(InvalidArgument, match=r"^max_count: .* 2\^63"):
+        broker.delete_batch(queue, max_count=2**70, enqueued_before=datetime(2020, 1, 1, tzinfo=UTC))
