@@ -1,11 +1,17 @@
 """What the environment says, as typed values."""
 
 import stat
+from urllib.parse import quote
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.db import ProgrammingError, connection
+from psycopg.errors import UndefinedTable
 
 from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
+from explorer.site.unready import explained
+
+from .vitrine import manage
 
 
 @pytest.mark.parametrize(
@@ -55,3 +61,25 @@ def test_forms_are_trusted_over_tls():
         "https://a.example",
         "https://v.example:8443",
     ]
+
+
+@pytest.mark.parametrize("command", [("sign_in_link",), ("connection_string", "demo")])
+def test_where_nothing_is_set_up_a_command_names_the_place_it_looked_at(db, tmp_path, command):
+    host = quote(connection.get_connection_params()["host"], safe="")
+    done = manage(*command, data=tmp_path, DATABASE_URL=f"postgresql://postgres@/postgres?host={host}")
+    assert done.returncode == 1
+    assert done.stderr == "The database that DATABASE_URL names has no Vitrine tables. Run make up first.\n"
+
+
+def test_the_place_is_the_data_folder_where_no_database_was_named(settings):
+    settings.DATABASE_URL = ""
+    with (
+        pytest.raises(ImproperlyConfigured, match=f"Nothing is set up in {settings.VITRINE_DATA}"),
+        explained(),
+    ):
+        raise UndefinedTable
+
+
+def test_another_mistake_of_a_command_is_not_explained_away(db):
+    with pytest.raises(ProgrammingError), explained(), connection.cursor() as cursor:
+        cursor.execute("SELECT no_such_column FROM vitrine_namespace")

@@ -3,7 +3,6 @@
 import pytest
 from django.core import signing
 from django.core.management import CommandError, call_command
-from django.db import ProgrammingError
 from django.urls import reverse
 
 from broker_core.semantics.types import Right
@@ -116,15 +115,6 @@ def test_the_admin_sends_strangers_to_the_sign_in_and_lets_staff_in(client, pers
     assert client.get("/admin/", follow=True).redirect_chain[-1] == ("/sign-in/?next=%2Fadmin%2F", 302)
     client.force_login(person("administrator"))
     assert client.get("/admin/login/?next=/admin/", follow=True).redirect_chain[-1] == ("/admin/", 302)
-
-
-def test_a_link_where_nothing_is_set_up_is_refused_with_the_place_looked_at(monkeypatch, settings):
-    def no_tables(name):
-        raise ProgrammingError('relation "auth_user" does not exist')
-
-    monkeypatch.setattr("explorer.management.commands.sign_in_link._user", no_tables)
-    with pytest.raises(CommandError, match=f"Nothing is set up in {settings.VITRINE_DATA}"):
-        call_command("sign_in_link")
 
 
 def test_a_link_for_somebody_unknown_names_them(db):
