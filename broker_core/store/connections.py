@@ -8,8 +8,10 @@ fork.
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,7 +76,9 @@ class _Held(dict[Database, tuple[psycopg.Connection, int]]):
             if pid == os.getpid():
                 _forget(connection)
 
-    __del__ = close
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # then `close_all` has closed them, and modules are no longer whole
+            self.close()
 
 
 _this_thread = _OfThread()
@@ -136,6 +140,9 @@ def close_all() -> None:
     for connection in list(_open):
         _forget(connection)
     _this_thread.held.close()
+
+
+atexit.register(close_all)
 
 
 def at_close(act: Callable[[], None]) -> None:
