@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from . import entities
 from .entities import Entity, Namespace
@@ -12,9 +13,9 @@ from .semantics.entity_settings import FORWARDS, OURS, SERVICE_NAMES, Settings, 
 from .semantics.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
 from .semantics.filters import rule_to_json
 from .semantics.types import Actor, EntityAddress, EntityKind
-from .store.driver import Atomically, Steps, use_case
+from .store.driver import Atomically, Steps, UseCase, use_case
 
-_CREATE = {
+_CREATE: dict[EntityKind, UseCase[..., Any]] = {
     EntityKind.QUEUE: entities.create_queue,
     EntityKind.TOPIC: entities.create_topic,
     EntityKind.SUBSCRIPTION: entities.create_subscription,
@@ -177,8 +178,9 @@ def _told(where: str, steps: Steps) -> Steps:
     try:
         return (yield from steps)
     except BrokerError as exc:
-        if where and not getattr(exc, "where", None):
-            setting = SERVICE_NAMES.get(exc.name) if isinstance(exc, InvalidArgument) else None
-            exc.where = f"{where}.Properties.{setting}" if setting else where
-            exc.message = f"{exc.where}: {exc.problem if setting else exc.message}"
+        if where and not exc.where:
+            exc.where, problem = where, exc.message
+            if isinstance(exc, InvalidArgument) and (setting := SERVICE_NAMES.get(exc.name)):
+                exc.where, problem = f"{where}.Properties.{setting}", exc.problem
+            exc.message = f"{exc.where}: {problem}"
         raise

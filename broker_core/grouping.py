@@ -106,7 +106,8 @@ class Gathering:
                 future.cancel()
 
     def _next_group(self, queue: deque, most: int) -> list[tuple[Any, asyncio.Future]]:
-        group, size = [], 0
+        group: list[tuple[Any, asyncio.Future]] = []
+        size = 0
         while queue and (not group or size + self._size_of(queue[0][0]) <= most):
             argument, future = queue.popleft()
             if not future.done():

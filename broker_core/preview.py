@@ -53,11 +53,12 @@ class What(StrEnum):
 class Effect:
     """What would happen to `count` messages of one list.
 
-    address:  the list. reason: of dead-lettering. samples: the lowest of their sequence numbers, at most five.
+    what:     a member of its family's What. address: the list. reason: of dead-lettering.
+    samples:  the lowest of their sequence numbers, at most five.
     at_least: not all messages were looked at, so there may be more.
     """
 
-    what: What
+    what: StrEnum
     address: EntityAddress
     count: int
     samples: tuple[int, ...] = ()

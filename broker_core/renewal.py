@@ -34,7 +34,7 @@ class Held:
     database: connections.Database
     actor: Actor
     until: float | None
-    on_lost: Callable[[UUID], None] | None
+    on_lost: Callable[[UUID], object] | None
     renew_at: float
 
 
@@ -55,7 +55,7 @@ class LockRenewer:
         locked: LockedMessage | Session,
         *,
         for_: timedelta | None = None,
-        on_lost: Callable[[UUID], None] | None = None,
+        on_lost: Callable[[UUID], object] | None = None,
         actor: Actor | None = None,
     ) -> None:
         """Renew the lock of a received message or an accepted session until drop(), or for so long.

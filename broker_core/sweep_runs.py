@@ -30,7 +30,7 @@ def recorded(name: str, sweep: Callable[[], Any]) -> dict[str, Any]:
 
 def as_outcome(result: Any) -> dict[str, Any]:
     """What a sweep returns, as it goes into the outcome's JSON: dataclasses as their fields, dates and the like as text."""
-    if is_dataclass(result):
+    if is_dataclass(result) and not isinstance(result, type):
         result = asdict(result)
     if not isinstance(result, Mapping):
         result = {} if result is None else {"result": result}

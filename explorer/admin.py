@@ -34,7 +34,7 @@ class AuditRecordAdmin(ReadOnlyAdmin):
     list_filter = ["outcome", "action", "at"]
     search_fields = ["actor", "path", "target", "tracking_id"]
     search_help_text = "Actor, queue, target or tracking id"
-    sortable_by = []
+    sortable_by: list[str] = []
     ordering = ["-at", "-id"]
 
     @admin.display

@@ -15,6 +15,7 @@ from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.store.driver import UseCase
 
 from .forms import FAMILY_OF_KIND, EntityForm, NamespaceForm, PolicyForm, RuleForm, StorageQueueForm
 from .shared import RightsAdmin, actor_of
@@ -244,20 +245,21 @@ class EntityAdmin(UseCaseAdmin):
             self._change(obj, form, actor)
             return
         if form.cleaned_data["new_kind"] in FAMILY_OF_KIND:
-            create = {Family.QUEUE_STORAGE: queue_storage.create_queue, Family.RABBITMQ: rabbitmq.declare_queue}
-            create[FAMILY_OF_KIND[form.cleaned_data["new_kind"]]](_address(obj), actor=actor)
+            family = FAMILY_OF_KIND[form.cleaned_data["new_kind"]]
+            declare = queue_storage.create_queue if family is Family.QUEUE_STORAGE else rabbitmq.declare_queue
+            declare(_address(obj), actor=actor)
             obj.pk = Entity.objects.get(namespace=obj.namespace, path=obj.path, deleted_at=None).pk
             obj.refresh_from_db()
             return
         kind = EntityKind(form.cleaned_data["new_kind"])
-        create = {
+        creators: dict[EntityKind, UseCase[..., Any]] = {
             EntityKind.QUEUE: entities.create_queue,
             EntityKind.TOPIC: entities.create_topic,
             EntityKind.SUBSCRIPTION: entities.create_subscription,
-        }[kind]
+        }
         given = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
         own = {name: value for name, value in given.items() if value != default_settings(kind)[name]}  # else the tier's default
-        obj.pk = create(_address(obj), actor=actor, **own).id
+        obj.pk = creators[kind](_address(obj), actor=actor, **own).id
         obj.refresh_from_db()
 
     def _change(self, obj, form, actor) -> None:

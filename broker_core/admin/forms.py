@@ -221,7 +221,7 @@ class StorageQueueForm(forms.ModelForm):
     def changes(self) -> dict[str, Any]:
         """Those of QueueOptions that are given otherwise."""
         given = {name: self.cleaned_data[name] for name in self.changed_data if name != "history_level"}
-        empty = {"metadata": {}, "poison_queue": None}
+        empty: dict[str, Any] = {"metadata": {}, "poison_queue": None}
         return {name: empty[name] if name in empty and not value else value for name, value in given.items()}
 
 

@@ -72,7 +72,7 @@ class MessageEventAdmin(ReadOnlyAdmin):
     list_filter = [RecordedFilter, "kind", QueueFilter]
     search_fields = ["message_id"]
     search_help_text = "A queue as namespace/queue, a sequence number, or a whole message id"
-    sortable_by = []
+    sortable_by: list[str] = []
     ordering = [RawSQL("vitrine_message_event.xid", ()).desc()]  # the one order that has an index
 
     def get_queryset(self, request):
@@ -117,7 +117,7 @@ class MessageEventAdmin(ReadOnlyAdmin):
 class SweepRunAdmin(ReadOnlyAdmin):
     list_display = ["started", "name", "took", "did", "error"]
     list_filter = ["name", "started_at"]
-    sortable_by = []
+    sortable_by: list[str] = []
     ordering = ["-started_at"]
 
     @admin.display

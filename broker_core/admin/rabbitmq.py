@@ -251,7 +251,7 @@ class ConnectionAdmin(ReadOnlyAdmin):
     list_filter = ["namespace"]
     search_fields = ["name", "process__label"]
     list_select_related = ["namespace", "process"]
-    sortable_by = []
+    sortable_by: list[str] = []
     ordering = ["-pk"]
 
     @admin.display(description="virtual host")
@@ -281,7 +281,7 @@ class ConsumerAdmin(ReadOnlyAdmin):
     list_filter = ["queue__namespace"]
     search_fields = ["tag", "queue__path", "connection__name"]
     list_select_related = ["queue__namespace", "connection"]
-    sortable_by = []
+    sortable_by: list[str] = []
     ordering = ["queue__namespace__name", "queue__path", "pk"]
 
     @admin.display(description="began, by the virtual host's clock")

@@ -79,7 +79,9 @@ def forward_from(entity_id: int, lists: Sequence[SubQueue] = LISTS) -> Steps:
 def _batch(entity_id: int, subqueue: SubQueue) -> Steps:
     """Full destinations that are waited for (SB-166) keep nobody waiting behind them."""
     yield call("one_forwarder", entity_id=entity_id, subqueue=subqueue)
-    done, stored, waited_for, found = 0, [], [], BATCH
+    stored: list[Any] = []
+    waited_for: list[str] = []
+    done, found = 0, BATCH
     while found == BATCH and not done:
         rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH, waited_for=waited_for)
         found = len(rows)
@@ -101,7 +103,7 @@ def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
     """Forward rows of one list to one destination. Returns how many left, what was stored, and whether all left."""
     path = rows[0].target
     found = yield call("forward_target", namespace_id=rows[0].namespace_id, path=path)
-    target = found[0] if found else None
+    target: Any = found[0] if found else None
     destination = target and Destination(
         target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
     )

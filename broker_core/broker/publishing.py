@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 class _Rules(NamedTuple):
     version: int
-    index: RuleIndex
+    rules: RuleIndex
 
 
 _compiled = Memory(1_000)  # database and topic -> _Rules
@@ -76,7 +76,7 @@ def publish(topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Se
         rules = yield from _rules(topic_id)
         if rules is None:
             return None
-        entries, picks = _fan_out(rules.index, prepared, origins)
+        entries, picks = _fan_out(rules.rules, prepared, origins)
         params = columns(prepared, entries, picks) | {"entity_id": topic_id, "from_id": topic_id, "actor": actor}
         if origins is not None:  # accepted once, so not refused for its size now
             params["largest"] = 0

@@ -136,7 +136,7 @@ def peek(
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
     from_number = whole_numbers([from_sequence_number])[0]
-    statement, params = "peek", {"from_number": from_number, "max_count": max_count}
+    statement, params = "peek", dict[str, Any](from_number=from_number, max_count=max_count)
     if session_id is not None:
         sessions.check_session_id(session_id)
         statement, params = "peek_session", params | {"session_id": session_id}

@@ -59,13 +59,14 @@ class Transaction:
         """Messages to be sent, or scheduled; checked now. Their numbers are in what `commit` returns."""
         prepared = prepare_all(address, messages)
         self._actor.require(Right.SEND, address)
-        if self._via is None or self._is_via(address):
+        via = self._via
+        if via is None or _is_same(via, address):
             self._add(
                 self._sends, address, len(prepared), lambda: send.steps(address, [p.message for p in prepared], actor=self._actor)
             )
         else:
-            check_namespace(self._via, address)
-            self._add(self._sends, self._via, len(prepared), lambda: _send_via(self._via, address, prepared, str(self._actor)))
+            check_namespace(via, address)
+            self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
 
     def complete(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
         """As broker.complete."""
@@ -155,9 +156,6 @@ class Transaction:
         self._messages += messages
         operations.append((len(self._settlements) + len(self._sends), operation))
 
-    def _is_via(self, address: EntityAddress) -> bool:
-        return (address.namespace.lower(), address.path.lower()) == (self._via.namespace.lower(), self._via.path.lower())
-
     def _check_open(self) -> None:
         if self._ended is None and self._began is not None and self._clock() - self._began > SECONDS_AT_MOST:
             self._end("has taken more than two minutes and was rolled back")
@@ -202,3 +200,7 @@ def _send_via(via: EntityAddress, address: EntityAddress, prepared: Sequence[Pre
     if not rows:
         refuse_send(via, look, prepared)
     return list(range(rows[0].first, rows[0].first + len(prepared)))
+
+
+def _is_same(one: EntityAddress, other: EntityAddress) -> bool:
+    return (one.namespace.lower(), one.path.lower()) == (other.namespace.lower(), other.path.lower())

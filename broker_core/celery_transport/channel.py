@@ -50,7 +50,7 @@ class Channel(virtual.Channel):
 
     QoS = QoS
     supports_fanout = True
-    body_encoding = None  # bodies are stored as the serializer wrote them
+    body_encoding = None  # type: ignore[assignment]  # kombu has a text there and takes None, too: bodies are stored as the serializer wrote them
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
@@ -118,18 +118,18 @@ class Channel(virtual.Channel):
 
     # Publishing
 
-    def _put(self, queue: str, payload: dict[str, Any], **kwargs: Any) -> None:
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         """Send to one queue. One that was deleted since this process declared it comes back; a task is never dropped."""
-        message, address = codec.to_broker(payload, self.decode_body), self._address(queue)
+        sent, address = codec.to_broker(message, self.decode_body), self._address(queue)
         try:
-            self._call(broker.send, address, [message])
+            self._call(broker.send, address, [sent])
         except EntityNotFound:
             declared = self._transport.declared.get(queue)
-            if declared is None and message.subject is None:
+            if declared is None and sent.subject is None:
                 logger.warning("Nothing was sent: there is no queue %s, and nobody here declared it", address)
                 return
             self._new_queue(queue, **(declared or {}))
-            self._call(broker.send, address, [message])
+            self._call(broker.send, address, [sent])
 
     def _put_fanout(self, exchange: str, payload: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         for _, _, queue in self.get_table(exchange):

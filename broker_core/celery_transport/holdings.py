@@ -14,9 +14,11 @@ import os
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from broker_core import broker
@@ -42,7 +44,7 @@ class How(StrEnum):
     RELEASE = "release"  # never started: no delivery counted
 
 
-_ACTIONS = {
+_ACTIONS: dict[How, Callable[..., Any]] = {
     How.COMPLETE: broker.complete,
     How.ABANDON: broker.abandon,
     How.REJECT: partial(broker.dead_letter, reason=REJECTED, description=REJECTED_DESCRIPTION),

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 from kombu.transport import virtual
+from kombu.utils.scheduling import FairCycle
 
 from broker_core import entities
 from broker_core.semantics.errors import BrokerError, BrokerUnavailable, ServerBusy, StorageFull
@@ -32,13 +33,16 @@ _NO_ALIAS = (None, "", "localhost", "local")
 class Transport(virtual.Transport):
     """A connection holds no socket of its own: the broker keeps one to the database a thread, and checks it after a fork."""
 
+    client: Any  # kombu's Connection
+    cycle: FairCycle
+
     Channel = Channel
     driver_type = "vitrine"
     driver_name = "psycopg"
     default_port = None
     can_parse_url = False
     polling_interval = 0.05
-    connection_errors = (
+    connection_errors = (  # type: ignore[assignment]  # kombu's own tuple of one class is taken for the type
         *virtual.Transport.connection_errors,
         BrokerUnavailable,
         ServerBusy,
@@ -91,7 +95,7 @@ class Transport(virtual.Transport):
             raise BrokerError("The database has no Vitrine tables. Run `manage.py migrate` of the Vitrine site once.") from exc
         return super().establish_connection()
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # type: ignore[override]  # as kombu's virtual one
         """Deliver one message. Raises TimeoutError (socket.timeout) when none came in time."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         while True:

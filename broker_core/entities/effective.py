@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from broker_core.semantics.entity_settings import values_of
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right, Tier
+from broker_core.semantics.types import Actor, EntityAddress, Right, Tier
 from broker_core.store.driver import Steps, use_case
 
-from .kinds import defaults_of, from_row
+from .kinds import Subscription, defaults_of, from_row
 from .rows import entity_row
 
 _LIFE = "default_message_time_to_live"
@@ -33,7 +33,7 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     found = {
         name: Effective(value, _source(value, plain[name], of_tier[name])) for name, value in values_of(entity.settings).items()
     }
-    if entity.kind is EntityKind.SUBSCRIPTION:
+    if isinstance(entity, Subscription):
         topic = yield from entity_row(entity.topic)
         own, lower = found[_LIFE].value, getattr(topic, _LIFE)
         if lower is not None and (own is None or lower < own):  # SB-022

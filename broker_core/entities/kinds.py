@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from broker_core.semantics.entity_settings import ALL_SETTINGS, SETTINGS_OF, SETTINGS_TYPE, Settings, default_settings, values_of
+from broker_core.semantics.entity_settings import ALL_SETTINGS, SETTINGS_OF, Settings, default_settings, values_of
 from broker_core.semantics.types import (
     EntityAddress,
     EntityKind,
@@ -77,10 +77,12 @@ def from_row(row: Any) -> Entity:
     """An entity from the columns of `entity_columns`."""
     kind, address = EntityKind(row.kind), EntityAddress(row.namespace, row.path)
     values = {name: _value(name, getattr(row, name)) for name in SETTINGS_OF[kind]}
-    common = (row.id, address, SETTINGS_TYPE[kind](**values), row.is_system, row.created_at, row.updated_at)
-    if kind is EntityKind.SUBSCRIPTION:
-        return Subscription(*common, address.topic, row.topic_id)
-    return (Queue if kind is EntityKind.QUEUE else Topic)(*common)
+    stored = (row.is_system, row.created_at, row.updated_at)
+    if kind is EntityKind.SUBSCRIPTION and (topic := address.topic) is not None:
+        return Subscription(row.id, address, SubscriptionSettings(**values), *stored, topic, row.topic_id)
+    if kind is EntityKind.TOPIC:
+        return Topic(row.id, address, TopicSettings(**values), *stored)
+    return Queue(row.id, address, QueueSettings(**values), *stored)
 
 
 def as_parameters(settings: Settings) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
 from . import rules
-from .kinds import Entity, Topic, as_parameters, defaults_of, from_row
+from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row
 from .namespaces import HeldNamespace, namespace_to_configure
 from .rows import entity_row, fanout_changed, lock_entity, require_kind
 
@@ -254,9 +254,9 @@ def _create(
         if not rows:
             raise EntityExists(str(address))
         created = from_row(rows[0])
-        if topic:
+        if isinstance(created, Subscription):
             yield from rules.insert_rule(created, rule or Rule(DEFAULT_RULE_NAME), namespace.limits)
-            yield from fanout_changed(topic.id)
+            yield from fanout_changed(created.topic_id)
         return created
 
     return (yield Atomically(steps()))
@@ -326,7 +326,7 @@ def settings_after(current: Entity, changes: Mapping[str, Any], namespace: HeldN
 def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:
     """What else a change of settings means: to the topic's fan-out (SB-218), and to the locks that are held (SB-072)."""
     flag = "dead_lettering_on_filter_evaluation_exceptions"
-    if before.kind is SUBSCRIPTION and getattr(wanted, flag) != getattr(before.settings, flag):
+    if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
         yield from fanout_changed(before.topic_id)
     if wanted != before.settings and getattr(wanted, "drops_locks_on_change", False):
         from broker_core.broker import drop_locks  # which knows entities

@@ -205,7 +205,7 @@ def hold_namespace(name: str) -> Steps:
     if not rows:
         raise EntityNotFound(name)
     row = rows[0]
-    return HeldNamespace(*_fields(row), row.entities)
+    return HeldNamespace(**_fields(row), entities=row.entities)
 
 
 def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps:
@@ -223,11 +223,19 @@ def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps:
 
 
 def _namespace(row: Any) -> Namespace:
-    return Namespace(*_fields(row))
+    return Namespace(**_fields(row))
 
 
-def _fields(row: Any) -> tuple:
-    return row.id, row.name, Family(row.family), row.description, row.is_system, Tier(row.tier), row.created_at
+def _fields(row: Any) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "family": Family(row.family),
+        "description": row.description,
+        "is_system": row.is_system,
+        "tier": Tier(row.tier),
+        "created_at": row.created_at,
+    }
 
 
 def _tier(value: Tier | str) -> Tier:

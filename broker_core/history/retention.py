@@ -1,5 +1,7 @@
 """Day partitions of the event table: made ahead, and dropped when they are older than the retention and safely archived.
 
+With the last event that can name a deleted entity its row goes, too.
+
 Days are UTC days of `recorded_at`. A missing partition loses nothing: its events go to the default one and are moved here.
 """
 
@@ -20,6 +22,7 @@ TABLE = "vitrine_message_event"
 DEFAULT = "vitrine_message_event_default"
 DAYS_AHEAD = 7
 RETENTION = timedelta(days=7)
+ENTITIES = 1_000  # whose rows go in one transaction
 LOCK_TIMEOUT = "2s"  # sends wait for us so long at most; the next sweep tries again
 
 
@@ -30,11 +33,13 @@ class Dropped:
     dropped:    days removed.
     unarchived: (day, events, archived events) of days that are old but not wholly in the archive; they stay.
     busy:       days whose partition somebody else held; the next call tries again.
+    forgotten:  how many deleted entities no event names any more, so that their rows were removed.
     """
 
     dropped: tuple[date, ...]
     unarchived: tuple[tuple[date, int, int], ...]
     busy: tuple[date, ...]
+    forgotten: int
 
 
 def create_partitions(today: date | None = None, *, days_before: int = 0, days_ahead: int = DAYS_AHEAD) -> list[date]:
@@ -67,7 +72,8 @@ def drop_old_partitions(today: date | None = None, *, retention: timedelta = RET
                 outcome["busy"].append(day)
                 continue
             outcome["unarchived" if counts else "dropped"].append((day, *counts) if counts else day)
-    return Dropped(**{name: tuple(found) for name, found in outcome.items()})
+        forgotten = _forget_entities(connection)
+    return Dropped(**{name: tuple(found) for name, found in outcome.items()}, forgotten=forgotten)
 
 
 def _create(connection: psycopg.Connection, day: date) -> bool:
@@ -107,12 +113,22 @@ def _drop_if_archived(connection: psycopg.Connection, name: str, day: date) -> t
     partition = sql.Identifier(name)
     with _brief_locks(connection):
         connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(partition))
-        (present,) = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(partition)).fetchone()
-        (archived,) = connection.execute(SQL["history_archived_rows"], {"day": day}).fetchone()
+        [(present,)] = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(partition)).fetchall()
+        [(archived,)] = connection.execute(SQL["history_archived_rows"], {"day": day}).fetchall()
         if present != archived:
             return present, archived
         connection.execute(sql.SQL("DROP TABLE {}").format(partition))
     return None
+
+
+def _forget_entities(connection: psycopg.Connection) -> int:
+    """Remove the rows of entities that were deleted before the first day there is. Returns how many."""
+    total, done = 0, ENTITIES
+    days = [day for _, day in connection.execute(SQL["history_partitions"]).fetchall()]
+    while days and done == ENTITIES:
+        done = connection.execute(SQL["history_forget_entities"], {"first_day": days[0], "max_count": ENTITIES}).rowcount
+        total += done
+    return total
 
 
 @contextmanager

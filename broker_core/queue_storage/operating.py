@@ -108,7 +108,7 @@ def requeue_poison(
         targets = {}
         for path in found:
             targets[path] = (yield from one_row(EntityAddress(address.namespace, path), "storage_bounds")).entity_id
-        answer = {}
+        answer: dict[int, int] = {}
         for path, group in found.items():
             moved = yield call("storage_move", entity_id=queue.id, target_id=targets[path], numbers=group, **params)
             answer |= {row.old_number: row.new_number for row in moved}

@@ -64,7 +64,7 @@ class StorageQueue:
     @property
     def poison(self) -> EntityAddress | None:
         found = poison_of(self.name, self.options)
-        return found and EntityAddress(self.address.namespace, found.queue)
+        return None if found is None else EntityAddress(self.address.namespace, found.queue)
 
 
 @use_case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from broker_core.broker.shared import Known, whole_numbers
@@ -36,11 +37,11 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
     return next(iter((yield from on_queue(address, attempt))), None)
 
 
-def queue_facts(path: str, options: dict[str, Any]) -> explaining.QueueFacts:
+def queue_facts(path: str, options: Mapping[str, Any]) -> explaining.QueueFacts:
     """What of a queue's stored options bears on its messages."""
     found = from_json(options)
     poison = poison_of(path, found)
-    return explaining.QueueFacts(found.max_dequeue_count, poison and poison.queue, found.expiry_grace)
+    return explaining.QueueFacts(found.max_dequeue_count, None if poison is None else poison.queue, found.expiry_grace)
 
 
 def _explanation(row: Any) -> Explanation:

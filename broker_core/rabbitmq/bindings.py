@@ -159,5 +159,5 @@ def _require_ends(vhost: str, wanted: _Wanted, found: Any) -> None:
 
 
 def _require_access(vhost: str, wanted: _Wanted, found: Any) -> None:
-    if found.owner_id is not None and found.owner_id != wanted.owner_id:
+    if wanted.queue is not None and found.owner_id not in (None, wanted.owner_id):
         raise errors.locked_queue(vhost, wanted.queue)

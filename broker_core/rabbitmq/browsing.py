@@ -162,7 +162,8 @@ def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None
     """ConsumerRow of each consumer, by queue and then by place in line; at most MOST_CONSUMERS."""
     _require(actor, vhost)
     rows = yield call("browse_consumers", vhost=vhost, queue=queue, connection_id=connection_id, max_count=MOST_CONSUMERS)
-    found, orders = [], {}
+    found: list[ConsumerRow] = []
+    orders: dict[int, int] = {}
     for row in rows:
         orders[row.entity_id] = order = orders.get(row.entity_id, 0) + 1
         found.append(
@@ -275,5 +276,5 @@ def _with_outstanding(found: Sequence[ConsumerRow], holding: Mapping[int, int]) 
     return facts
 
 
-def _require(actor: Actor | None, what: str) -> None:
+def _require(actor: Actor | None, what: EntityAddress | str) -> None:
     (actor or Actor.local()).require(Right.BROWSE, what)

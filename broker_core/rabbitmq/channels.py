@@ -6,7 +6,6 @@ ends a channel ends it here too, with all that follows: its deliveries go back t
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.names import TAG_PREFIX, generated
 from broker_core.semantics.rabbitmq.standing import DEFAULT_TIMEOUT
 from broker_core.semantics.types import EntityAddress, EventKind, Right
+from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.statements import call
 
@@ -34,7 +34,6 @@ from .vhosts import hold_vhost
 
 MOST_PREFETCH = 65_535
 OVERDUE_BATCH = 500
-LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
 
 
 class Channel(ChannelState):
@@ -91,19 +90,11 @@ class _OnChannel(UseCase):
     what the channel knows of it change together, and what it has taken is not lost."""
 
     async def aio(self, channel: Channel, *args: Any, **kwargs: Any) -> Any:
-        task = asyncio.create_task(super().aio(channel, *args, **kwargs))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            while not task.done():
-                if channel.pauses:
-                    task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait({task}, timeout=LOOK_SECONDS)
-            channel.waits = channel.pauses = False  # its steps may be a while in memory before they are ended
-            if not task.cancelled() and task.exception() is None:
-                await _keep(channel, task.result())
-            raise
+        return await aio.to_its_end(
+            super().aio(channel, *args, **kwargs),
+            is_at_rest=lambda: channel.pauses,
+            left_behind=lambda result: _keep(channel, result),
+        )
 
 
 async def _keep(channel: Channel, result: Any) -> None:
@@ -180,8 +171,10 @@ def consume(
     tag = tag or generated(TAG_PREFIX, os.urandom(16))
     arguments = arguments or {}
     found = yield from consumers.open_queue(address, channel.connection.id)
-    options = {"tag": tag, "no_ack": no_ack, "exclusive": exclusive, "priority": priority, "arguments": arguments}
-    consumer = yield Atomically(consumers.register(channel, address, found.id, **options))
+    registering = consumers.register(
+        channel, address, found.id, tag=tag, no_ack=no_ack, exclusive=exclusive, priority=priority, arguments=arguments
+    )
+    consumer = yield Atomically(registering)
     channel.consumers[tag] = consumer
     registry.add(consumer)
     return tag
@@ -298,11 +291,11 @@ def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False,
 def delete_queue(channel: Channel, queue: str = "", *, if_unused: bool = False, if_empty: bool = False) -> Steps:
     """Delete a queue (see queues.delete_queue). Returns how many messages were ready."""
     connection, address = channel.connection, channel.address(queue)
-    options = {"if_unused": if_unused, "if_empty": if_empty, "owner_id": connection.id, "actor": connection.actor}
-    return (yield from queues.delete_queue.steps(address, **options))
+    who: dict[str, Any] = {"owner_id": connection.id, "actor": connection.actor}
+    return (yield from queues.delete_queue.steps(address, if_unused=if_unused, if_empty=if_empty, **who))
 
 
-@use_case
+@connections.EndsWhatItBegan
 def close(channel: Channel) -> Steps:
     """Close a channel; closing one that is closed, or lost, does nothing."""
     yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
@@ -357,7 +350,7 @@ def _forget_consumers(channel: Channel) -> Steps:
 
 def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
     """Deliveries that wait in memory. What was kept for a call that was cancelled may be settled since."""
-    found = []
+    found: list[Tagged] = []
     while channel.kept and len(found) < count:
         kept = channel.kept.popleft()
         if kept.token is None or kept.delivery_tag in channel.unacked:
@@ -411,7 +404,7 @@ def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     if not plan:
         return []
     connection, first = channel.connection, group[0]
-    who = {"owner_id": connection.id, "holder": connection.name, "actor": connection.actor}
+    who: dict[str, Any] = {"owner_id": connection.id, "holder": connection.name, "actor": connection.actor}
     try:
         taken = yield from delivering.take.steps(first.address, len(plan), no_ack=first.no_ack, queue_id=first.entity_id, **who)
     except AmqpError as refusal:
@@ -430,7 +423,7 @@ def _require_still_open(channel: Channel, address: EntityAddress, taken: Sequenc
     """A process that was stopped while it asked may have got something in the name of a connection that was ended meanwhile."""
     if channel.connection.is_lost and taken:
         with suppress(BrokerError):
-            tokens = [delivery.token for delivery in taken]
+            tokens = [delivery.token for delivery in taken if delivery.token is not None]
             yield from delivering.requeue.steps(address, tokens, actor=channel.connection.actor)
     channel.connection.require_open()
 
@@ -478,5 +471,6 @@ def _by_queue(deliveries: Iterable[Delivery]) -> list[tuple[EntityAddress, list[
     """The tokens of each queue, in the order they were delivered."""
     found: dict[EntityAddress, list[UUID]] = {}
     for delivery in deliveries:
-        found.setdefault(delivery.address, []).append(delivery.token)
+        if delivery.token is not None:
+            found.setdefault(delivery.address, []).append(delivery.token)
     return list(found.items())

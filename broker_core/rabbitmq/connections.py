@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from broker_core.semantics.errors import BrokerError, InvalidArgument, ServerBusy
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.types import Actor, Right
+from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
@@ -58,16 +59,17 @@ class Connection:
 
     def lost(self, why: str) -> Exception:
         """It was ended by others. Returns what says so."""
-        self.end(ConnectionLost(self.name, why))
-        return self.closed
+        return self.end(ConnectionLost(self.name, why))
 
-    def end(self, because: Exception) -> None:
-        """It is over here, with its channels; what the database has of it is somebody's to end, or ended already."""
-        self.closed = self.closed or because
+    def end(self, because: Exception) -> Exception:
+        """It is over here, with its channels; what the database has of it is somebody's to end, or ended already. Returns what
+        ended it first."""
+        self.closed = ended_by = self.closed or because
         for channel in list(self.channels.values()):
-            channel.end(self.closed)
+            channel.end(ended_by)
         self.channels.clear()
         self._process.owned.pop(self.id, None)
+        return ended_by
 
     def hear(self, what: str) -> None:
         """What another process says: that it ended this connection, or that a message was held for too long."""
@@ -101,11 +103,19 @@ class Connection:
 
 
 class _Connect(UseCase):
-    """As any use case; taking an epoch blocks, so it is not done in an event loop's thread."""
+    """As any use case; taking an epoch blocks, so it is not done in an event loop's thread. Where awaiting it is cancelled, the
+    connection that was opened for nobody is closed."""
 
     async def aio(self, *args: Any, **kwargs: Any) -> Any:
         await asyncio.to_thread(processes.joined)
-        return await super().aio(*args, **kwargs)
+        return await aio.to_its_end(super().aio(*args, **kwargs), left_behind=close.aio)
+
+
+class EndsWhatItBegan(UseCase):
+    """A use case that comes to its end also where awaiting it is cancelled: what is over here is over in the database, too."""
+
+    async def aio(self, *args: Any, **kwargs: Any) -> Any:
+        return await aio.to_its_end(super().aio(*args, **kwargs))
 
 
 @_Connect
@@ -134,7 +144,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps:
         process.leave("others have taken its process for dead")
 
 
-@use_case
+@EndsWhatItBegan
 def close(connection: Connection) -> Steps:
     """Close a connection; closing one that is closed, or lost, does nothing."""
     yield from close_because(connection, errors.connection_forced("the connection was closed"))

@@ -58,7 +58,8 @@ class Placing:
     def __init__(self, work: Work):
         self.names: dict[int, str] = {}  # of queues that get something, by id
         self.picks: dict[int, list[int]] = {}
-        self._work, self._entries, self._rooms = work, [], Rooms()
+        self._entries: list[Outgoing] = []
+        self._work, self._rooms = work, Rooms()
 
     def put(self, message: Outgoing, names: Iterable[str], *, hops: int = 0) -> Steps:
         """Place a message in queues. Returns Placed."""

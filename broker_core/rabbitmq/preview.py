@@ -343,7 +343,7 @@ class _Route:
     def __init__(self, topology: Topology):
         self.topology = topology
         self._work = Work(topology, BROKER)
-        self._rooms = _Rooms()
+        self._rooms = limits.Rooms()
 
     def fate(self, name: str, queue: QueueInfo, row: Any, how: str) -> Steps:
         """(how it leaves, what it becomes, why)."""
@@ -355,20 +355,11 @@ class _Route:
         if dead.letter is None:
             return how, What.DROPPED, f"{how}: {dead.why}"
         targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]
-        yield from self._rooms.look(targets)
+        yield from self._rooms.look(targets, hold=False)  # a guess of this instant
         admitted = [self._rooms.admit(target, row.size) for target in targets]
         if not any(admitted):
             return how, What.DROPPED, f"{how}: the queues it is routed to take no more"
         return how, What.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
-
-
-class _Rooms(limits.Rooms):
-    """Without holding anybody up: a guess of this instant."""
-
-    def look(self, queues: Iterable[QueueInfo]) -> Steps:
-        ids = [queue.id for queue in queues if limits.refuses(queue) and queue.id not in self._used]
-        if ids:
-            self._used |= yield from limits.ready(ids)
 
 
 # What it means besides

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker_core.broker import shared
@@ -143,7 +144,7 @@ def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Ste
             checks.check_equivalent_queue(found.vhost, _stored(found), _again(given))
             return _answer(found, asking)
         wanted = _new(vhost, given)
-        created = yield from changing(vhost, actor, lambda held, queue=wanted: _create(held, queue, given.history_level))
+        created = yield from changing(vhost, actor, partial(_create, queue=wanted, history_level=given.history_level))
         if created is not None:  # else another one was faster
             return DeclaredQueue(created, 0, 0, True)
 
@@ -191,7 +192,7 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> St
     found = in_force.of_queue(queue.name, options, (yield from in_force.policies_of(held.id)))
     columns = in_force.queue_columns(options, found)
     as_text = {name: json.dumps(columns[name]) for name in ("options", "effective")}
-    settings = as_parameters(QueueSettings(history_level=history_level)) | columns | as_text
+    settings = {**as_parameters(QueueSettings(history_level=history_level)), **columns, **as_text}
     rows = yield call(
         "create_entity",
         **settings | {"family": str(Family.RABBITMQ), "owner_id": queue.owner_id},

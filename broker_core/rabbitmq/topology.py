@@ -74,10 +74,10 @@ def _compile(vhost: str) -> Steps:
 
 
 def _exchange(fields: list) -> ExchangeDef:
-    *plain, arguments, effective = fields
-    return ExchangeDef(*plain, decode(arguments), effective.get("alternate_exchange"))
+    name, type, durable, auto_delete, internal, arguments, effective = fields
+    return ExchangeDef(name, type, durable, auto_delete, internal, decode(arguments), effective.get("alternate_exchange"))
 
 
 def _binding(fields: list) -> BindingDef:
-    *plain, arguments = fields
-    return BindingDef(*plain, decode(arguments))
+    source, destination, destination_is_queue, routing_key, arguments = fields
+    return BindingDef(source, destination, destination_is_queue, routing_key, decode(arguments))

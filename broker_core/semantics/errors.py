@@ -11,9 +11,11 @@ from uuid import uuid4
 
 
 class BrokerError(Exception):
-    """Base of all refusals. retryable: whether the same call can succeed later without any change."""
+    """Base of all refusals. retryable: whether the same call can succeed later without any change. where: the place in a file
+    that asked for what is refused."""
 
     retryable = False
+    where = ""
 
     def __init__(self, message: str):
         super().__init__(message)

@@ -52,7 +52,7 @@ class AnalysisRunAdmin(ReadOnlyAdmin):
     list_filter = ["state", "bucket", "requested_at"]
     search_fields = ["requested_by", "queues"]
     search_help_text = "Who asked, or a queue"
-    sortable_by = []
+    sortable_by: list[str] = []
     ordering = ["-requested_at"]
 
     def get_queryset(self, request):

@@ -41,6 +41,13 @@ class Target:
     collection: str
     lock_token: UUID | None = None
 
+    @property
+    def lock(self) -> UUID:
+        """The token of the lock that the address names. Raises UnknownResource where it names none."""
+        if self.lock_token is None:
+            raise UnknownResource(f"'{self.path}' names no lock; use {_HOW}.")
+        return self.lock_token
+
     def lock_path(self, sequence_number: int, lock_token: UUID) -> str:
         return f"{self.collection}/{sequence_number}/{lock_token}"
 

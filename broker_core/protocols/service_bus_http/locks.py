@@ -12,21 +12,21 @@ from .wire import write_json, write_rfc1123
 
 
 async def complete(request: Request, actor: Actor) -> Answer:
-    report = await grouping.complete(request.target.address, [request.target.lock_token], actor=actor)
+    report = await grouping.complete(request.target.address, [request.target.lock], actor=actor)
     report.require_all()
     return Answer(200)
 
 
 async def unlock(request: Request, actor: Actor) -> Answer:
     """Counts as a failed delivery, as an abandon does (8.1)."""
-    report = await broker.abandon.aio(request.target.address, [request.target.lock_token], actor=actor)
+    report = await broker.abandon.aio(request.target.address, [request.target.lock], actor=actor)
     report.require_all()
     return Answer(200)
 
 
 async def renew(request: Request, actor: Actor) -> Answer:
     """The new end of the lock is in BrokerProperties."""
-    report = await broker.renew.aio(request.target.address, [request.target.lock_token], actor=actor)
+    report = await broker.renew.aio(request.target.address, [request.target.lock], actor=actor)
     report.require_all()
-    until = {"LockToken": str(request.target.lock_token), "LockedUntilUtc": write_rfc1123(report.locked_until)}
+    until = {"LockToken": str(request.target.lock), "LockedUntilUtc": write_rfc1123(report.locked_until)}
     return Answer(200, [(broker_properties.HEADER, write_json(until))])

@@ -34,8 +34,8 @@ def read_rfc1123(text: str) -> datetime | None:
         return None
     month = _MONTHS.index(found["month"]) + 1
     try:
-        numbers = (int(found[name]) for name in ("day", "hour", "minute", "second"))
-        return datetime(int(found["year"]), month, *numbers, tzinfo=UTC)
+        day, hour, minute, second = (int(found[name]) for name in ("day", "hour", "minute", "second"))
+        return datetime(int(found["year"]), month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None
 

@@ -65,14 +65,17 @@ def check_count(count: int) -> None:
         raise OutOfRangeQueryParameterValue(COUNT, count, 1, MOST_MESSAGES)
 
 
-def check_update(pop_receipt: Any, visibility_timeout: timedelta | None, text: str | None = None) -> bytes | None:
-    """What an update cannot do without (QS-045, QS-054), and the text as it is stored (QS-055), None where it stays."""
+def check_update(
+    pop_receipt: Any, visibility_timeout: timedelta | None, text: str | None = None
+) -> tuple[timedelta, bytes | None]:
+    """What an update cannot do without (QS-045, QS-054): the timeout, and the text as it is stored (QS-055), None where it
+    stays."""
     check_receipt(pop_receipt)
     if visibility_timeout is None:
         raise MissingRequiredQueryParameter(VISIBILITY)
     body = None if text is None else encode_text(text)
     _check_visibility(visibility_timeout, _ZERO)
-    return body
+    return visibility_timeout, body
 
 
 def check_receipt(pop_receipt: Any) -> None:
