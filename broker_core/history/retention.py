@@ -1,6 +1,5 @@
-"""Day partitions of the event table: made ahead, and dropped when they are older than the retention and safely archived.
-
-With the last event that can name a deleted entity its row goes, too.
+"""Day partitions of the event table: made ahead, and dropped when they are older than the retention and safely archived. With the
+last one that can tell of a deleted entity its row goes, too.
 
 Days are UTC days of `recorded_at`. A missing partition loses nothing: its events go to the default one and are moved here.
 """

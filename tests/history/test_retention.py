@@ -1,12 +1,15 @@
 """Day partitions: made ahead, adopted from the default one, dropped only when the archive has all of them."""
 
+import uuid
 from datetime import date, timedelta
 
 import psycopg
 import pytest
 
+from broker_core import broker, entities, sweeps
 from broker_core.history import archive, retention
-from broker_core.semantics.types import EventKind
+from broker_core.semantics.errors import NotAllowed
+from broker_core.semantics.types import EntityAddress, EventKind, Message
 from broker_core.store import connections
 
 FIRST_OF_MARCH = date(2026, 3, 1)  # long past: no partition of the migration is near
@@ -78,6 +81,33 @@ def test_an_event_that_came_after_the_archive_keeps_its_day(archive_folder, post
 def test_seven_whole_days_are_kept(postgres, today, dropped):
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
     assert len(retention.drop_old_partitions(today).dropped) == dropped
+
+
+def test_a_deleted_queue_is_forgotten_with_the_last_day_that_can_name_it(postgres):
+    """And then its namespace can be deleted."""
+    name = f"forgotten-{uuid.uuid4().hex[:10]}"
+    entities.create_namespace(name)
+    address = EntityAddress(name, "q")
+    entity_id = entities.create_queue(address).id
+    broker.send(address, [Message(b"a")])
+    entities.delete_queue(address)
+
+    def is_there():
+        return postgres.execute("SELECT 1 FROM vitrine_entity WHERE id = %s", (entity_id,)).fetchone() is not None
+
+    long_ago = "UPDATE vitrine_entity SET deleted_at = %s, updated_at = %s WHERE id = %s"
+    postgres.execute(long_ago, ("2026-01-01", "2026-01-01", entity_id))
+    retention.drop_old_partitions()
+    assert is_there()  # its message is
+    sweeps.remove_deleted_entities()
+    retention.drop_old_partitions()
+    assert is_there()  # what happened to that was today
+    with pytest.raises(NotAllowed, match="keeps the history of 1 deleted"):
+        entities.delete_namespace(name)
+    postgres.execute(long_ago, ("2026-01-01", "2026-01-01", entity_id))
+    assert retention.drop_old_partitions().forgotten >= 1
+    assert not is_there()
+    entities.delete_namespace(name)
 
 
 def test_a_partition_in_use_is_left_for_the_next_time(archive_folder, postgres, queue, monkeypatch):

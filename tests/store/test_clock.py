@@ -24,6 +24,7 @@ OF_REAL_TIME = {
     "create_policy": "created_at is the database's time",
     "update_entity": "updated_at is the database's time",
     "delete_entities": "deleted_at is the database's time",
+    "forget_deleted": "updated_at is the database's time",
     "wait_begins": "a receiver waits in real time",
     "read_overview": "rates are messages per real second",
     "forget_ended_counts": "traffic is kept by real time",

@@ -117,6 +117,17 @@ SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day
  WHERE i.inhparent = 'vitrine_message_event'::regclass AND c.relname ~ '^vitrine_message_event_[0-9]{8}$'
  ORDER BY c.relname;
 
+-- name: history_forget_entities
+-- Up to max_count rows of entities that were deleted, and whose messages were gone, before the first day that events are kept of: nothing names them
+-- any more. A topic goes after its subscriptions.
+DELETE FROM vitrine_entity
+ WHERE id = ANY (ARRAY(
+       SELECT e.id FROM vitrine_entity AS e
+        WHERE e.deleted_at IS NOT NULL AND greatest(e.deleted_at, e.updated_at) < %(first_day)s::date::timestamp AT TIME ZONE 'UTC'
+          AND NOT EXISTS (SELECT FROM vitrine_entity_activity AS a WHERE a.entity_id = e.id)
+          AND NOT EXISTS (SELECT FROM vitrine_entity AS s WHERE s.topic_id = e.id)
+        ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED));
+
 -- name: history_days_in_default
 -- Days whose events fell into the default partition because their own was missing.
 SELECT DISTINCT (d.recorded_at AT TIME ZONE 'UTC')::date AS day FROM vitrine_message_event_default AS d ORDER BY 1;

@@ -275,11 +275,8 @@ SELECT e.id, e.family, e.namespace_name, e.path
 ;
 
 -- name: deleted_entities
--- Deleted entities that still have rows.
-SELECT e.id AS entity_id FROM vitrine_entity AS e
- WHERE e.deleted_at IS NOT NULL
-   AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id)
-        OR EXISTS (SELECT FROM vitrine_queue_head WHERE entity_id = e.id) OR EXISTS (SELECT FROM vitrine_entity_activity WHERE entity_id = e.id));
+-- Deleted entities that still have rows: the row of their activity is there to the last.
+SELECT e.id AS entity_id FROM vitrine_entity_activity AS a JOIN vitrine_entity AS e ON e.id = a.entity_id WHERE e.deleted_at IS NOT NULL;
 
 -- name: remove_deleted
 -- Up to max_count messages of a deleted entity (SB-240).
@@ -298,7 +295,7 @@ events AS (
 SELECT count(*) AS done FROM removed;
 
 -- name: forget_deleted
--- The small rows of a deleted entity whose messages are gone. Its name stays for history.
+-- The small rows of a deleted entity whose messages are gone. Its name stays as long as events may name it (history_forget_entities).
 WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
 sessions AS (DELETE FROM vitrine_session WHERE entity_id = %(entity_id)s),
 seen AS (DELETE FROM vitrine_seen_id WHERE entity_id = %(entity_id)s),
@@ -308,7 +305,7 @@ deadlines AS (DELETE FROM vitrine_lock_deadline WHERE entity_id = %(entity_id)s)
 deltas AS (DELETE FROM vitrine_count_delta WHERE entity_id = %(entity_id)s),
 bases AS (DELETE FROM vitrine_count_base WHERE entity_id = %(entity_id)s),
 traffic AS (DELETE FROM vitrine_traffic WHERE entity_id = %(entity_id)s)
-SELECT 1 AS done;
+UPDATE vitrine_entity SET updated_at = clock_timestamp() WHERE id = %(entity_id)s AND deleted_at IS NOT NULL;
 
 -- name: check_ledger
 -- The ledger against the messages themselves, list by list; a row for each difference. Both are read in one snapshot.
