@@ -193,8 +193,8 @@ WITH
 SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version, e.forward_to, e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
-       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
-       OR e.default_message_time_to_live IS NOT NULL AS expired,
+       -- include: may_have_expired
+       AS expired,
        e.requires_session AND e.expires_whole_sessions AS whole_sessions,
        -- Entities whose messages are forwarded to here, and that have some now.
        ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id

@@ -58,6 +58,14 @@ AND NOT (%(subqueue)s = 1 AND (SELECT forward_dead_lettered_messages_to FROM ent
 (coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) > (SELECT now FROM entity)) IS NOT FALSE
 AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity)
 
+-- fragment: may_have_expired
+-- Whether the main list of entity `e` has something whose life is over: by its own instant, or perhaps by the default, which only who looks knows.
+(EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
+ OR e.default_message_time_to_live IS NOT NULL AND EXISTS (
+    SELECT FROM vitrine_message
+     WHERE entity_id = e.id AND subqueue = 0 AND state = 0
+       AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)))
+
 -- fragment: salt
 -- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each.
 salt AS MATERIALIZED (SELECT gen_random_uuid()::text AS salt)

@@ -205,19 +205,22 @@ UPDATE vitrine_queue_head AS h
 RETURNING h.head;
 
 -- name: entities_with_due
--- Entities for which a tidying step has something to do now, by kind of work. At most one probe of an index each. What forwards its messages
--- has the broker to receive from it, so it is never without activity. namespace NULL: of all.
+-- Entities for which a tidying step may have something to do now, by kind of work: a few probes of an index each. What forwards its messages
+-- has the broker to receive from it, so it is never without activity. What goes to a poison queue is looked for by who moves it. namespace NULL: of all.
 SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
-       EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
-       EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
-       may_expire.now_ AND (
-           EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND expires_at <= e.now)
-           OR e.default_message_time_to_live IS NOT NULL) AS expired
+       due.scheduled, due.locks, due.expired
   FROM vitrine_entity_now AS e
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  CROSS JOIN LATERAL (SELECT e.expiry_mode <> 'on_activity' OR e.forward_to IS NOT NULL OR coalesce(a.last_receive_at > e.now - interval '60 s', false)
                             OR coalesce(a.waiting_until > clock_timestamp(), false) AS now_) AS may_expire
- WHERE %(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s)
+ CROSS JOIN LATERAL (
+       SELECT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+              EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+              may_expire.now_ AND
+                  -- include: may_have_expired
+              AS expired) AS due
+ WHERE (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
+   AND (due.scheduled OR due.locks OR due.expired OR e.effective ? 'poison_queue')
  ORDER BY e.id;
 
 -- name: heads
