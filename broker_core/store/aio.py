@@ -7,8 +7,9 @@ process.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing, suppress
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -19,8 +20,10 @@ from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, St
 from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
 from .statements import Statement
 
+T = TypeVar("T")
 POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (design D3)
 _RECONNECT_SECONDS = 0.5
+_LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
 
 
 class Office:
@@ -115,18 +118,44 @@ async def run(steps: Steps) -> Any:
         return await _drive(steps, office(), None)
 
 
-async def _drive(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
+async def to_its_end(
+    call: Coroutine[Any, Any, T],
+    *,
+    is_at_rest: Callable[[], bool] = lambda: False,
+    left_behind: Callable[[T], Awaitable[Any]] | None = None,
+) -> T:
+    """Await a call that is not to be broken off: where awaiting it is cancelled, it comes to its end before that is told.
+
+    is_at_rest:  whether it can be broken off just now; asked now and then once it is to end.
+    left_behind: what is done with the answer that nobody gets.
+    """
+    task = asyncio.ensure_future(call)
     try:
-        step = next(steps)
-        while True:
-            try:
-                value = await _perform(step, at, wake)
-            except Exception as exc:
-                step = steps.throw(refusal(exc))
-            else:
-                step = steps.send(value)
-    except StopIteration as end:
-        return end.value
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            if is_at_rest():
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task}, timeout=_LOOK_SECONDS)
+        if left_behind and not task.cancelled() and task.exception() is None:
+            await left_behind(task.result())
+        raise
+
+
+async def _drive(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
+    with closing(steps):  # also when the call is cancelled
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    value = await _perform(step, at, wake)
+                except Exception as exc:
+                    step = steps.throw(refusal(exc))
+                else:
+                    step = steps.send(value)
+        except StopIteration as end:
+            return end.value
 
 
 async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
@@ -160,17 +189,18 @@ async def _at_most(event: asyncio.Event, seconds: float) -> None:
 
 async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
     """The statements of one transaction, all on its connection. later: gets what is to run after it."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                value = await _perform_on(step, connection, later)
-            except Exception as exc:
-                step = steps.throw(refusal(exc))
-            else:
-                step = steps.send(value)
-    except StopIteration as end:
-        return end.value
+    with closing(steps):
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    value = await _perform_on(step, connection, later)
+                except Exception as exc:
+                    step = steps.throw(refusal(exc))
+                else:
+                    step = steps.send(value)
+        except StopIteration as end:
+            return end.value
 
 
 async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:

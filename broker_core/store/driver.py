@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -100,17 +101,18 @@ def run(steps: Steps[T]) -> T:
 
 def _drive(steps: Steps, connection: psycopg.Connection, later: list[Steps] | None = None) -> Any:
     """later: inside a transaction, where to put what is to run after it."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                value = _perform(step, connection, later)
-            except Exception as exc:
-                step = steps.throw(refusal(exc))  # steps may catch what they were refused, or what ended a transaction of theirs
-            else:
-                step = steps.send(value)
-    except StopIteration as end:
-        return end.value
+    with closing(steps):  # also when the thread is interrupted
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    value = _perform(step, connection, later)
+                except Exception as exc:
+                    step = steps.throw(refusal(exc))  # steps may catch what they were refused, or what ended their transaction
+                else:
+                    step = steps.send(value)
+        except StopIteration as end:
+            return end.value
 
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[Steps] | None) -> Any:

@@ -89,3 +89,65 @@ def test_a_wait_ends_at_once_when_it_is_cancelled(fresh_epoch, queue):
         return [bytes(tagged.body) for tagged in await channels.deliveries.aio(channel, 1)]
 
     assert on_a_channel(queue, story) == [b"x"]
+
+
+def open_connections(vhost):
+    text = "SELECT c.id FROM vitrine_connection AS c JOIN vitrine_namespace AS n ON n.id = c.namespace_id WHERE n.name = %s"
+    return {row.id if hasattr(row, "id") else row[0] for row in query(text, vhost)}
+
+
+def test_a_connection_that_was_opened_for_nobody_is_closed(fresh_epoch, vhost):
+    async def story():
+        found = await cancelled(rabbitmq.connect.aio(vhost, "tests") for _ in range(ROUNDS))
+        assert open_connections(vhost) == {connection.id for connection in found}
+        for connection in found:
+            await rabbitmq.connections.close.aio(connection)
+        await aio.close()
+        return len(found)
+
+    assert asyncio.run(story()) < ROUNDS
+    assert open_connections(vhost) == set()
+
+
+def test_a_connection_whose_closing_is_cancelled_is_closed(fresh_epoch, queue):
+    rounds = 30
+    send(queue, *map(str, range(rounds)))
+
+    async def story():
+        opened = [await rabbitmq.connect.aio(queue.namespace, "tests") for _ in range(rounds)]
+        for connection in opened:
+            await channels.get.aio(connection.channel(), "q")
+        for n, connection in enumerate(opened):
+            task = asyncio.create_task(rabbitmq.connections.close.aio(connection))
+            await asyncio.sleep(n % 10 * 0.0008)
+            task.cancel()
+            await asyncio.wait({task})
+            if connection.closed is None:  # cancelled before it began
+                await rabbitmq.connections.close.aio(connection)
+        await aio.close()
+
+    asyncio.run(story())
+    assert open_connections(queue.namespace) == set()
+    assert held(queue) == [] and ledger_agrees(queue)
+
+
+def test_a_channel_whose_closing_is_cancelled_holds_nothing(fresh_epoch, queue):
+    send(queue, *map(str, range(10)))
+
+    async def story():
+        connection = await rabbitmq.connect.aio(queue.namespace, "tests")
+        for n in range(10):
+            channel = connection.channel()
+            await channels.consume.aio(channel, "q")
+            assert len(await channels.deliveries.aio(channel, 10)) == 10
+            task = asyncio.create_task(channels.close.aio(channel))
+            await asyncio.sleep(n * 0.0008)
+            task.cancel()
+            await asyncio.wait({task})
+            if channel.closed is None:
+                await channels.close.aio(channel)
+            assert held(queue) == [] and query("SELECT 1 FROM vitrine_consumer WHERE connection_id = %s", connection.id) == []
+        await rabbitmq.connections.close.aio(connection)
+        await aio.close()
+
+    asyncio.run(story())
