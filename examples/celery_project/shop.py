@@ -10,8 +10,9 @@ from psycopg.conninfo import make_conninfo
 
 import broker_core.celery_transport  # noqa: F401  (makes vitrine:// known)
 
-# The database that `make up` keeps in this repository, unless another is named.
-HERE = make_conninfo(host=Path(__file__).resolve().parents[2] / ".vitrine" / "postgres", user="postgres", dbname="vitrine")
+# The database of `make up`, in its data folder, unless another database is named.
+DATA = Path(os.environ.get("VITRINE_DATA") or Path(__file__).resolve().parents[2] / ".vitrine").expanduser()
+HERE = make_conninfo(host=DATA / "postgres", user="postgres", dbname="vitrine")
 
 app = Celery("shop", broker="vitrine://local/example-shop")
 app.conf.update(

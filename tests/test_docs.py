@@ -1,0 +1,50 @@
+"""The Python examples of the README and of docs/: they can be pasted into a shell, and they run as they stand."""
+
+import codeop
+import re
+from pathlib import Path
+
+import pytest
+
+from broker_core import entities
+from broker_core.semantics.types import EntityAddress
+from tests.broker.fixtures import broker_database  # noqa: F401 - fixture
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+RUNNABLE = ["README.md", "docs/entities.md", "docs/queue-storage.md", "docs/sessions.md", "docs/understanding.md"]
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def pasted(block):
+    """The statements that a Python shell makes of lines typed one by one. Raises SyntaxError where it refuses one."""
+    waiting = []
+    for line in [*block.splitlines(), ""]:
+        waiting.append(line)
+        if statement := codeop.compile_command("\n".join(waiting)):
+            yield statement
+            waiting = []
+    assert not waiting
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_examples_can_be_pasted_into_a_shell(page):
+    for block in blocks(page):
+        assert list(pasted(block))
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_examples_run_one_after_the_other(broker_database, name, capsys):  # noqa: F811
+    entities.create_namespace("demo")
+    entities.create_queue(EntityAddress("demo", "playground"))
+    world = {}
+    for block in blocks(ROOT / name):
+        for statement in pasted(block):
+            exec(statement, world)
+    printed = capsys.readouterr().out.splitlines()
+    for told in re.findall(r"^    ((?:expired|lock ended) \| .+|2 messages of .+)$", (ROOT / name).read_text(), re.MULTILINE):
+        assert told.strip() in [line.strip() for line in printed]
