@@ -19,7 +19,7 @@ from broker_core.broker.shared import whole_numbers
 from broker_core.broker.tidying import advance_head
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import deaths, errors, messages, table
-from broker_core.semantics.rabbitmq.deaths import Death
+from broker_core.semantics.rabbitmq.deaths import MOVED, Death
 from broker_core.semantics.rabbitmq.expiration import parse
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.store.driver import Steps, use_case
@@ -34,7 +34,6 @@ from .properties import check_routing_key
 from .topology import QueueInfo, Topology
 from .work import Work, require_current, transact
 
-MOVED = "moved"  # the reason that events tell
 MOST_NAMED = 1_000  # messages that a report names one by one; all are counted
 LOOKED_AT = 20_000  # messages that a preview looks at
 LOOK_BATCH = 2_000

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from broker_core.reads import Event, Place
 from broker_core.semantics.durations import human
+from broker_core.semantics.rabbitmq.deaths import MOVED as BY_OPERATOR
 from broker_core.semantics.types import EntityAddress, EventKind, Family
 
 SHORTEST_GAP = timedelta(milliseconds=500)
@@ -178,9 +179,11 @@ _PHRASES = {
 }
 
 
-def words(kind: EventKind, family: Family = Family.SERVICE_BUS) -> Words:
+def words(kind: EventKind, family: Family = Family.SERVICE_BUS, reason: str | None = None) -> Words:
     """The word, icon and hue of what happened, as the family calls it."""
     found = _WORDS[kind]
+    if kind == EventKind.MOVED and reason == BY_OPERATOR:
+        return replace(found, icon="back", hue="active")
     return replace(found, word=_PHRASES[family].words.get(kind, found.word))
 
 
@@ -196,8 +199,8 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
         elsewhere = None if here else (event.address, event.sequence_number)
         lines.append(
             Entry(
-                _text(event, times, phrases), words(event.kind, family), event.at, event.actor, _note(event, phrases), elsewhere,
-                _links(event, entity_id, sequence_number),
+                _text(event, times, phrases), words(event.kind, family, event.reason), event.at, event.actor,
+                _note(event, phrases), elsewhere, _links(event, entity_id, sequence_number),
             )
         )  # fmt: skip
     return lines
@@ -236,10 +239,11 @@ def _text(event: Event, times: int, phrases: _Phrases) -> str:
             duplicate = ", which had its id already: dropped as a duplicate" if event.details.get("duplicate") else ""
             return f"Forwarded to {_named(event.other)}{duplicate}"
         case EventKind.MOVED:
-            return f"{text} to {_listed(event.others)}{_because(event.reason)}"
+            moved, because = _moved(event.reason, phrases)
+            return f"{moved} to {_listed(event.others)}{because}"
         case EventKind.SENT if isinstance(event.details.get("from"), dict):
-            moved, origin = phrases.texts.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), event.details["from"]
-            return f"{moved} here from {_named(event.other)}{_because(origin.get('reason'))}"
+            moved, because = _moved(event.details["from"].get("reason"), phrases)
+            return f"{moved} here from {_named(event.other)}{because}"
     if "published_from" in event.details:
         return _arrived(event)
     if event.kind in (EventKind.DEAD_LETTERED, EventKind.DROPPED) and event.reason:
@@ -259,8 +263,11 @@ def _listed(places: Sequence[Place]) -> str:
     return ", ".join(dict.fromkeys(map(_named, places))) or "nowhere: no queue took it"
 
 
-def _because(reason: str | None) -> str:
-    return f": {reason}" if reason else ""
+def _moved(reason: str | None, phrases: _Phrases) -> tuple[str, str]:
+    """What moving is called, and why it was done; an operator needs no reason."""
+    if reason == BY_OPERATOR:
+        return _TEXTS[EventKind.MOVED], ""
+    return phrases.texts.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), f": {reason}" if reason else ""
 
 
 def _published(copies: int) -> str:

@@ -196,8 +196,8 @@ def setting_value(value) -> str:
 
 
 @register.simple_tag
-def event_words(kind, family: Family | None = None) -> timeline.Words:
-    return timeline.words(kind, family or Family.SERVICE_BUS)
+def event_words(kind, family: Family | None = None, reason: str | None = None) -> timeline.Words:
+    return timeline.words(kind, family or Family.SERVICE_BUS, reason)
 
 
 @register.simple_tag

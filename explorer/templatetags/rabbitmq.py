@@ -8,6 +8,7 @@ from typing import Any
 from django import template
 
 from broker_core.reads import EntityRow
+from broker_core.semantics.rabbitmq.deaths import BEFORE_MOVE, X_DEATH
 from explorer.forms.rabbitmq_words import APPLY_TO
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.shared import exchange_slug
@@ -38,4 +39,10 @@ def policy_scope(apply_to: str) -> str:
 @register.filter
 def deaths(headers: Mapping[str, Any]) -> list[presenters.Death]:
     """What the header x-death of a message tells, among its headers as stored."""
-    return presenters.deaths(headers.get("x-death"))
+    return presenters.deaths(headers.get(X_DEATH))
+
+
+@register.filter
+def deaths_before_move(headers: Mapping[str, Any]) -> list[presenters.Death]:
+    """Those that were set aside when an operator moved the message (RMQ-391)."""
+    return presenters.deaths(headers.get(BEFORE_MOVE))

@@ -61,11 +61,18 @@
     if (copy) copyText(copy);
     const open = target.closest?.("[data-open]");
     if (open) $(open.dataset.open).showModal();
+    const close = target.closest?.("dialog [data-close]");
+    if (close) { event.preventDefault(); close.closest("dialog").close(); }
     const add = target.closest?.("[data-add-row]");
     if (add) addRow(add.closest(".typed-rows"));
     const menu = $("details.menu[open]");
     if (menu && !menu.contains(target)) menu.open = false;
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
+  });
+
+  document.addEventListener("input", (event) => { // what is typed beside a choice makes it
+    const chosen = event.target.value && event.target.closest("[data-chooses]");
+    if (chosen) $(chosen.dataset.chooses).checked = true;
   });
 
   document.addEventListener("change", (event) => {
@@ -104,6 +111,17 @@
     });
     rows.append(row);
     $("input", row).focus();
+  }
+
+  // --- questions: a swap into this dialog opens it; closed, it is empty again -----------------------------------------------
+  const question = document.createElement("dialog");
+  question.id = "ask";
+  question.setAttribute("aria-labelledby", "ask-title");
+  question.addEventListener("close", () => question.replaceChildren());
+  document.body.append(question);
+
+  function ask() {
+    if (question.childElementCount && !question.open) question.showModal();
   }
 
   // --- keys ----------------------------------------------------------------------------------------------------------
@@ -177,6 +195,7 @@
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);
     tellSelection();
+    ask();
     const part = focusedPart && document.activeElement === document.body && document.getElementById(focusedPart);
     if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
     focusedPart = "";

@@ -92,6 +92,12 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         "rabbitmq_queues": [f"/rabbitmq/queues/{at}/", f"/rabbitmq/queues/{at}/?q=mail&sort=-ready"],
         "rabbitmq_queue_new": [f"/rabbitmq/new/queue/{at}/"],
         "rabbitmq_purge": [f"/rabbitmq/purge/{at}/mail"],
+        "rabbitmq_move": [
+            f"/rabbitmq/move/{at}/dead",
+            f"/rabbitmq/move/{at}/dead?to=first",
+            f"/rabbitmq/move/{at}/mail?to=queue&numbers=2",
+            f"/rabbitmq/move/{at}/mail?to=exchange&id=alive",
+        ],
         "rabbitmq_get": [f"/rabbitmq/get/{at}/mail"],
         "rabbitmq_exchanges": [f"/rabbitmq/exchanges/{at}/", f"/rabbitmq/exchanges/{at}/?q=none-such"],
         "rabbitmq_exchange_new": [f"/rabbitmq/new/exchange/{at}/"],

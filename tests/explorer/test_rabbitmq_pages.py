@@ -22,7 +22,7 @@ from .rabbitmq_office import addresses_of, publish
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 MANAGING = ("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/")
-OPERATING = ("/rabbitmq/purge/",)
+OPERATING = ("/rabbitmq/purge/", "/rabbitmq/move/")
 
 
 def body_of(response):

@@ -19,6 +19,7 @@ from .table import Typed, plain, typed
 Headers = Mapping[str, Any]
 
 X_DEATH = "x-death"
+MOVED = "moved"  # why a message left that an operator moved: it did not die
 BEFORE_MOVE = "x-death-before-move"  # Vitrine's own
 FIRST, LAST = "x-first-death-", "x-last-death-"
 

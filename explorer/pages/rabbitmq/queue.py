@@ -18,10 +18,12 @@ from broker_core.rabbitmq.listing import StoredQueue
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.rabbitmq import BindingForm, OptionsForm, QueueQuery
+from explorer.forms.rabbitmq_move import BACK, QUEUE
 from explorer.forms.rabbitmq_words import BY_EFFECTIVE, shown
 from explorer.pages.entity import TRAFFIC_MINUTES, spark
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.exchanges import MOST_OFFERED, bound, lines_of, unbind
+from explorer.pages.rabbitmq.moving import MOVABLE, link_to
 from explorer.pages.rabbitmq.presenters import Death
 from explorer.pages.rabbitmq.queues import is_neglected
 from explorer.pages.rabbitmq.shared import draw, vhost_of
@@ -234,7 +236,20 @@ def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str
     )  # fmt: skip
     facts = browsing.message_facts(found.id, [row.sequence_number for row in listed.rows], actor=actor)
     filtered = bool(QueueQuery.message_filter(values, None))
-    return {"page": listed, "lines": [_line(row, facts.get(row.sequence_number)) for row in listed.rows], "filtered": filtered}
+    lines = [_line(row, facts.get(row.sequence_number)) for row in listed.rows]
+    return {"page": listed, "lines": lines, "filtered": filtered, **(_moving(request, found, lines) if tab in MOVABLE else {})}
+
+
+def _moving(request: HttpRequest, found: StoredQueue, lines: Sequence[MessageLine]) -> dict[str, Any]:
+    """What the list needs to offer that its messages be moved: back first, where any of them died."""
+    died = any(line.died for line in lines)
+    way = BACK if died else QUEUE
+    return {
+        "movable": True,
+        "died": died,
+        "move": link_to(request, found.address),
+        "move_all": link_to(request, found.address, to=way),
+    }
 
 
 def _line(row: MessageRow, facts: MessageFacts | None) -> MessageLine:

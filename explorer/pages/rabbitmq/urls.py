@@ -7,7 +7,7 @@ from django.urls import path
 
 from explorer import addresses  # noqa: F401  registers the converters
 
-from . import connections, definitions, exchanges, getting, policies, publishing, queues, vhost
+from . import connections, definitions, exchanges, getting, moving, policies, publishing, queues, vhost
 
 HOST = "<namespace:namespace>"
 QUEUE = f"{HOST}/<entity:path>"
@@ -21,6 +21,7 @@ urlpatterns = [
     path(f"queues/{HOST}/", queues.queues, name="rabbitmq_queues"),
     path(f"new/queue/{HOST}/", queues.create, name="rabbitmq_queue_new"),
     path(f"purge/{QUEUE}", queues.purge, name="rabbitmq_purge"),
+    path(f"move/{QUEUE}", moving.move, name="rabbitmq_move"),
     path(f"get/{QUEUE}", getting.get, name="rabbitmq_get"),
     path(f"exchanges/{HOST}/", exchanges.exchanges, name="rabbitmq_exchanges"),
     path(f"new/exchange/{HOST}/", exchanges.create, name="rabbitmq_exchange_new"),

@@ -1,0 +1,65 @@
+"""Where an operator moves messages of a queue to."""
+
+from __future__ import annotations
+
+from django import forms
+
+from broker_core.rabbitmq import Back, ToExchange, ToQueue
+from broker_core.rabbitmq.moving import Target
+
+BACK, FIRST, QUEUE, EXCHANGE = "back", "first", "queue", "exchange"
+WAYS = {
+    BACK: "Back to where each died last: the queue of the newest death in its header x-death",
+    FIRST: "Back to where each died first, where that was another queue",
+    QUEUE: "To one queue",
+    EXCHANGE: "To an exchange, as if published again",
+}
+MAX_NUMBER = 2**63 - 1
+_PLAIN = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class MoveForm(forms.Form):
+    """to: one of WAYS. up_to: the highest number that a preview has counted. confirmed: the target that was previewed, as
+    `in_words` says it."""
+
+    to = forms.ChoiceField(choices=list(WAYS.items()), widget=forms.RadioSelect, label="Where to")
+    queue = forms.CharField(
+        required=False, max_length=255, strip=False, label="Queue", widget=forms.TextInput(attrs=_PLAIN | {"list": "queues"})
+    )
+    exchange = forms.CharField(
+        required=False,
+        max_length=255,
+        strip=False,
+        label="Exchange",
+        widget=forms.TextInput(attrs=_PLAIN | {"list": "exchanges"}),
+    )
+    routing_key = forms.CharField(
+        required=False, max_length=255, strip=False, label="Routing key", widget=forms.TextInput(attrs=_PLAIN),
+        help_text="Empty: the one that each message has.",
+    )  # fmt: skip
+    up_to = forms.IntegerField(required=False, min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput)
+    confirmed = forms.CharField(required=False, max_length=600)
+
+    def target(self) -> Target | None:
+        """None: it is not named yet. Only after is_valid."""
+        given = self.cleaned_data
+        match given["to"]:
+            case "queue":
+                return ToQueue(given["queue"]) if given["queue"] else None
+            case "exchange":
+                return ToExchange(given["exchange"], given["routing_key"] or None) if given["exchange"] else None
+            case way:
+                return Back(first=way == FIRST)
+
+
+def in_words(target: Target) -> str:
+    """A target as a record of the act names it."""
+    match target:
+        case ToQueue(name):
+            return f"to the queue {name}"
+        case ToExchange(exchange, None):
+            return f"to the exchange {exchange}"
+        case ToExchange(exchange, key):
+            return f"to the exchange {exchange}, key {key!r}"
+        case Back(first):
+            return f"back to where they died {'first' if first else 'last'}"

@@ -1,0 +1,195 @@
+"""Moving messages of a queue: dead letters back to where they died, or any elsewhere. It names what would go where, and asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.rabbitmq.moving import Group, Left, Moved, MovePreview, Target
+from broker_core.reads import EntityRow, MessageFilter, Tab
+from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.types import Actor, EntityAddress, Right
+from explorer.forms.rabbitmq import QueueQuery
+from explorer.forms.rabbitmq_move import BACK, MoveForm, in_words
+from explorer.pages.entity import selected_numbers
+from explorer.pages.rabbitmq.exchanges import MOST_OFFERED
+from explorer.pages.rabbitmq.presenters import REASONS
+from explorer.pages.rabbitmq.queues import above
+from explorer.pages.rabbitmq.shared import draw, link, queue_link, vhost_of
+from explorer.pages.shell import Act, BadQuery, act, cleaned, page
+
+MOST_MATCHING = 10_000  # messages that a filter finds for one move
+SEARCH_SECONDS = 10
+MOST_NUMBERS = 10  # that a report names for each reason
+MOVABLE = {"messages": None, "ready": (0,)}  # lists of which messages are moved; by what holds them (reads.MessageFilter)
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """The messages that are asked about. numbers None: all that are ready. selected: whether each was ticked.
+
+    words: what they are. is_whole: False where a filter may find more.
+    """
+
+    numbers: tuple[int, ...] | None
+    selected: bool
+    words: str
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """A row of the preview. because: the reason in words."""
+
+    group: Group
+
+    @property
+    def because(self) -> str:
+        return REASONS.get(self.group.reason or "", self.group.reason or "")
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET, or POST with numbers, asks and shows what would go where; POST with the target confirmed moves."""
+    host = vhost_of(namespace, request.actor)
+    queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    request.actor.require(Right.OPERATE, queue.address)
+    which = _which(request, queue)
+    form = MoveForm(request.POST if request.method == "POST" else {"to": request.GET.get("to", BACK)})
+    cleaned(form)
+    target = form.target()
+    if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):
+        done = act(
+            request, "move", queue.address,
+            lambda: rabbitmq.move(queue.address, target, which.numbers, up_to=form.cleaned_data["up_to"], actor=request.actor),
+            target=f"{_named(which)} {in_words(target)}", says=in_report,
+        )  # fmt: skip
+        if not done.error:
+            return HttpResponseRedirect(queue_link(host.name, queue.address.path) + _list_query(request))
+    else:
+        done = Act()
+    return _ask(request, host, queue, which, form, target, done)
+
+
+def _ask(
+    request: HttpRequest,
+    host: reads.NamespaceRow,
+    queue: EntityRow,
+    which: Which,
+    form: MoveForm,
+    target: Target | None,
+    done: Act,
+) -> HttpResponse:
+    would, done = _preview(request, queue.address, which, target, done)
+    name = queue.address.path
+    context = {
+        "queue": queue,
+        "which": which,
+        "action": link_to(request, queue.address),
+        "form": form,
+        "target": in_words(target) if target else "",
+        "would": would,
+        "groups": [GroupLine(group) for group in would.groups] if would else [],
+        "left": _by_count(would.left) if would else [],
+        "queues": [one.name for one in rabbitmq.list_queues(host.name, actor=request.actor) if one.name != name][:MOST_OFFERED],
+        "exchanges": [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name][:MOST_OFFERED],
+    }
+    return draw(
+        request, "move", host, context, parent=above(queue), here="move", place="queues", fragment="_move_dialog", done=done
+    )  # fmt: skip
+
+
+def _preview(
+    request: HttpRequest, address: EntityAddress, which: Which, target: Target | None, done: Act
+) -> tuple[MovePreview | None, Act]:
+    """What would go where; without a target nothing, and where it is refused the refusal."""
+    if target is None or done.error:
+        return None, done
+    try:
+        return rabbitmq.preview_move(address, target, which.numbers, actor=request.actor), done
+    except BrokerError as refusal:
+        return None, Act(error=refusal)
+
+
+def _which(request: HttpRequest, queue: EntityRow) -> Which:
+    """Those that were ticked, else those of the list that the query names, else all that are ready."""
+    given = request.POST.getlist("numbers") or request.GET.getlist("numbers")
+    if given or "selected" in request.POST:
+        numbers = tuple(selected_numbers(given))
+        return Which(numbers, True, f"message {numbers[0]}" if len(numbers) == 1 else f"the {len(numbers):,} messages selected")
+    values = cleaned(QueueQuery(request.GET))
+    tab = values["tab"] or "messages"
+    if tab not in MOVABLE:
+        raise BadQuery([("tab", f"Messages of the list {tab} are not moved.")])
+    if not QueueQuery.message_filter(values, None):
+        return Which(None, False, "all messages that are ready")
+    numbers, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
+    found = "1 message that matches" if len(numbers) == 1 else f"{len(numbers):,} messages that match"
+    words = f"{'' if is_whole else 'the first '}{found} the filter"
+    return Which(tuple(numbers), False, words, is_whole)
+
+
+def link_to(request: HttpRequest, address: EntityAddress, **changes: str) -> str:
+    """The page that asks about messages of a list: of the one that this request shows, or asks about."""
+    return link("move", address.namespace, address.path) + _list_query(request, **changes)
+
+
+def _list_query(request: HttpRequest, **changes: str) -> str:
+    """The query that shows the same list again."""
+    query = request.GET.copy()
+    for name in ("to", "numbers"):
+        query.pop(name, None)
+    query.update(changes)
+    return f"?{query.urlencode()}" if query else ""
+
+
+def matching(address: EntityAddress, narrowed: MessageFilter, actor: Actor) -> tuple[list[int], bool]:
+    """The numbers that a filter finds, oldest first, and whether those are all."""
+    numbers: list[int] = []
+    cursor, deadline = None, time.monotonic() + SEARCH_SECONDS
+    while True:
+        found = reads.list_messages(
+            address, Tab.ACTIVE, filter=narrowed, cursor=cursor, limit=1_000, newest_first=False, actor=actor
+        )  # fmt: skip
+        numbers += [row.sequence_number for row in found.rows]
+        cursor = found.next_cursor
+        if cursor is None:
+            return numbers[:MOST_MATCHING], len(numbers) <= MOST_MATCHING
+        if len(numbers) >= MOST_MATCHING or time.monotonic() > deadline:
+            return numbers[:MOST_MATCHING], False
+
+
+def _named(which: Which) -> str:
+    return f"messages {', '.join(map(str, which.numbers))}" if which.selected and which.numbers else which.words
+
+
+def in_report(moved: Moved) -> str:
+    """What a move did, in words; what stayed is named with the reason (rule 15)."""
+    if moved.count == 1 and len(moved.places) == 1:
+        [(old, places)] = moved.places.items()
+        said = f"Moved message {old}; it is {' and '.join(f'message {number} of {name}' for name, number in places)} now."
+    elif moved.count:
+        arrived = ", ".join(f"{count:,} to {name}" for name, count in sorted(moved.arrived.items()))
+        said = f"Moved {moved.count:,} messages: {arrived}."
+    else:
+        said = "Nothing was moved."
+    stayed = "; ".join(map(partial(_stayed, moved), [left for left, _ in _by_count(moved.left)]))
+    return f"{said} Left: {stayed}." if stayed else said
+
+
+def _stayed(moved: Moved, left: Left) -> str:
+    numbers = [number for number, why in moved.stayed.items() if why == left]
+    named = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (" and more" if moved.left[left] > MOST_NUMBERS else "")
+    count = moved.left[left]
+    return f"{count:,} message{'' if count == 1 else 's'} ({named}), because {left}"
+
+
+def _by_count(left: Mapping[Left, int]) -> Sequence[tuple[Left, int]]:
+    return sorted(left.items(), key=lambda pair: -pair[1])

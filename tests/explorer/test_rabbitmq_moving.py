@@ -1,0 +1,176 @@
+"""Moving dead letters back from their queue's page: what is asked, what is done, what is written down, and who may."""
+
+import re
+from html import unescape
+from urllib.parse import quote
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.semantics.types import EntityAddress
+from explorer.models import AuditRecord
+
+from .conftest import FRAGMENT
+from .rabbitmq_office import publish
+
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
+
+
+def body_of(response):
+    return unescape(response.content.decode())
+
+
+def last_act():
+    return AuditRecord.objects.order_by("-pk").first()
+
+
+@pytest.fixture
+def dead(office):
+    """The queue for dead letters: of mail, 1 and 3 were rejected and 2 has expired; 4 never died."""
+    publish(office.vhost, "mail.fourth", message_id="second")
+    letter = office.channel.get("mail")
+    while letter.properties.message_id != "second":
+        letter = office.channel.get("mail")
+    office.channel.reject(letter.delivery_tag, requeue=False)
+    publish(office.vhost, "dead", exchange="", message_id="fresh")
+    return EntityAddress(office.vhost, "dead")
+
+
+def counts(office):
+    return {queue.name: queue.messages for queue in rabbitmq.list_queues(office.vhost)}
+
+
+def test_the_list_offers_it_where_messages_died(office, dead, as_):
+    page = body_of(as_("operator").get(f"/entities/{office.at}/dead"))
+    assert "Move back selected" in page and f"/rabbitmq/move/{quote(office.at)}/dead?to=back" in page
+    assert page.count('name="numbers"') == 4
+    page = body_of(as_("operator").get(f"/entities/{office.at}/scans"))
+    assert "Move back selected" not in page and "Move elsewhere selected" in page
+    assert page.count('name="numbers"') == 1, "a held one cannot be ticked"
+    assert 'name="numbers"' not in body_of(as_("operator").get(f"/entities/{office.at}/mail?tab=expired"))
+
+
+def test_who_only_looks_is_told_why_not(office, dead, as_):
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/dead"))
+    assert "Acting on messages needs the role operator." in page and "dead?to=back" not in page
+    for method in ("get", "post"):
+        response = getattr(as_("viewer"), method)(f"/rabbitmq/move/{office.at}/dead", {"to": "back", "numbers": ["1"]})
+        assert response.status_code == 403
+    assert counts(office)["dead"] == 4
+
+
+def test_it_names_object_count_and_targets_before_it_asks(office, dead, as_):
+    before = counts(office)
+    asked = {"to": "back", "selected": "1", "numbers": ["1", "2", "3", "4"]}
+    page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
+    assert "Move the 4 messages selected?" in page and "3 messages go back to where they died last" in page
+    assert "a consumer rejected it" in page and "its life ended" in page
+    assert "1 message stays:</strong> it does not say where it died" in page
+    assert "Move 3 messages" in page and 'value="back to where they died last"' in page
+    assert counts(office) == before
+    fragment = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked, headers=FRAGMENT))
+    assert 'id="ask-title"' in fragment and "<h1" not in fragment and "3 to <a" in fragment
+
+
+def test_what_is_confirmed_is_moved_told_and_written_down(office, dead, as_):
+    client = as_("operator")
+    asked = {"to": "back", "selected": "1", "numbers": ["1", "4"], "confirmed": "back to where they died last"}
+    response = client.post(f"/rabbitmq/move/{office.at}/dead", asked)
+    assert response.status_code == 302 and response["Location"].endswith("/dead")
+    page = body_of(client.get(response["Location"]))
+    assert "Moved message 1; it is message" in page and "of mail now." in page
+    assert "Left: 1 message (4), because it does not say where it died." in page
+    record = last_act()
+    assert (record.action, record.outcome, record.path) == ("move", "done", "dead")
+    assert record.target == "messages 1, 4 back to where they died last" and "Moved message 1" in record.detail
+    assert counts(office)["dead"] == 3
+    gone = body_of(client.get(f"/messages/{office.at}/dead/1"))
+    assert "Moved to mail" in gone and "gone: moved" in gone and "dead-lettered to mail" not in gone
+    assert ">moved<" in body_of(client.get(f"/entities/{office.at}/dead?tab=history")).replace("</svg>", ">")
+
+
+def test_another_target_than_the_one_that_was_shown_is_asked_about_again(office, dead, as_):
+    before = counts(office)
+    asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1"], "confirmed": "back to where they died last"}
+    page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
+    assert "1 message goes to the queue spare" in page and counts(office) == before
+    as_("operator").post(f"/rabbitmq/move/{office.at}/dead", {**asked, "confirmed": "to the queue spare"})
+    assert counts(office) == {**before, "dead": before["dead"] - 1, "spare": 1}
+
+
+def test_to_an_exchange_with_a_key(office, dead, as_):
+    asked = {"to": "exchange", "exchange": "events", "routing_key": "mail.again", "selected": "1", "numbers": ["4"],
+             "confirmed": "to the exchange events, key 'mail.again'"}  # fmt: skip
+    assert as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked).status_code == 302
+    assert last_act().target == "messages 4 to the exchange events, key 'mail.again'"
+    assert counts(office)["dead"] == 3
+
+
+def test_all_go_up_to_the_last_that_was_counted(office, dead, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
+    assert "Move all messages that are ready?" in page and 'name="up_to" value="4"' in page
+    publish(office.vhost, "dead", exchange="", message_id="newer")
+    confirmed = {"to": "queue", "queue": "spare", "up_to": "4", "confirmed": "to the queue spare"}
+    client.post(f"/rabbitmq/move/{office.at}/dead", confirmed)
+    assert (counts(office)["dead"], counts(office)["spare"]) == (1, 4)
+    assert last_act().target == "all messages that are ready to the queue spare"
+
+
+def test_all_that_match_the_filter(office, dead, as_):
+    client = as_("operator")
+    listed = body_of(client.get(f"/entities/{office.at}/dead?id=second"))
+    assert "Move all that match" in listed and "id=second&to=back" in listed
+    page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?id=second&to=back"))
+    assert "Move 1 message that matches the filter?" in page
+    response = client.post(
+        f"/rabbitmq/move/{office.at}/dead?id=second", {"to": "back", "confirmed": "back to where they died last"}
+    )
+    assert response["Location"].endswith("/dead?id=second") and counts(office)["dead"] == 3
+    assert "1 message that matches the filter back" in last_act().target
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "text"),
+    [
+        ({"to": "back", "selected": "1"}, 400, "tick the messages first"),
+        ({"to": "nowhere", "numbers": ["1"]}, 400, "to"),
+        ({"to": "queue", "queue": "none", "selected": "1", "numbers": ["1"]}, 409, "no queue 'none'"),
+        ({"to": "queue", "queue": "dead", "selected": "1", "numbers": ["1"]}, 400, "is the queue that they are in"),
+        ({"to": "exchange", "exchange": "inner", "selected": "1", "numbers": ["1"]}, 409, "internal exchange"),
+        ({"to": "queue", "selected": "1", "numbers": ["1"]}, 200, "Name where to"),
+    ],
+)
+def test_what_cannot_be_is_told_and_nothing_is_moved(office, dead, as_, asked, status, text):
+    before = counts(office)
+    response = as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
+    assert response.status_code == status and text in body_of(response)
+    assert counts(office) == before
+
+
+def test_a_list_of_which_none_is_moved_is_no_list_to_ask_about(office, as_):
+    assert as_("operator").get(f"/rabbitmq/move/{office.at}/mail?tab=unacked&id=x").status_code == 400
+
+
+def test_one_message_goes_back_from_its_own_page(office, dead, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/messages/{office.at}/dead/2"))
+    assert "Move back to mail" in page and f"/rabbitmq/move/{quote(office.at)}/dead?to=queue&numbers=2" in page
+    response = client.post(f"/messages/{office.at}/dead/2", {"action": "move-back"})
+    assert response["Location"].endswith("/dead/2")
+    page = body_of(client.get(response["Location"]))
+    assert "Moved message 2" in page and "Moved to mail" in page
+    assert last_act().target == "message 2 back to where they died last" and counts(office)["dead"] == 3
+    [back] = re.findall(r"it is message (\d+) of mail now", page)
+    page = body_of(client.get(f"/messages/{office.at}/mail/{back}"))
+    assert "Before it was moved" in page and "its life ended" in page
+
+
+def test_one_that_never_died_or_is_held_has_no_way_back(office, dead, as_):
+    page = body_of(as_("operator").get(f"/messages/{office.at}/dead/4"))
+    assert 'value="move-back"' not in page
+    office.channel.get("dead")
+    page = body_of(as_("operator").get(f"/messages/{office.at}/dead/1"))
+    assert 'value="move-back" disabled' in page and "It stays: a consumer holds it." in page
+    page = body_of(as_("viewer").get(f"/messages/{office.at}/dead/2"))
+    assert 'value="move-back" disabled' in page and "needs the role operator" in page
