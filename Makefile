@@ -4,6 +4,7 @@
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
 # make test-rabbitmq  the same stories told to a RabbitMQ server on loopback and to the core (as root it installs Debian's, if need be)
+# make test-azurite   the same with storage queues and Azurite, which npm installs, if need be (make test-azurite SEED=7 SCRIPTS=200)
 # make clean  remove the virtual environment, not the data
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test test-rabbitmq lint bench soak clean
+.PHONY: up test test-rabbitmq test-azurite lint bench soak clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -30,6 +31,12 @@ test-rabbitmq: export VITRINE_DIFFERENTIAL := yes
 test-rabbitmq: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.differential.server
 	@$(IN_VENV) -m pytest tests/differential -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
+
+test-azurite: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+test-azurite: export VITRINE_DIFFERENTIAL := yes
+test-azurite: $(VENV)/dev.stamp
+	@$(IN_VENV) -m tests.azurite.server
+	@$(IN_VENV) -m pytest tests/azurite -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .

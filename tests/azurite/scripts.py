@@ -1,0 +1,302 @@
+"""Random scripts of puts, gets, peeks, updates, deletes and time, told to both services and shortened where they end apart.
+
+A script is in phases of two seconds. What a phase has in it is done in its first part, and every time that ends does so at an odd
+second, in the gaps between: so a real clock decides nothing by a hair. Nor does it decide an order, for what becomes visible at
+one second was hidden in one phase. A service that was too slow for that is told the script again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from broker_core import entities
+
+from .brokers import Azurite, Changed, Core, Handle, Seen, Service, Stored
+
+PHASE = 2  # seconds
+NEVER_SEEN = 1001  # seconds: long after any script
+WITHIN = 0.7  # seconds from a phase's beginning, in which all of it has to be done
+AT_ONCE = 8  # scripts that Azurite is told at a time
+TRIES = 3
+MOST_STEPS = 60
+
+
+class Step(NamedTuple):
+    """An operation, and what it is given. message: which of the puts of this script it is about."""
+
+    what: str
+    given: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.what}({', '.join(f'{name}={value!r}' for name, value in self.given.items())})"
+
+
+Script = tuple[Step, ...]
+
+
+@dataclass
+class Difference:
+    """The first step after which the services tell different things."""
+
+    script: Script
+    at: int
+    theirs: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        steps = "\n".join(f"    {step}" for step in self.script[: self.at + 1])
+        return f"{steps}\n  Azurite: {self.theirs!r}\n  here:    {self.ours!r}"
+
+
+class TooSlow(Exception):
+    """A phase took too long for its answers to mean anything."""
+
+
+# Making
+
+
+def made(seed: int) -> Script:
+    """The script of a seed."""
+    return _Maker(seed).make()
+
+
+class _Maker:
+    """Makes one script. Instants are seconds since it began."""
+
+    WEIGHTS = {"put": 26, "get": 22, "peek": 8, "update": 18, "delete": 10, "count": 4, "foreign": 2, "clear": 1, "next_phase": 9}
+    PHASES = 7
+
+    def __init__(self, seed: int):
+        self._dice, self._puts, self._phase = random.Random(seed), 0, 0
+        self._hidden_in: dict[int, int] = {}  # the phase that hid what becomes visible at a second
+
+    def make(self) -> Script:
+        steps = []
+        while len(steps) < MOST_STEPS and self._phase < self.PHASES:
+            what = self._dice.choices(*zip(*self.WEIGHTS.items(), strict=True))[0] if self._puts else "put"
+            steps.append(Step(what, getattr(self, f"_{what}")()))
+        return (*steps, Step("get", {"count": 32, "until": NEVER_SEEN}))
+
+    def _put(self) -> dict[str, Any]:
+        given: dict[str, Any] = {"message": self._puts}
+        self._puts += 1
+        if self._dice.random() < 0.3:
+            given["until"] = self._until()
+        if self._dice.random() < 0.5:
+            given["ends"] = self._dice.choice(
+                (None, max(given.get("until", 0), self._now) // 2 * 2 + self._dice.choice((3, 5, 9)))
+            )
+        return given
+
+    def _get(self) -> dict[str, Any]:
+        return {"count": self._dice.choice((1, 1, 2, 3, 32)), "until": self._until()}
+
+    def _peek(self) -> dict[str, Any]:
+        return {"count": self._dice.choice((1, 32))}
+
+    def _update(self) -> dict[str, Any]:
+        until = self._dice.choice((None, None, self._until(), self._until()))
+        return self._delete() | {"until": until, "text": self._dice.choice((None, None, "", "new"))}
+
+    def _delete(self) -> dict[str, Any]:
+        """age: how many receipts of the message are newer."""
+        late = max(0, self._puts - 1 - int(self._dice.expovariate(0.4)))
+        return {
+            "message": self._dice.choice((late, self._dice.randrange(self._puts))),
+            "age": self._dice.choice((0, 0, 0, 0, 1, 2)),
+        }
+
+    def _foreign(self) -> dict[str, Any]:
+        return {"message": self._dice.randrange(self._puts), "other": self._dice.randrange(self._puts)}
+
+    def _count(self) -> dict[str, Any]:
+        return {}
+
+    _clear = _count
+
+    def _next_phase(self) -> dict[str, Any]:
+        count = self._dice.choice((1, 1, 1, 2))
+        self._phase += count
+        return {"count": count}
+
+    @property
+    def _now(self) -> int:
+        return self._phase * PHASE
+
+    def _until(self) -> int:
+        """A second at which nothing becomes visible that another phase hid."""
+        free = [self._now + s for s in (1, 1, 3, 5, 7) if self._hidden_in.get(self._now + s, self._phase) == self._phase]
+        chosen = self._dice.choice([*free, NEVER_SEEN + 2 * self._phase])
+        self._hidden_in[chosen] = self._phase
+        return chosen
+
+
+# Telling
+
+
+class Teller:
+    """Tells a script to a service, and keeps every receipt that it heard of."""
+
+    def __init__(self, service: Service):
+        self.service, self.phase = service, 0
+        self.receipts: dict[int, list[Handle]] = {}  # by message, the newest last
+        self.began = time.monotonic()
+
+    def tell(self, script: Script) -> list[Any]:
+        """What came of each step."""
+        self.service.create()
+        self.begin()
+        try:
+            return [self._told(step) for step in script]
+        finally:
+            self.service.drop()
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def _told(self, step: Step) -> Any:
+        return getattr(self, f"_{step.what}")(**step.given)
+
+    def _put(self, message: int, until: int | None = None, **ends: int | None) -> Any:
+        options = {} if until is None else {"visibility": self._from_now(until)}
+        if ends:
+            options["life"] = -1 if ends["ends"] is None else self._from_now(ends["ends"])
+        return self._heard(message, self.service.put(f"m{message}", **options))
+
+    def _get(self, count: int, until: int) -> Any:
+        found = self.service.get(count, self._from_now(until))
+        return (
+            found if isinstance(found, str) else [(self._heard(self._message(seen), seen), self._message(seen)) for seen in found]
+        )
+
+    def _peek(self, count: int) -> Any:
+        return self.service.peek(count)
+
+    def _update(self, message: int, age: int, until: int | None, text: str | None) -> Any:
+        handle = self._handle(message, age)
+        return handle and self._heard(message, self.service.update(handle, 0 if until is None else self._from_now(until), text))
+
+    def _delete(self, message: int, age: int) -> Any:
+        handle = self._handle(message, age)
+        return handle and self.service.delete(handle)
+
+    def _foreign(self, message: int, other: int) -> Any:
+        """With the receipt of another message's put."""
+        if message == other or not {message, other} <= self.receipts.keys():
+            return None
+        handle = Handle(self.receipts[message][0].id, self.receipts[other][0].receipt)
+        return self.service.update(handle, 1), self.service.delete(handle)
+
+    def _clear(self) -> Any:
+        return self.service.clear()
+
+    def _count(self) -> Any:
+        """Azurite counts what has expired until somebody looks (QS-901): so somebody does."""
+        self.service.peek()
+        return self.service.count()
+
+    def _next_phase(self, count: int) -> None:
+        self.phase += count
+
+    def _from_now(self, instant: int) -> int:
+        return instant - self.phase * PHASE
+
+    def _heard(self, message: int, answer: Any) -> Any:
+        if isinstance(answer, Stored | Seen | Changed):
+            self.receipts.setdefault(message, []).append(answer.handle)
+        return answer
+
+    def _handle(self, message: int, age: int) -> Handle | None:
+        found = self.receipts.get(message)
+        return found and found[max(0, len(found) - 1 - age)]
+
+    def _message(self, seen: Seen) -> int:
+        return next(message for message, handles in self.receipts.items() if handles[0].id == seen.handle.id)
+
+
+class AzuriteTeller(Teller):
+    """By the real clock."""
+
+    def begin(self) -> None:
+        self.began = time.monotonic()
+
+    def _told(self, step: Step) -> Any:
+        answer = super()._told(step)
+        if time.monotonic() > self._phase_begins() + WITHIN:
+            raise TooSlow
+        return answer
+
+    def _next_phase(self, count: int) -> None:
+        super()._next_phase(count)
+        time.sleep(max(0.0, self._phase_begins() - time.monotonic()))
+
+    def _phase_begins(self) -> float:
+        return self.began + self.phase * PHASE
+
+
+class CoreTeller(Teller):
+    """By the account's own clock."""
+
+    def begin(self) -> None:
+        self.start = entities.step_clock(self.service.account, timedelta(seconds=1)).now
+
+    def _next_phase(self, count: int) -> None:
+        super()._next_phase(count)
+        entities.step_clock_to(self.service.account, self.start + timedelta(seconds=self.phase * PHASE))
+
+
+class Comparison:
+    """Tells scripts to a running Azurite and to the core."""
+
+    def __init__(self, server: Any, account: str):
+        self._server, self._account, self._told, self.too_slow = server, account, 0, 0
+
+    def differences(self, scripts: Iterable[Script]) -> Iterator[Difference | None]:
+        """Of each script, in order; None where both tell the same, or where Azurite was too slow each time."""
+        named = [(script, self._name()) for script in scripts]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for (script, name), theirs in zip(named, pool.map(lambda one: self._azurite(*one), named), strict=True):
+                yield theirs and self._compared(script, name, theirs)
+
+    def _compared(self, script: Script, name: str, theirs: list[Any]) -> Difference | None:
+        ours = CoreTeller(Core(self._account, name)).tell(script)
+        return next(
+            (Difference(script, at, *both) for at, both in enumerate(zip(theirs, ours, strict=True)) if both[0] != both[1]), None
+        )
+
+    def _azurite(self, script: Script, name: str) -> list[Any] | None:
+        for _ in range(TRIES):
+            try:
+                return AzuriteTeller(Azurite(self._server, name)).tell(script)
+            except TooSlow:
+                continue
+        self.too_slow += 1
+        return None
+
+    def _name(self) -> str:
+        self._told += 1
+        return f"script-{self._told}"
+
+
+# Shortening
+
+
+def shortest(found: Difference, comparison: Comparison, seconds: float) -> Difference:
+    """The shortest script found within so many seconds that still ends apart: steps are left out, many at first."""
+    ends_at, size = time.monotonic() + seconds, max(1, found.at // 2)
+    found = Difference(found.script[: found.at + 1], found.at, found.theirs, found.ours)
+    while time.monotonic() < ends_at:
+        shorter = [found.script[:at] + found.script[at + size :] for at in range(0, len(found.script), size)]
+        again = next(filter(None, comparison.differences(filter(None, shorter))), None)
+        if again is not None:
+            found = Difference(again.script[: again.at + 1], again.at, again.theirs, again.ours)
+        elif size == 1:
+            break
+        size = max(1, min(size // (1 if again else 2), len(found.script) // 2))
+    return found
