@@ -21,11 +21,10 @@ from .semantics.types import Actor, EntityAddress, Family, SubQueue
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call
 
-BATCH = 500  # larger ones slow receivers on other queues (core 10)
+BATCH = tidying.TIDY_BATCH  # larger ones slow receivers on other queues (core 10)
 ROLL_UP_BATCH = 20_000
 SEEN_BATCH = 5_000
 SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run
-PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
 
 
 @use_case
@@ -49,7 +48,7 @@ def end_locks(*, namespace: str | None = None, seconds_at_most: float = SECONDS_
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
         while entity.locks and time.monotonic() < deadline:
-            row = yield from tidying.take_back(entity.entity_id, BATCH)
+            row = yield from tidying.take_back(entity.entity_id)
             total += row.done
             if row.deadlines < BATCH:
                 break
@@ -63,7 +62,7 @@ def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float =
     for entity in (yield call("entities_with_due", namespace=namespace)):
         done = BATCH
         while entity.scheduled and done == BATCH and time.monotonic() < deadline:
-            done = yield from tidying.activate(entity.entity_id, entity.kind, BATCH)
+            done = yield from tidying.activate(entity.entity_id, entity.kind)
             total += done
     return {"activated": total}
 
@@ -213,51 +212,9 @@ def _one_roll_up() -> Steps:
     return row.done
 
 
-def _expire_entity(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
-    """All batches of one entity: first those with a life of their own, then the walk over those that live by the default."""
-    if entity.whole_sessions:
-        return (yield from _expire_sessions(entity, deadline, pause))
-    total, statement = 0, "expire_at_head" if entity.expiry_mode == "at_head" else "expire"
-    from_number = 0
-    while time.monotonic() < deadline:
-        began = time.monotonic()
-        params = {"from_number": from_number} if statement == "expire_by_default" else {}
-        (row,) = yield call(
-            statement, entity_id=entity.entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params
-        )
-        total += row.done
-        if row.done:
-            pause((time.monotonic() - began) * PAUSE_SHARE)
-        if statement == "expire" and row.done < BATCH:
-            statement = "expire_by_default"
-        elif statement == "expire_by_default":
-            if row.last_number is None:
-                break
-            from_number = row.last_number + 1
-        elif statement == "expire_at_head" and row.done < BATCH:
-            break
-    return total
-
-
-def _expire_sessions(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
-    """All batches of an entity whose sessions expire as a whole."""
-    total, from_number = 0, 0
-    while time.monotonic() < deadline:
-        began = time.monotonic()
-        row = yield from tidying.expire_sessions(entity.entity_id, BATCH, from_number)
-        total += row.done
-        if row.done:  # the same sessions may have more
-            pause((time.monotonic() - began) * PAUSE_SHARE)
-        elif row.last_number is None:
-            break
-        else:
-            from_number = row.last_number + 1
-    return total
-
-
 # By family: whether an entity (a row of `entities_with_due`) is to be looked at, and what takes its expired messages away.
 _EXPIRING = {
-    Family.SERVICE_BUS: (lambda entity: entity.expired, _expire_entity),
+    Family.SERVICE_BUS: (lambda entity: entity.expired, tidying.expire),
     Family.QUEUE_STORAGE: (storage_tidying.is_due, storage_tidying.expire),
     Family.RABBITMQ: (lambda entity: entity.expired, rabbit_tidying.expire),
 }

@@ -62,10 +62,10 @@ def forward_on(entity_ids: Iterable[int]) -> Steps:
     return total
 
 
-def forward_from(entity_id: int, lists: Sequence[SubQueue] = LISTS) -> Steps:
+def forward_from(entity_id: int) -> Steps:
     """Forward a batch of each list. Returns how many messages left, and the entities that now have something to forward."""
     total, further = 0, []
-    for subqueue in lists:
+    for subqueue in LISTS:
         done, stored, more = yield Atomically(_batch(entity_id, subqueue))
         total += done
         for each in stored:

@@ -15,10 +15,9 @@ from broker_core.store.statements import call
 
 from .forwarding import forward_on
 from .shared import entity_id_of, forget, on, require_count, require_sendable, wake, whole_numbers
-from .tidying import take_back
+from .tidying import TIDY_BATCH, take_back
 
 PURGE_BATCH = 500
-DROP_BATCH = 500  # receives whose messages lose their locks in one transaction
 
 
 @use_case
@@ -70,9 +69,9 @@ def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     yield call("drop_session_locks", entity_id=entity_id)
     total = 0
     while True:
-        row = yield from take_back(entity_id, DROP_BATCH, dropped_by=str(actor))
+        row = yield from take_back(entity_id, dropped_by=str(actor))
         total += row.done
-        if row.deadlines < DROP_BATCH:
+        if row.deadlines < TIDY_BATCH:
             return total
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.semantics.types import EntityKind, SubQueue
@@ -15,9 +16,10 @@ from .shared import BROKER, all_or_none, undo, wake
 
 TIDY_BATCH = 500  # messages that are moved out of a receive's way in one transaction
 TIDY_ROUNDS = 20  # such batches at most for one receive
+PAUSE_SHARE = 3.0  # of the time that a sweep's batch took: receivers on other queues keep most of their rate
 
 
-def tidy(entity_id: int, look: Any, max_count: int = TIDY_BATCH) -> Steps:
+def tidy(entity_id: int, look: Any) -> Steps:
     """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
 
     In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
@@ -25,59 +27,59 @@ def tidy(entity_id: int, look: Any, max_count: int = TIDY_BATCH) -> Steps:
     """
     total = 0
     for _ in range(TIDY_ROUNDS):
-        done = yield from _tidy_once(entity_id, look, max_count)
+        done = yield from _tidy_once(entity_id, look)
         total += done
-        if done < max_count:
+        if done < TIDY_BATCH:
             break
     return total
 
 
-def _tidy_once(entity_id: int, look: Any, max_count: int) -> Steps:
+def _tidy_once(entity_id: int, look: Any) -> Steps:
     done = 0
     if look.scheduled:
-        done += yield from _activate_seen(entity_id, look, max_count)
+        done += yield from _activate_seen(entity_id, look)
     if look.locks:
-        done += yield from end_locks(entity_id, max_count)
+        done += (yield from take_back(entity_id)).done
     if look.expired:
-        done += yield from expire(entity_id, look, max_count)
+        done += yield from _expire_some(entity_id, look)
     if look.forward_to or look.forward_dead_lettered_messages_to:
         yield from forward_on([entity_id])
     if look.sources:
-        done += yield from _fetch(look.sources, max_count)
+        done += yield from _fetch(look.sources)
     return done
 
 
-def _activate_seen(entity_id: int, look: Any, max_count: int) -> Steps:
+def _activate_seen(entity_id: int, look: Any) -> Steps:
     """What a subscription receives late waits at its topic (SB-051)."""
     if look.topic_id:
-        return (yield from activate(look.topic_id, EntityKind.TOPIC, max_count))
-    return (yield from activate(entity_id, look.kind, max_count))
+        return (yield from activate(look.topic_id, EntityKind.TOPIC))
+    return (yield from activate(entity_id, look.kind))
 
 
-def _fetch(sources: Sequence[int], max_count: int) -> Steps:
+def _fetch(sources: Sequence[int]) -> Steps:
     """What other entities forward to here, what has just come due there included."""
     for source in sources:
         look = yield call("look", entity_id=source)
         if look and look[0].scheduled:
-            yield from _activate_seen(source, look[0], max_count)
+            yield from _activate_seen(source, look[0])
     return (yield from forward_on(sources))
 
 
-def activate(entity_id: int, kind: str, max_count: int) -> Steps:
-    """Put scheduled messages that are due at the end of the queue (SB-047), or publish them (SB-051)."""
+def activate(entity_id: int, kind: str) -> Steps:
+    """Put a batch of due messages at the end of the queue (SB-047), or publish it (SB-051). Returns how many they were."""
     if kind == EntityKind.TOPIC:
-        return (yield from _publish_due(entity_id, max_count))
-    (row,) = yield call("activate", entity_id=entity_id, max_count=max_count)
+        return (yield from _publish_due(entity_id))
+    (row,) = yield call("activate", entity_id=entity_id, max_count=TIDY_BATCH)
     if row.done and row.waiting:
         yield from wake([entity_id])
     return row.done
 
 
-def _publish_due(topic_id: int, max_count: int) -> Steps:
+def _publish_due(topic_id: int) -> Steps:
     """A topic that takes no messages now keeps what is due until it does."""
 
     def steps() -> Steps:
-        rows = yield call("due_at_topic", entity_id=topic_id, max_count=max_count)
+        rows = yield call("due_at_topic", entity_id=topic_id, max_count=TIDY_BATCH)
         if not rows:
             return Stored([])
         origins = [Origin(enqueued_at=row.scheduled_enqueue_at) for row in rows]
@@ -90,19 +92,16 @@ def _publish_due(topic_id: int, max_count: int) -> Steps:
     return len(stored.numbers)
 
 
-def end_locks(entity_id: int, max_count: int) -> Steps:
-    """Take back messages whose lock has ended (SB-090, SB-091). max_count: receives whose messages are looked at."""
-    row = yield from take_back(entity_id, max_count)
-    return row.done
+def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
+    """Take back a batch of messages whose lock has ended (SB-090, SB-091), or, where somebody drops locks, any lock.
 
-
-def take_back(entity_id: int, max_count: int, *, dropped_by: str | None = None) -> Steps:
-    """End locks: those whose time is over, or, where somebody drops them, all. Returns the row of what was done."""
+    Returns the statement's row; fewer `deadlines` than TIDY_BATCH: that was all.
+    """
     (row,) = yield call(
         "end_locks",
         entity_id=entity_id,
         subqueue=SubQueue.MAIN,
-        max_count=max_count,
+        max_count=TIDY_BATCH,
         every_lock=dropped_by is not None,
         actor=dropped_by,
         expires_deferred=False,
@@ -113,22 +112,85 @@ def take_back(entity_id: int, max_count: int, *, dropped_by: str | None = None) 
     return row
 
 
-def expire(entity_id: int, look: Any, max_count: int, from_number: int = 0) -> Steps:
-    """Take expired messages away in the manner of the entity (SB-033, SB-034, SB-037, design D10)."""
+def _expire_some(entity_id: int, look: Any) -> Steps:
+    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037, design D10). Returns how many."""
     if look.whole_sessions:
-        return (yield from expire_sessions(entity_id, max_count, from_number)).done
+        return (yield from expire_sessions(entity_id, 0)).done
     if look.expiry_mode == "at_head":
-        (row,) = yield _expiring("expire_at_head", entity_id, max_count)
+        (row,) = yield _expiring("expire_at_head", entity_id)
         return row.done
-    (own,) = yield _expiring("expire", entity_id, max_count)
-    (default,) = yield _expiring("expire_by_default", entity_id, max_count, from_number=from_number)
+    (own,) = yield _expiring("expire", entity_id)
+    (default,) = yield _expiring("expire_by_default", entity_id, from_number=0)
     return own.done + default.done
 
 
-def expire_sessions(entity_id: int, max_count: int, from_number: int) -> Steps:
+def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+    """All that has expired on an entity, for a sweep. entity: a row of `entities_with_due`. Returns how many messages left."""
+
+    def paced(batch: Callable[[], Steps]) -> Steps:
+        return in_batches(batch, deadline, pause)
+
+    if entity.whole_sessions:
+        return (yield from paced(_sessions_that_are_over(entity.entity_id)))
+    if entity.expiry_mode == "at_head":
+        return (yield from paced(_that_are_over("expire_at_head", entity.entity_id)))
+    own = yield from paced(_that_are_over("expire", entity.entity_id))
+    return own + (yield from paced(_that_are_over_by_default(entity.entity_id)))
+
+
+def in_batches(batch: Callable[[], Steps], deadline: float, pause: Callable[[float], None]) -> Steps:
+    """Run batches until the last one, or until the deadline (time.monotonic). Returns how many messages they took away.
+
+    batch: returns how many it took away, and whether there may be more. After each one that did something it pauses, for
+    PAUSE_SHARE of its time.
+    """
+    total, more = 0, True
+    while more and time.monotonic() < deadline:
+        began = time.monotonic()
+        done, more = yield from batch()
+        total += done
+        if done:
+            pause((time.monotonic() - began) * PAUSE_SHARE)
+    return total
+
+
+def _that_are_over(statement: str, entity_id: int) -> Callable[[], Steps]:
+    def batch() -> Steps:
+        (row,) = yield _expiring(statement, entity_id)
+        return row.done, row.done == TIDY_BATCH
+
+    return batch
+
+
+def _that_are_over_by_default(entity_id: int) -> Callable[[], Steps]:
+    from_number = 0
+
+    def batch() -> Steps:
+        nonlocal from_number
+        (row,) = yield _expiring("expire_by_default", entity_id, from_number=from_number)
+        from_number = (row.last_number or 0) + 1
+        return row.done, row.last_number is not None
+
+    return batch
+
+
+def _sessions_that_are_over(entity_id: int) -> Callable[[], Steps]:
+    from_number = 0
+
+    def batch() -> Steps:
+        nonlocal from_number
+        row = yield from expire_sessions(entity_id, from_number)
+        if not row.done:  # else the same sessions may have more
+            from_number = (row.last_number or 0) + 1
+        return row.done, row.done > 0 or row.last_number is not None
+
+    return batch
+
+
+def expire_sessions(entity_id: int, from_number: int) -> Steps:
     """Take away messages of sessions whose life is over, and bring those sessions up to date: nobody is to look at them again for
     what is gone. Returns the statement's row."""
-    (row,) = yield _expiring("expire_sessions", entity_id, max_count, from_number=from_number)
+    (row,) = yield _expiring("expire_sessions", entity_id, from_number=from_number)
 
     def settle() -> Steps:
         free = yield call("take_free_sessions", entity_id=entity_id, session_ids=row.session_ids)
@@ -158,5 +220,5 @@ def advance_head(entity_id: int, subqueue: SubQueue) -> Steps:
     yield Atomically(steps())
 
 
-def _expiring(name: str, entity_id: int, max_count: int, **params: Any):
-    return call(name, entity_id=entity_id, subqueue=SubQueue.MAIN, max_count=max_count, properties=None, **params)
+def _expiring(name: str, entity_id: int, **params: Any):
+    return call(name, entity_id=entity_id, subqueue=SubQueue.MAIN, max_count=TIDY_BATCH, properties=None, **params)

@@ -5,11 +5,11 @@ Gets are right without it: what has expired is as if it were gone (QS-073), and 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from broker_core.broker.shared import BROKER
+from broker_core.broker.tidying import in_batches
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel
 from broker_core.store.driver import Steps
@@ -20,7 +20,6 @@ from .queues import ensure_target
 BATCH = 500
 MET = 500  # visible messages among which spent ones are looked for: those that gets meet
 SPENT = "MaxDequeueCountExceeded"
-PAUSE_SHARE = 3.0  # of the time a batch took: consumers of other queues keep most of their rate
 
 
 def is_due(entity: Any) -> bool:
@@ -29,23 +28,20 @@ def is_due(entity: Any) -> bool:
     return entity.expired or "poison_queue" in entity.effective
 
 
-def expire(entity: Any, deadline: float, pause: Callable[[float], None] = time.sleep) -> Steps:
-    """Everything due on one queue, in batches until the deadline (time.monotonic). Returns how many messages went.
+def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+    """Everything due on one queue, for a sweep. entity: a row of `entities_with_due`. Returns how many messages went."""
 
-    entity: a row of `entities_with_due`.
-    """
-    moved = yield from move_poison(entity.entity_id)
-    total, done = moved, BATCH
-    while done == BATCH and time.monotonic() < deadline:
-        began = time.monotonic()
+    def expired() -> Steps:
         done = yield from expire_batch(entity.entity_id)
-        total += done
-        if done:
-            pause((time.monotonic() - began) * PAUSE_SHARE)
-    while moved and time.monotonic() < deadline:
-        moved = yield from move_poison(entity.entity_id)
-        total += moved
-    return total
+        return done, done == BATCH
+
+    def spent() -> Steps:
+        done = yield from move_poison(entity.entity_id)
+        return done, done > 0
+
+    first = yield from move_poison(entity.entity_id)  # gets meet these
+    total = first + (yield from in_batches(expired, deadline, pause))
+    return total + ((yield from in_batches(spent, deadline, pause)) if first else 0)
 
 
 def expire_batch(queue_id: int) -> Steps:

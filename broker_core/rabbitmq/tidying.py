@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.broker.shared import BROKER, Memory
-from broker_core.broker.tidying import advance_head
+from broker_core.broker.tidying import advance_head, in_batches
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import SubQueue
 from broker_core.store import connections
@@ -18,7 +18,6 @@ from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_a
 from .limits import drops_head
 from .work import Work, transact
 
-PAUSE_SHARE = 3.0  # of the time a batch took: receivers on other queues keep most of their rate
 LOOK_SECONDS = 0.9  # between looks for dead letters to come; those who wait look once a second
 MOST_HEADS = 20  # queues that one look expires
 
@@ -27,16 +26,15 @@ _looked_at = Memory(1_000)  # database and virtual host -> when somebody here la
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
     """All that has expired of a queue, for a sweep. entity: with entity_id. Returns how many messages left."""
-    total = 0
-    for queue in (yield call("rabbit_queues_due", entity_ids=[entity.entity_id])):
-        done = BATCH
-        while done == BATCH and time.monotonic() < deadline:
-            began = time.monotonic()
-            done = yield from expire_some(queue.namespace_name, queue.path)
-            total += done
-            if done:
-                pause((time.monotonic() - began) * PAUSE_SHARE)
-    return total
+    queue = next(iter((yield call("rabbit_queues_due", entity_ids=[entity.entity_id]))), None)
+    if queue is None:
+        return 0
+
+    def batch() -> Steps:
+        done = yield from expire_some(queue.namespace_name, queue.path)
+        return done, done == BATCH
+
+    return (yield from in_batches(batch, deadline, pause))
 
 
 def expire_head(entity_id: int) -> Steps:
