@@ -11,10 +11,10 @@ from psycopg.adapt import Transformer
 from broker_core import broker, entities
 from broker_core.broker.shared import entity_id_of
 from broker_core.broker.tidying import advance_head
-from broker_core.semantics.types import EntityAddress, Message, SubQueue
+from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel, Message, MessageState, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import SQL, call
+from broker_core.store.statements import FOLDER, SQL, call
 from tests.broker.looking import ledger_agrees
 
 PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
@@ -25,6 +25,23 @@ PLANNED = re.compile(r"^(--[^\n]*\n|\s)*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", r
 def test_statement_is_sound(db, name):
     with connections.current().transaction(force_rollback=True):
         connections.current().execute(f"EXPLAIN {PLACEHOLDER.sub('NULL', SQL[name]).replace('%%', '%')}")
+
+
+def test_each_statement_says_what_it_promises():
+    bare = []
+    for file in FOLDER.glob("*.sql"):
+        bare += re.findall(r"^-- name: (\w+)\n(?!-- [A-Z])", file.read_text(), re.MULTILINE)
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers"), [("subqueue", SubQueue), ("state", MessageState), ("kind", EventKind), ("history_level", HistoryLevel)]
+)
+def test_the_numbers_in_statements_are_explained(column, numbers):
+    """In the head of shared.sql, by their names in semantics.types."""
+    head = (FOLDER / "shared.sql").read_text().partition("-- fragment:")[0]
+    (told,) = re.findall(rf"^-- {column} +((?:.|\n--  )*)$", head, re.MULTILINE)
+    assert {int(number): name for number, name in re.findall(r"(\d+) (\w+)", told)} == {n: n.name.lower() for n in numbers}
 
 
 def test_an_unknown_statement_is_named():

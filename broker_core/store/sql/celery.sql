@@ -14,6 +14,7 @@ SELECT id, %(exchange)s, %(routing_key)s FROM queue
 ON CONFLICT (entity_id, exchange, routing_key) DO NOTHING;
 
 -- name: celery_unbind
+-- The inverse of celery_bind; no binding is no error.
 DELETE FROM vitrine_celery_binding AS b USING vitrine_entity AS e, vitrine_namespace AS n
  WHERE b.entity_id = e.id AND e.namespace_id = n.id AND lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s)
    AND b.exchange = %(exchange)s AND b.routing_key = %(routing_key)s;

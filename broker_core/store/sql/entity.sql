@@ -20,9 +20,11 @@ ON CONFLICT (lower(name)) DO NOTHING
 RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: get_namespace
+-- A namespace by its name in whatever casing. No row: there is none.
 SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
 
 -- name: list_namespaces
+-- All of them by name.
 SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace ORDER BY lower(name);
 
 -- name: lock_namespace
@@ -46,10 +48,12 @@ UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, descr
 RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: delete_namespace
+-- After lock_namespace, which says whether anything is in it.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
 DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: get_clock
+-- What a namespace's clock shows, and how fast it runs.
 SELECT v.id, v.name, v.is_system, v.now, n.clock_rate AS rate, n.clock_base_at IS NOT NULL AS is_manual
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id WHERE lower(n.name) = lower(%(name)s);
 
@@ -92,6 +96,7 @@ SELECT
   FROM entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
 
 -- name: get_entity
+-- An entity by its path, of RabbitMQ exactly as it is. No row: there is none.
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -192,6 +197,7 @@ SELECT name, filter, action, created_at FROM replaced;
 DELETE FROM vitrine_rule WHERE subscription_id = %(subscription_id)s AND lower(name) = lower(%(name)s) RETURNING id;
 
 -- name: list_rules
+-- The rules of a subscription by name.
 SELECT name, filter, action, created_at FROM vitrine_rule WHERE subscription_id = %(subscription_id)s ORDER BY lower(name);
 
 -- name: count_rules

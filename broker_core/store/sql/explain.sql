@@ -1,4 +1,4 @@
--- Why a message is or is not delivered now (broker_core/reads.py, explain). Nothing here writes.
+-- Why a message is or is not delivered now (broker_core/reads, explain). Nothing here writes.
 
 -- name: explain_message
 -- One message of a list with what bears on its delivery, in one snapshot: its entity's settings, its session's standing, and how many

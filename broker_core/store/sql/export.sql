@@ -68,6 +68,7 @@ SELECT message_id, seen_at, sequence_number FROM vitrine_seen_id
  WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR message_id > %(after)s::text) ORDER BY message_id LIMIT %(max_count)s;
 
 -- name: export_exchanges
+-- All of a virtual host, those that it was made with included.
 SELECT name, type, durable, auto_delete, internal, arguments, created_at FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s ORDER BY name;
 
 -- name: export_bindings
@@ -152,11 +153,13 @@ SELECT e.now, e.id, s.subqueue, %(actor)s, CASE s.state WHEN 2 THEN 2 ELSE 1 END
   FROM stored AS s, entity AS e WHERE e.history_level > 0;
 
 -- name: import_sessions
+-- Sessions with a state; their first numbers follow from the messages (import_finish_service_bus).
 INSERT INTO vitrine_session (entity_id, session_id, state, state_updated_at)
 SELECT %(entity_id)s, t.session_id, t.state, t.state_updated_at
   FROM unnest(%(session_id)s::text[], %(state)b::bytea[], %(state_updated_at)s::timestamptz[]) AS t(session_id, state, state_updated_at);
 
 -- name: import_seen
+-- Message ids an entity had seen, as they were.
 INSERT INTO vitrine_seen_id (entity_id, message_id, seen_at, sequence_number)
 SELECT %(entity_id)s, t.message_id, t.seen_at, t.sequence_number
   FROM unnest(%(message_id)s::text[], %(seen_at)s::timestamptz[], %(sequence_number)s::int8[]) AS t(message_id, seen_at, sequence_number);

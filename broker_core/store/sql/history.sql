@@ -5,6 +5,7 @@
 SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive', 0)) AS locked;
 
 -- name: history_unlock
+-- For the next archiver, before the connection ends.
 SELECT pg_advisory_unlock(hashtextextended('vitrine_archive', 0)) AS unlocked;
 
 -- name: history_cluster
@@ -23,6 +24,7 @@ SELECT e.id, e.system_identifier, coalesce(last.to_xid, e.from_xid) AS archived_
  ORDER BY e.id DESC LIMIT 1;
 
 -- name: history_begin_epoch
+-- From this transaction id on, the archive is of this cluster.
 INSERT INTO vitrine_archive_epoch (system_identifier, from_xid, began_at)
 VALUES (%(system_identifier)s, %(from_xid)s, clock_timestamp());
 
@@ -31,6 +33,7 @@ VALUES (%(system_identifier)s, %(from_xid)s, clock_timestamp());
 LOCK TABLE vitrine_message_event IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: history_forget_open_slice
+-- Its bounds are another cluster's.
 DELETE FROM vitrine_archive_slice WHERE state = 'open';
 
 -- name: history_renumber_events
@@ -41,6 +44,7 @@ UPDATE vitrine_message_event
                   ELSE pg_current_xact_id() END;
 
 -- name: history_current_xid
+-- This transaction's own id: what it writes has it.
 SELECT pg_current_xact_id()::text::bigint AS xid;
 
 -- name: history_open_slice

@@ -1,3 +1,5 @@
+-- Messages that get another number or go for good, without having been received: activated, cancelled, resubmitted, purged.
+
 -- name: activate
 -- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047, SB-024). That
 -- instant, not the time of this statement, begins their life, so it does not matter when it runs.

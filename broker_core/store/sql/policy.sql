@@ -12,6 +12,7 @@ SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system, n.family,
    FOR UPDATE;
 
 -- name: lock_entity_policy_scope
+-- The same for an entity of its own.
 SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system, n.family,
        (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.entity_id = e.id) AS policies
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -54,6 +55,7 @@ SELECT
  ORDER BY p.entity_id NULLS LAST;
 
 -- name: update_policy
+-- What is NULL stays. No row: there is none of this name.
 WITH changed AS (
     UPDATE vitrine_shared_access_policy
        SET send = coalesce(%(send)s::bool, send), listen = coalesce(%(listen)s::bool, listen), manage = coalesce(%(manage)s::bool, manage),
@@ -65,6 +67,7 @@ SELECT
   FROM changed AS p JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id;
 
 -- name: delete_policy
+-- No row: there is none of this name.
 DELETE FROM vitrine_shared_access_policy
  WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint AND lower(name) = lower(%(name)s)
 RETURNING id;

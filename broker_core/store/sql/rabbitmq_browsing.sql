@@ -73,6 +73,7 @@ SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or
  GROUP BY e.id, e.path, m.owner_id ORDER BY e.path, m.owner_id;
 
 -- name: browse_vhost_counts
+-- What a virtual host has of each. No row: there is no such host.
 SELECT (SELECT count(*) FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) AS exchanges,
        (SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_exchange AS x ON x.id = b.source_id WHERE x.namespace_id = n.id) AS bindings,
        (SELECT count(*) FROM vitrine_policy AS p WHERE p.namespace_id = n.id) AS policies,

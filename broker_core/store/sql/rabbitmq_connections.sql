@@ -30,6 +30,7 @@ UPDATE vitrine_broker_process SET lease_until = to_timestamp(0)
 RETURNING epoch;
 
 -- name: forget_process
+-- Unless connections of it are still to be ended.
 DELETE FROM vitrine_broker_process AS p
  WHERE p.epoch = %(epoch)s AND NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.epoch = p.epoch);
 
@@ -46,6 +47,7 @@ opened AS (
 SELECT vhost.id AS namespace_id, vhost.name, vhost.now AS opened_at, (SELECT id FROM opened) AS id FROM vhost;
 
 -- name: connections_of
+-- The connections of a process.
 SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id;
 
 -- name: give_to_the_dead
@@ -56,6 +58,7 @@ WITH dead AS (
 UPDATE vitrine_connection AS c SET epoch = dead.epoch FROM dead WHERE c.id = ANY (%(connection_ids)s::bigint[]) RETURNING dead.epoch;
 
 -- name: vhost_of_connection
+-- No row: it was ended.
 SELECT n.name FROM vitrine_connection AS c JOIN vitrine_namespace AS n ON n.id = c.namespace_id WHERE c.id = %(connection_id)s;
 
 -- name: hold_connection
@@ -72,6 +75,7 @@ SELECT DISTINCT queue_id FROM vitrine_consumer
  WHERE connection_id = %(connection_id)s AND (%(channel)s::int IS NULL OR channel = %(channel)s::int);
 
 -- name: forget_consumers_of
+-- Of a connection, or of one channel of it.
 DELETE FROM vitrine_consumer WHERE connection_id = %(connection_id)s AND (%(channel)s::int IS NULL OR channel = %(channel)s::int);
 
 -- name: queues_of_connection
@@ -80,6 +84,7 @@ SELECT e.id, e.path FROM vitrine_connection AS c JOIN vitrine_entity AS e ON e.n
  WHERE c.id = %(connection_id)s AND e.owner_id = c.id AND e.deleted_at IS NULL;
 
 -- name: forget_connection
+-- Last of what ends it: until then its id stands for what it holds.
 DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
 
 -- name: tell_connection
@@ -145,6 +150,7 @@ armed AS (
 SELECT added.id, others.n = 0 AS is_first FROM added, others;
 
 -- name: remove_consumer
+-- No row: it ended with its queue, its channel or its connection.
 DELETE FROM vitrine_consumer WHERE id = %(consumer_id)s RETURNING queue_id;
 
 -- name: queues_left

@@ -84,16 +84,18 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.typ
  WHERE lower(n.name) = lower(%(vhost)s);
 
 -- name: insert_binding
+-- No row: there is the same one already (RMQ-350).
 INSERT INTO vitrine_binding (source_id, queue_id, exchange_id, routing_key, arguments, arguments_hash, created_at)
 VALUES (%(source_id)s, %(queue_id)s, %(exchange_id)s, %(routing_key)s, %(arguments)s::text::jsonb, %(arguments_hash)s, clock_timestamp())
 ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: delete_binding
+-- No row: it was gone already.
 DELETE FROM vitrine_binding WHERE id = %(id)s RETURNING id;
 
 -- name: put_policy
--- created: whether there was none of this name.
+-- A policy, in the place of the one of its name if there is one. created: whether there was none.
 INSERT INTO vitrine_policy (namespace_id, name, is_operator, pattern, apply_to, priority, definition)
 VALUES (%(namespace_id)s, %(name)s, %(is_operator)s, %(pattern)s, %(apply_to)s, %(priority)s::float8, %(definition)s::text::jsonb)
 ON CONFLICT (namespace_id, is_operator, name) DO UPDATE
@@ -101,9 +103,11 @@ ON CONFLICT (namespace_id, is_operator, name) DO UPDATE
 RETURNING xmax = 0 AS created;
 
 -- name: delete_rabbitmq_policy
+-- No row: there is none of this name.
 DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s AND is_operator = %(is_operator)s AND name = %(name)s RETURNING id;
 
 -- name: policies_of
+-- All policies of a virtual host: those that come first before (RMQ-917), operator policies last.
 SELECT p.name, p.is_operator, p.pattern, p.apply_to, p.priority, p.definition
   FROM vitrine_policy AS p WHERE p.namespace_id = %(namespace_id)s ORDER BY p.is_operator, p.priority DESC, p.name;
 
@@ -113,6 +117,7 @@ SELECT e.id, e.path AS name, e.options, e.effective, e.owner_id, e.default_messa
   FROM vitrine_entity AS e WHERE e.namespace_id = %(namespace_id)s AND e.deleted_at IS NULL ORDER BY e.path;
 
 -- name: exchanges_of
+-- What the effect of policies on them is made from.
 SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective
   FROM vitrine_exchange AS x WHERE x.namespace_id = %(namespace_id)s ORDER BY x.name;
 
@@ -136,10 +141,12 @@ renewed AS (
 SELECT id FROM changed;
 
 -- name: set_exchange_effects
+-- What is in force for exchanges from now on.
 UPDATE vitrine_exchange AS x SET effective = w.effective::jsonb
   FROM unnest(%(ids)s::int8[], %(effective)s::text[]) AS w(id, effective) WHERE x.id = w.id RETURNING x.id;
 
 -- name: topology_version
+-- Whether what somebody remembers of a virtual host is still so. No row: there is no such host.
 SELECT id, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s);
 
 -- name: topology
@@ -157,7 +164,7 @@ SELECT n.id, n.name, n.family, n.topology_version AS version,
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s);
 
 -- name: list_exchanges
--- bindings: how many there are from it.
+-- The exchanges of a virtual host by name, or one by its exact name. bindings: how many there are from it.
 SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective, x.created_at,
        (SELECT count(*) FROM vitrine_binding AS b WHERE b.source_id = x.id) AS bindings
   FROM vitrine_namespace AS n JOIN vitrine_exchange AS x ON x.namespace_id = n.id
@@ -174,6 +181,7 @@ SELECT b.id, s.name AS source, q.path AS queue, d.name AS exchange, b.routing_ke
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash, b.id;
 
 -- name: list_rabbitmq_queues
+-- The queues of a virtual host, or one by its exact name, with their counts.
 SELECT e.id, n.name AS vhost, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at,
        -- include: ready_and_consumers
   FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL

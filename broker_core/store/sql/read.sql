@@ -1,4 +1,4 @@
--- What the explorer and programs ask (broker_core/reads.py). Nothing here writes, so nothing here is activity (SB-190).
+-- What the explorer and programs ask (broker_core/reads). Nothing here writes, so nothing here is activity (SB-190).
 
 -- fragment: clocked
 clock AS MATERIALIZED (

@@ -1,3 +1,5 @@
+-- Receiving and looking: with a lock, for good, by number, waiting; and what a receive that comes up short asks.
+
 -- fragment: lock_ends
 lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
 

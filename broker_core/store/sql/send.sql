@@ -1,3 +1,5 @@
+-- Sending to one entity, and waking who waits for it.
+
 -- fragment: sent
 -- Store a batch with consecutive numbers, or nothing. The counter is locked from here to commit, so numbers commit in order and
 -- without gaps (SB-004, SB-924).

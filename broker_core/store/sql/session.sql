@@ -289,6 +289,7 @@ UPDATE vitrine_session AS s SET first_number = p.first_number
   FROM present AS p WHERE s.ctid = p.tid AND s.first_number IS DISTINCT FROM p.first_number;
 
 -- name: get_session_state
+-- No row: this token holds the session no more (SB-119).
 WITH
 -- include: entity
 SELECT s.state AS session_state FROM vitrine_session AS s

@@ -1,3 +1,5 @@
+-- How a lock ends, or goes on. A token that holds nothing any more is missing from the answer, and changes nothing (SB-071, SB-087).
+
 -- name: complete
 -- Remove what these tokens still hold (SB-080). A token missing from the answer lost its lock (SB-087).
 WITH

@@ -1,4 +1,14 @@
 -- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
+--
+-- The numbers in these files are those of semantics/types.py:
+-- subqueue       0 main, 1 dead_letter, 2 transfer_dead_letter, 3 transfer
+-- state          0 active, 1 deferred, 2 scheduled
+-- kind           1 sent, 2 scheduled, 3 activated, 4 received, 5 renewed, 6 completed, 7 abandoned, 8 released, 9 deferred, 10 dead_lettered, 11 expired,
+--                12 lock_lost, 13 cancelled, 14 purged, 15 resubmitted, 16 deleted, 17 forwarded, 18 received_and_deleted, 19 duplicate_dropped,
+--                20 published, 21 dropped, 22 moved
+-- history_level  0 off, 1 lifecycle, 2 full
+-- In the ledger (vitrine_count_delta, vitrine_count_base) `op` is a kind, and `state` has besides, by the instant `until` at which that ends: 10 active
+-- and held, 11 deferred and held; in a storage queue 12 put with a delay, 13 delayed before any get, 14 held on by an update.
 
 -- fragment: entity
 entity AS MATERIALIZED (

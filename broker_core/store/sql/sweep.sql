@@ -1,3 +1,5 @@
+-- What tidies up: by receives for their own entity, by sweeps for all.
+
 -- fragment: expired_tail
 -- What the three ways of finding expired messages do with what they found.
 failed AS MATERIALIZED (

@@ -1,9 +1,11 @@
 -- When each sweep ran (design: seen on a page that says when one is late). Times are the database's.
 
 -- name: start_sweep_run
+-- Its id is what finish_sweep_run names it by.
 INSERT INTO vitrine_sweep_run (name, started_at, outcome, error) VALUES (%(name)s, clock_timestamp(), '{}', '') RETURNING id;
 
 -- name: finish_sweep_run
+-- A run that is not finished is still under way, or its worker died.
 UPDATE vitrine_sweep_run SET finished_at = clock_timestamp(), outcome = %(outcome)s::jsonb, error = %(error)s WHERE id = %(run_id)s;
 
 -- name: forget_sweep_runs
