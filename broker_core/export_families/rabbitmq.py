@@ -16,6 +16,7 @@ from typing import Any
 from broker_core.export_lines import Fields, instant, line
 from broker_core.rabbitmq.bindings import bind_exchange, bind_queue
 from broker_core.rabbitmq.in_force import of_queue, queue_columns
+from broker_core.rabbitmq.placing import BLIND_KEYS
 from broker_core.rabbitmq.policies import bring_into_force
 from broker_core.rabbitmq.vhosts import HeldVhost, topology_changed
 from broker_core.semantics.errors import BrokerError
@@ -84,9 +85,11 @@ def _is_table(value: Any) -> bool:
 
 
 def _is_properties(value: dict) -> bool:
-    """Texts and numbers; those by which it was routed are always there."""
+    """Texts and numbers, and blind keys; those by which it was routed are always there."""
     routed = all(isinstance(value.get(name), str) for name in _ROUTED_BY)
-    return routed and all(isinstance(found, (str, int, float)) for found in value.values())
+    blind = value.get(BLIND_KEYS, [])
+    has_texts = isinstance(blind, list) and all(isinstance(key, str) for key in blind)
+    return routed and has_texts and all(isinstance(v, (str, int, float)) for name, v in value.items() if name != BLIND_KEYS)
 
 
 class Reader(part.Reader):

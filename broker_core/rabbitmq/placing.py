@@ -19,7 +19,8 @@ from .topology import QueueInfo
 from .work import Work
 
 MOST_HOPS = 16  # from one queue that is too full to the next, in one transaction
-PLACE_PROPERTIES = ("exchange", "routing_key")
+BLIND_KEYS = "bcc"  # kept with a message's properties for its dead letters, and given to no consumer (RMQ-395)
+PLACE_PROPERTIES = ("exchange", "routing_key", BLIND_KEYS)
 
 
 class Outgoing(NamedTuple):
@@ -124,6 +125,8 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
         return Dead(None)
     headers = table.decode(message.headers or {})
     keys, _ = messages.keys_of(message.properties["routing_key"], headers)
+    blind = message.properties.get(BLIND_KEYS, [])
+    own_key = queue.effective.get("dead_letter_routing_key")
     died = deaths.die(
         headers,
         {key: value for key, value in message.properties.items() if key not in PLACE_PROPERTIES},
@@ -131,8 +134,8 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
         reason=reason,
         at=at,
         exchange=message.properties["exchange"],
-        routing_keys=keys,
-        dead_letter_routing_key=queue.effective.get("dead_letter_routing_key"),
+        routing_keys=[*keys, *blind],
+        dead_letter_routing_key=own_key,
     )
     routed = work.topology.router.route(exchange, died.routing_keys, died.headers, by_broker=True)
     if exchange in routed.missing:
@@ -143,7 +146,12 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
     if not queues:
         return Dead(None, why=f"It died in '{routed.queues[0]}' before, and nobody rejected it on the way (RMQ-072).")
     letter = message._replace(
-        properties={"exchange": exchange, "routing_key": died.routing_keys[0], **died.properties},
+        properties={
+            "exchange": exchange,
+            "routing_key": died.routing_keys[0],
+            **died.properties,
+            **({BLIND_KEYS: blind} if blind and own_key is None else {}),
+        },
         headers=table.encode(died.headers) or None,
         expiration=None,
         origin={"from": origin_of(name, queue, message.place, reason)},

@@ -17,7 +17,7 @@ from broker_core.store.statements import call
 from . import topology
 from .arriving import lets_nothing_wait, make_room, settle_in
 from .limits import is_limited
-from .placing import Outgoing, Placing
+from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
 from .topology import QueueInfo, Topology
 from .work import TRIES_UNHELD, Stale, Work, require_current, transact
@@ -90,6 +90,8 @@ def _prepare(publication: Publication) -> _Prepared:
     headers = publication.properties.headers
     keys, kept = messages.keys_of(publication.routing_key, headers) if headers else ((publication.routing_key,), {})
     stored = {"exchange": publication.exchange, "routing_key": publication.routing_key, **checked.stored}
+    if blind := messages.carbon_copies(headers, messages.BCC):
+        stored[BLIND_KEYS] = tuple(blind)
     return _Prepared(
         bytes(publication.body),
         checked.message_id,

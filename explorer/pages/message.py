@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
@@ -64,8 +65,8 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
         "actions": _OF_FAMILY[entity.family].actions(detail, request.actor) if detail else [],
         "explanation": _OF_FAMILY[entity.family].explain(address, number, request.actor) if detail else None,
-        "is_mine": bool(detail) and settling.is_held_by(detail.row, request.actor),
-        "holds_receipt": bool(detail) and storage_message.is_held_by(detail.row, request.actor),
+        "is_mine": detail is not None and settling.is_held_by(detail.row, request.actor),
+        "holds_receipt": detail is not None and storage_message.is_held_by(detail.row, request.actor),
         "error": done.error,
         **_body(request, address, number, detail),
     }
@@ -95,7 +96,11 @@ def properties(detail: MessageDetail | None, first: Event | None, family: Family
     stored = detail.broker_properties if detail else (first.properties if first else {})
     names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
     named = str if family is Family.RABBITMQ else _as_azure_names_it
-    return [(named(n), stored[n]) for n in names if stored.get(n) not in (None, "")]
+    return [(named(n), _listed(stored[n])) for n in names if stored.get(n) not in (None, "")]
+
+
+def _listed(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
 
 
 def _as_azure_names_it(name: str) -> str:
@@ -141,7 +146,8 @@ def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) 
 
 def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor) -> Iterator[bytes]:
     """The whole body, a chunk a query. It may be settled meanwhile: then the download ends short, as Content-Length tells."""
-    part, offset = first, 0
+    part: reads.Body | None = first
+    offset = 0
     while part is not None and part.content:
         yield part.content
         offset += len(part.content)

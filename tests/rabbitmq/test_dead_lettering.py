@@ -107,6 +107,31 @@ def test_its_own_keys_or_the_one_for_dead_letters(vhost):
     assert read_out(copy) == ["1"]
 
 
+def test_blind_keys_are_routed_by_and_told_to_nobody(vhost):
+    """RMQ-395: also at later deaths, until a queue has a key of its own for its dead."""
+    rabbitmq.declare_exchange(vhost, "dlx", "direct")
+    first, second, last = (declare(vhost, name, dead_letter_exchange="dlx") for name in ("first", "second", "last"))
+    keyed = declare(vhost, "keyed", dead_letter_exchange="dlx", dead_letter_routing_key="to last")
+    for queue, key in (("second", "blind 1"), ("keyed", "blind 2"), ("last", "to last")):
+        rabbitmq.bind_queue(vhost, queue, "dlx", key)
+    send(first, "x", headers={"CC": ["cc"], "BCC": ["blind 1"]})
+    send(second, "y", headers={"BCC": ["blind 2"]})
+    reject(second)
+    reject(first)
+    for queue, keys in ((second, ("first", "cc")), (keyed, ("second",))):
+        (arrived,) = take(queue)
+        assert "BCC" not in arrived.properties.headers and deaths(arrived)[0].routing_keys == keys
+        rabbitmq.requeue(queue, tokens(arrived))
+    reject(second)  # there it died before, and was rejected: it comes again
+    (again,) = take(second)
+    assert [death.queue for death in deaths(again)] == ["second", "first"]
+    assert {death.routing_keys for death in deaths(again)} == {("first", "cc")}
+    reject(keyed)
+    reject(last)
+    assert (len(present(keyed)), len(present(last))) == (0, 1)  # by "to last" alone: the blind keys are lost
+    assert ledger_agrees(keyed) and ledger_agrees(last)
+
+
 def test_its_expiration_ends_with_it(vhost):
     """RMQ-064: for every reason; it does not expire again where it arrives."""
     dead = declare(vhost, "dead")

@@ -28,9 +28,9 @@ def keys_of(routing_key: str, headers: Headers | None) -> tuple[tuple[str, ...],
     return tuple(dict.fromkeys(keys)), headers
 
 
-def carbon_copies(headers: Headers) -> list[str]:
-    """The keys of CC, as far as it is well-formed."""
-    kind, value = typed(headers.get(CC))
+def carbon_copies(headers: Headers, name: str = CC) -> list[str]:
+    """The keys of CC, or of BCC, as far as it is well-formed."""
+    kind, value = typed(headers.get(name))
     return _texts(value) if kind == "array" else []
 
 
