@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from broker_core import broker
+from broker_core import broker, reads
 from broker_core.reads import MessageRow
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.standing import Standing
-from broker_core.semantics.types import Actor, EntityAddress, SettleReport, sequence_number_of
+from broker_core.semantics.types import Actor, EntityAddress, SettleReport, SubQueue, sequence_number_of
 from explorer.forms.receiver import SettleForm
 from explorer.pages.shell import Act, act
 
@@ -39,8 +39,15 @@ def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleF
     number = sequence_number_of(token)
     return act(
         request, how, address, lambda: _settle(address, how, form.cleaned_data, properties, request.actor),
-        target=f"message {number}", says=lambda _: WAYS[how].format(number),
+        target=f"message {number}", says=lambda _: _said(address, how, number, request.actor),
     )  # fmt: skip
+
+
+def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
+    there = reads.message(address, number, actor=actor) if how == "abandon" and address.subqueue == SubQueue.MAIN else None
+    if there and there.row.address != address:
+        return f"Abandoned message {number}; that was its last delivery, so it is in the dead-letter queue."
+    return WAYS[how].format(number)
 
 
 def _settle(address: EntityAddress, how: str, values: dict, properties: dict | None, actor: Actor) -> SettleReport:

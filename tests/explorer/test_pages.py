@@ -270,6 +270,12 @@ def test_sending_with_properties_of_each_type(pages, as_):
     assert reads.body(pages.shop, 8).content == b"a\nb"
 
 
+def test_copies_without_an_id_get_one_each_from_the_broker(pages, as_):
+    as_("operator").post(f"/send/{pages.at}", {"body": "x", "copies": 3})
+    ids = {reads.message(pages.shop, number).row.message_id for number in (8, 9, 10)}
+    assert len(ids) == 3 and all(re.fullmatch("[0-9a-f]{32}", one) for one in ids)
+
+
 def test_sending_a_file_keeps_every_byte(pages, as_):
     content = bytes(range(256)) * 10
     as_("operator").post(f"/send/{pages.at}", {"body_file": SimpleUploadedFile("x.bin", content), "copies": 1})
@@ -327,6 +333,18 @@ def test_what_i_hold_is_there_again_after_a_reload(pages, by_hand, as_):
 
 def settled(row):
     return reads.message(row.address, row.sequence_number)
+
+
+def test_an_abandon_says_where_the_message_is_then(pages, by_hand, as_):
+    """It may be delivered three times."""
+    said = []
+    for _ in range(3):
+        token = str(reads.message(pages.shop, by_hand.row.sequence_number).row.lock_token)
+        said.append(body_of(by_hand.post(f"/receive/main/{pages.at}", {"token": token, "action": "abandon"}, follow=True)))
+        as_("operator").post(f"/receive/main/{pages.at}", {"action": "receive", "count": 1, "mode": "peek-lock"})
+    assert "it is available again" in said[0] and "it is available again" in said[1]
+    assert "that was its last delivery, so it is in the dead-letter queue" in said[2]
+    assert settled(by_hand.row).row.dead_letter_reason == "MaxDeliveryCountExceeded"
 
 
 @pytest.mark.parametrize("where", ["/receive/main/{at}", "/messages/{at}/5"])
