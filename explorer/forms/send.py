@@ -79,7 +79,7 @@ class SendForm(forms.Form):
 
 
 def _copy_id(message_id: str, index: int) -> str | None:
-    return (f"{message_id}-{index + 1}" if index else message_id) or None
+    return (f"{message_id}-{index + 1}" if message_id and index else message_id) or None
 
 
 def with_unix_newlines(text: str) -> str:
