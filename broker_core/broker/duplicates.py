@@ -10,9 +10,8 @@ from broker_core.store.statements import call
 
 
 def claim_ids(entity_id: int, message_ids: Sequence[str | None]) -> Steps:
-    """Whether each message is new to the entity, which from now on has seen it. One without an id of its own always is
-    (SB-134); of equal
-    ones in a batch the first is (SB-135)."""
+    """Whether each message is new to the entity, which from now on has seen it. One without an id of its own always is (SB-134);
+    of equal ones in a batch the first is (SB-135)."""
     named = [message_id for message_id in message_ids if message_id]
     rows = (yield call("claim_ids", entity_id=entity_id, message_ids=named)) if named else []
     new = {row.message_id for row in rows}

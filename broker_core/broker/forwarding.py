@@ -1,9 +1,8 @@
 """Forwarding: messages that go on from one entity to another, by themselves (SB-170) or by a transaction (SB-166).
 
 A message is stored first and forwarded after, in a transaction of its own that takes it from one place and stores it in the
-other. So a send
-never fails for what is behind its entity, and a process that dies between leaves a message that the next send, receive or
-sweep forwards.
+other. So a send never fails for what is behind its entity, and a process that dies between leaves a message that the next send,
+receive or sweep forwards.
 """
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ def delete_batch(
 ) -> Steps:
     """Delete up to max_count messages at once that nobody holds, oldest first, and say how many (SB-150, SB-151).
 
-    Without enqueued_before: whatever is there now. Deferred and scheduled messages stay (SB-930). session_id: of that
-    session alone. It may
-    delete fewer than there are; 0 means that there was nothing. Raises InvalidArgument for more than the namespace's tier allows.
+    Without enqueued_before: whatever is there now. Deferred and scheduled messages stay (SB-930). session_id: of that session
+    alone. It may delete fewer than there are; 0 means that there was nothing. Raises InvalidArgument for more than the
+    namespace's tier allows.
     """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)

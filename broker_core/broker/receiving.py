@@ -36,9 +36,8 @@ def receive(
     """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
 
     With max_wait_seconds it waits so long for the first one. With auto_renew this process renews the locks for that time, or
-    until the messages are
-    settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is right
-    with no sweep running (SB-032).
+    until the messages are settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is
+    right with no sweep running (SB-032).
     """
     take = _taker("receive", address, max_count, actor, locked_message)
     messages = yield from patiently(take, address, max_wait_seconds)

@@ -1,8 +1,8 @@
 """Transactions: several sends and settlements that happen together or not at all (SB-160 to SB-167).
 
-What is asked for is checked at once and carried out at the commit, in one transaction of the database. So an open
-transaction holds nothing: its messages
-keep their locks (SB-163), others keep sending, and a process that dies with it has rolled it back (SB-164).
+What is asked for is checked at once and carried out at the commit, in one transaction of the database. So an open transaction
+holds nothing: its messages keep their locks (SB-163), others keep sending, and a process that dies with it has rolled it back
+(SB-164).
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ TRIES = 3  # of a commit that met another one crosswise
 
 
 class Transaction:
-    """Sends and settlements that wait for their commit. Made by `transaction`; as a context manager it commits at the end of
-    the block, or rolls back on an
-    error. One thread at a time uses it."""
+    """Sends and settlements that wait for their commit. Made by `transaction`; as a context manager it commits at the end of the
+    block, or rolls back on an error. One thread at a time uses it."""
 
     def __init__(self, via: EntityAddress | None, actor: Actor, clock: Callable[[], float]):
         self._via, self._actor, self._clock = via, actor, clock
@@ -102,9 +101,8 @@ class Transaction:
     def commit(self) -> list:
         """Do all of it. Returns what each operation answers, in the order they were asked for: numbers, or a SettleReport.
 
-        Raises what the first refused operation raises, LockLost for a lost lock; then nothing was done. Raises
-        TransactionEnded after
-        rollback, commit, or two minutes (SB-162).
+        Raises what the first refused operation raises, LockLost for a lost lock; then nothing was done. Raises TransactionEnded
+        after rollback, commit, or two minutes (SB-162).
         """
         return self._commit()
 
@@ -172,9 +170,8 @@ def transaction(
 ) -> Transaction:
     """A new transaction over one entity, or a topic and its subscriptions (SB-161).
 
-    via:   sends to other entities of the namespace are then possible, too: they are stored by this entity together with the
-    rest, and
-           forwarded from there (SB-166). What cannot be forwarded goes to its transfer dead-letter queue; a full destination
+    via:   sends to other entities of the namespace are then possible, too: they are stored by this entity together with the rest,
+           and forwarded from there (SB-166). What cannot be forwarded goes to its transfer dead-letter queue; a full destination
            is waited for.
     clock: seconds, for the two minutes it may take.
     """

@@ -38,7 +38,7 @@ class Health:
     oldest_snapshot_by:  who: application name, user, state and process id.
     horizon_age:         transactions since the oldest one that may still be running; vacuum and archive wait for it.
     database_bytes, message_bytes, event_bytes: on disk, indexes included.
-    ledger_waiting:      count differences not yet rolled up (estimate). connections: open ones to this database.
+    ledger_waiting:      count differences not yet rolled up. connections: open ones to this database.
     """
 
     read_at: datetime

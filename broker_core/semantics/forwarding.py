@@ -60,6 +60,5 @@ def quota_exceeded(path: str) -> CannotForward:
 
 def list_of_failures(source: SubQueue) -> SubQueue:
     """Where those go that cannot be forwarded from a list: the dead-letter queue (SB-174); for dead letters, and for what a
-    transaction sent by way
-    of the entity, its transfer dead-letter queue (SB-917)."""
+    transaction sent by way of the entity, its transfer dead-letter queue (SB-917)."""
     return SubQueue.DEAD_LETTER if source is SubQueue.MAIN else SubQueue.TRANSFER_DEAD_LETTER
