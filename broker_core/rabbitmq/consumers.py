@@ -7,11 +7,12 @@ priorities among consumers, taking turns, and the hand-off of messages that live
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from broker_core.broker import shared
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = 2**31 - 1
 counting = threading.Lock()
+_servings = itertools.count(1)
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # priorities that are told apart
 
 
@@ -39,7 +41,8 @@ class Consumer:
     """A consumer of this process. prefetch: how many deliveries it may have unacknowledged, 0 for any number (RMQ-142).
 
     may_take: whether it is its turn, where only one consumer of the queue is active (RMQ-148). outstanding: its unacknowledged
-    deliveries, those included that wait to be fetched.
+    deliveries, those included that wait to be fetched. served: when it last got its turn, in the order of all turns; it begins at
+    the end of the line.
     """
 
     id: int
@@ -52,6 +55,7 @@ class Consumer:
     prefetch: int
     may_take: bool
     outstanding: int = 0
+    served: int = field(default_factory=lambda: next(_servings))
 
     @property
     def owner_id(self) -> int:
@@ -82,7 +86,9 @@ class Consumer:
         return True
 
     def count(self, more: int) -> None:
-        """Reckon with so many more deliveries to be acknowledged, or with fewer."""
+        """Reckon with so many more deliveries, or with fewer that are to be acknowledged."""
+        if more > 0:
+            self.served = next(_servings)
         if not self.no_ack:
             with counting:
                 self.outstanding += more
@@ -134,7 +140,8 @@ def outranked(consumer: Consumer) -> bool:
 
 
 def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
-    """Who gets each of the next `count` messages of a queue: the highest priority with room, equal ones in turns (RMQ-145)."""
+    """Who gets each of the next `count` messages of a queue: the highest priority with room, equal ones in turns, first who was
+    served longest ago (RMQ-145)."""
     plan: list[Consumer] = []
     shared_room = {c.channel: c.channel.room for c in consumers}
     given = dict.fromkeys(consumers, 0)
@@ -143,7 +150,7 @@ def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
         return given[consumer] < consumer.room and (consumer.no_ack or shared_room[consumer.channel] > 0)
 
     for level in sorted({c.priority for c in consumers}, reverse=True):
-        turn = deque(c for c in consumers if c.priority == level)
+        turn = deque(sorted((c for c in consumers if c.priority == level), key=lambda c: c.served))
         while turn and len(plan) < count:
             consumer = turn.popleft()
             if not has_room(consumer):
@@ -175,7 +182,9 @@ def register(
     rows = yield call("lock_queue_to_consume", entity_id=entity_id)
     if not rows:
         raise errors.not_found_queue(address.namespace, address.path)
-    _check_may_consume(channel, address, rows[0], exclusive)
+    is_quorum = rows[0].options.get("type") == QUORUM
+    exclusive = exclusive and not is_quorum  # where nobody is alone (RMQ-386)
+    _check_may_consume(channel, address, rows[0], exclusive, is_quorum)
     if not (yield call("hold_connection", connection_id=channel.connection.id)):
         raise channel.connection.lost("others have taken its process for dead")
     added = yield call(
@@ -241,8 +250,8 @@ def open_queue(address: EntityAddress, connection_id: int) -> Steps:
     return queue
 
 
-def _check_may_consume(channel: ChannelState, address: EntityAddress, queue: Any, exclusive: bool) -> None:
+def _check_may_consume(channel: ChannelState, address: EntityAddress, queue: Any, exclusive: bool, is_quorum: bool) -> None:
     if exclusive and queue.effective.get("single_active_consumer"):
         raise errors.exclusive_use(address.namespace, address.path)
-    if channel.prefetch_of_all and queue.options.get("type") == QUORUM:
+    if channel.prefetch_of_all and is_quorum:
         raise errors.not_implemented(f"{errors.queue(address.namespace, address.path)} does not support global qos")

@@ -72,9 +72,10 @@ class Delivery:
 
     @cached_property
     def properties(self) -> Properties:
-        """As published (RMQ-009, RMQ-360); in a quorum queue with the header x-delivery-count (RMQ-120)."""
+        """As published (RMQ-009, RMQ-360); in a quorum queue with the header x-delivery-count, which a consumer gets once there
+        is something to count, and a get always (RMQ-120)."""
         headers = self.raw_headers or {}
-        if self.is_quorum:
+        if self.is_quorum and (self.delivery_count or self.message_count is not None):
             headers = headers | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}
         return read(self.raw_properties, self.message_id, headers)
 
@@ -91,7 +92,8 @@ def get(
     """The message at the head of a queue, or None (RMQ-002, RMQ-128). It is use of the queue (RMQ-041).
 
     owner_id: the connection that is to hold it until it acknowledges it; needed unless no_ack.
-    Raises AmqpError: no such queue (404), or another connection's (405).
+    Raises AmqpError: no such queue (404), another connection's (405), or a quorum queue with a single active consumer (405,
+    RMQ-387).
     """
     found = yield from _take(address, 1, no_ack, owner_id, holder, actor, is_use=True)
     if not found:
@@ -161,6 +163,8 @@ def _take(
     def attempt(queue: QueueInfo) -> Steps:
         if queue_id not in (None, queue.id):
             return None
+        if is_use and queue.type == QUORUM and queue.effective.get("single_active_consumer"):
+            raise errors.no_get(address.namespace, address.path)
         statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
         if has_priorities(queue):
             statement += "_by_priority"
@@ -202,11 +206,11 @@ def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: b
 def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
     """Remove what these tokens hold, also after the end of its life (RMQ-019). Returns a SettleReport; where the queue has gone,
     all are lost, and that is no error (RMQ-044)."""
-    actor, tokens = _settler(address, tokens, actor)
+    by, tokens = _settler(address, tokens, actor)
     queue = yield from _known(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
-    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=actor, **_held_by(tokens))))
+    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=by, **_held_by(tokens))))
 
 
 @use_case
@@ -222,20 +226,20 @@ def requeue(
 
     counts: whether each was a failed delivery; one too many, and the message is dead-lettered (RMQ-121). kind: of the event.
     """
-    actor, tokens = _settler(address, tokens, actor)
+    by, tokens = _settler(address, tokens, actor)
     queue = yield from _known(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
 
     def steps(_: Work | None = None) -> Steps:
-        how = {"actor": actor, "counts": counts, "kind": kind}
+        how = {"actor": by, "counts": counts, "kind": kind}
         rows = yield call("rabbit_requeue", entity_id=queue.id, **_held_by(tokens), **how)
         if rows:
-            yield from _after_requeue(address, queue, rows, actor)
+            yield from _after_requeue(address, queue, rows, by)
         return settle_report(tokens, rows)
 
     if is_limited(queue) or "delivery_limit" in queue.effective:
-        return (yield from transact(address.namespace, actor, steps))
+        return (yield from transact(address.namespace, by, steps))
     return (yield from steps())
 
 
@@ -257,10 +261,10 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
 def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
     """Dead-letter what these tokens hold, or drop it where there is no dead-letter exchange (RMQ-060, RMQ-061). Returns a
     SettleReport."""
-    actor, tokens = _settler(address, tokens, actor)
+    by, tokens = _settler(address, tokens, actor)
     if not tokens:
         return SettleReport((), ())
-    return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, actor)))
+    return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, by)))
 
 
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:

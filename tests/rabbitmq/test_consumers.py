@@ -72,6 +72,44 @@ def test_consumers_of_a_channel_get_messages_in_turns(channel, queue):
     assert [d.consumer_tag for d in channel.deliveries(6)] == ["a", "b", "c"] * 2
 
 
+def test_whose_turn_it_is_does_not_depend_on_when_one_looks(channel, queue):
+    """RMQ-145"""
+    for tag in "ab":
+        channel.consume("q", tag=tag)
+    served = []
+    for body in "01234":
+        send(queue, body)
+        served += [d.consumer_tag for d in channel.deliveries(5)]
+        if body == "2":
+            channel.consume("q", tag="c")
+    assert served == ["a", "b", "a", "b", "a"]
+    send(queue, "5")
+    assert [d.consumer_tag for d in channel.deliveries(5)] == ["c"]
+
+
+def test_nobody_has_a_quorum_queue_to_himself(connection, channel):
+    """RMQ-386"""
+    channel.declare_queue("quorum", type="quorum")
+    channel.consume("quorum", exclusive=True)
+    channel.consume("quorum")
+    assert connection.channel().consume("quorum", exclusive=True)
+
+
+def test_a_quorum_queue_with_a_single_active_consumer_is_consumed_from_alone(connection, channel, vhost):
+    """RMQ-387"""
+    for type in ("classic", "quorum"):
+        channel.declare_queue(type, type=type, arguments={"x-single-active-consumer": True})
+        send(EntityAddress(vhost, type), "a")
+    assert channel.get("classic").body == b"a"
+    with pytest.raises(AmqpError) as refused:
+        channel.get("quorum")
+    assert refused.value.text == (
+        f"RESOURCE_LOCKED - cannot obtain access to locked queue 'quorum' in vhost '{vhost}'. basic.get operations are not "
+        "supported by quorum queues with single active consumer"
+    )
+    assert not channel.is_open and connection.closed is None
+
+
 def test_queues_of_a_channel_take_turns(connection, channel):
     for name in ("one", "two"):
         send(channel.declare_queue(name).address, *"012345")
@@ -86,7 +124,7 @@ def test_higher_priorities_are_served_first(channel, queue):
     channel.consume("q", tag="high", priority=5)
     channel.consume("q", tag="too", arguments={"x-priority": 5})
     assert [d.consumer_tag for d in channel.deliveries(1)] == ["high"]
-    assert [d.consumer_tag for d in channel.deliveries(5)] == ["high", "too", "too", "low", "low"]
+    assert [d.consumer_tag for d in channel.deliveries(5)] == ["too", "high", "too", "low", "low"]
     assert channel.deliveries(5) == []
 
 

@@ -150,6 +150,18 @@ def test_only_a_quorum_queue_tells_how_often_it_came_back(vhost):
         assert counts == ([0, 1, 2] if q.path == "quorum" else [None] * 3)
 
 
+def test_a_consumer_is_told_the_count_once_there_is_one(vhost):
+    """RMQ-120"""
+    q = declare(vhost, type="quorum")
+    send(q, 1)
+    counts = []
+    for _ in range(3):
+        (delivery,) = rabbitmq.take(q, 1, owner_id=OWNER)
+        counts.append(delivery.properties.headers.get("x-delivery-count"))
+        rabbitmq.requeue(q, tokens(delivery))
+    assert counts == [None, 1, 2]
+
+
 def test_a_delivery_limit_of_n_allows_n_plus_one_deliveries(vhost):
     """RMQ-121"""
     target = declare(vhost, "dead")

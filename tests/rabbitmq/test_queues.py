@@ -278,6 +278,19 @@ def test_if_unused_and_if_empty(vhost, q):
     assert names(vhost) == []
 
 
+def test_a_quorum_queue_is_deleted_without_conditions(vhost, q):
+    """RMQ-385"""
+    declare_queue(q, type="quorum")
+    for condition in ("unused", "empty"):
+        with refused(
+            "NOT_IMPLEMENTED",
+            f"cannot delete queue 'q' in vhost '{vhost}'. queue.delete operations with if-{condition} "
+            "flag set are not supported by quorum queues",
+        ):
+            delete_queue(q, **{f"if_{condition}": True})
+    assert delete_queue(q) == 0
+
+
 def test_deleting_dead_letters_nothing(vhost, q):
     """RMQ-028"""
     declare_queue(EntityAddress(vhost, "dead"))

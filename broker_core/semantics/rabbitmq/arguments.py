@@ -88,10 +88,11 @@ def check_queue(
     _check_value(vhost, name, "x-queue-type", named)
     found = queue_type(type, arguments)
     for argument, known in _ARGUMENTS.items():
-        if argument in arguments and found not in known.types:
+        if found in known.types:
+            _check_value(vhost, name, argument, arguments)
+    for argument in arguments:
+        if argument in _ARGUMENTS and found not in _ARGUMENTS[argument].types:
             raise errors.unsupported_argument(argument, vhost, name, found)
-    for argument in _ARGUMENTS:
-        _check_value(vhost, name, argument, arguments)
     if found == QUORUM:
         _check_quorum(vhost, name, durable, exclusive, auto_delete)
     return found
@@ -107,8 +108,16 @@ def check_equivalent_queue(vhost: str, current: QueueDef, wanted: QueueDef) -> N
     what = errors.queue(vhost, current.name)
     _check_same("durable", what, current.durable, wanted.durable)
     _check_same("auto_delete", what, current.auto_delete, wanted.auto_delete)
-    compared = [argument for argument, known in _ARGUMENTS.items() if current.type in known.types]
+    of_classic = (argument for argument, known in _ARGUMENTS.items() if CLASSIC in known.types)
+    compared = _OF_QUORUM if current.type == QUORUM else tuple(of_classic)
     _check_same_arguments(what, _with_type(current), _with_type(wanted), compared)
+
+
+def check_queue_deletion(vhost: str, name: str, type: str, *, if_unused: bool, if_empty: bool) -> None:
+    """Whether a queue of this type may be deleted under such conditions. Raises AmqpError (RMQ-385)."""
+    asked = "if-unused" if if_unused else "if-empty" if if_empty else None
+    if type == QUORUM and asked:
+        raise errors.unsupported_deletion(vhost, name, asked)
 
 
 def check_exchange(vhost: str, name: str, type: str, arguments: Arguments, *, exists: bool) -> None:
@@ -270,7 +279,7 @@ class _Argument:
     types: Sequence[str] = _BOTH
 
 
-# In the order in which they are checked and compared.
+# In the order in which they are checked, and compared for a classic queue.
 _ARGUMENTS: dict[str, _Argument] = {
     "x-expires": _Argument(_positive_duration),
     "x-message-ttl": _Argument(_duration),
@@ -298,6 +307,13 @@ _ARGUMENTS: dict[str, _Argument] = {
     ),
     "x-consumer-timeout": _Argument(_not_negative),
 }
+# In the order in which they are compared for a quorum queue: of several differences the first is told (RMQ-384).
+_OF_QUORUM = (
+    *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length"),
+    *("x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer"),
+    *("x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator"),
+    "x-consumer-timeout",
+)
 
 
 # Second declarations

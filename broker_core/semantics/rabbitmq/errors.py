@@ -183,6 +183,15 @@ def locked_queue(vhost: str, name: str) -> AmqpError:
     )
 
 
+def no_get(vhost: str, name: str) -> AmqpError:
+    """RMQ-387"""
+    return AmqpError(
+        "RESOURCE_LOCKED",
+        f"cannot obtain access to locked {queue(vhost, name)}. basic.get operations are not supported by quorum queues with single "
+        "active consumer",
+    )
+
+
 def invalid_property(property: str, vhost: str, name: str) -> AmqpError:
     """property: non-durable, exclusive-owner or auto-delete (RMQ-332)."""
     return failed(f"invalid property '{property}' for {queue(vhost, name)}")
@@ -242,6 +251,13 @@ def message_too_large(size: int, limit: int) -> AmqpError:
 def not_implemented(what: str) -> AmqpError:
     """what: "immediate=true" (RMQ-365), "prefetch_size!=0 (10)" (RMQ-142), "requeue=false" (RMQ-125), "active=false"."""
     return AmqpError("NOT_IMPLEMENTED", what)
+
+
+def unsupported_deletion(vhost: str, name: str, condition: str) -> AmqpError:
+    """RMQ-385"""
+    return not_implemented(
+        f"cannot delete {queue(vhost, name)}. queue.delete operations with {condition} flag set are not supported by quorum queues"
+    )
 
 
 def consumer_tag_reused(tag: str) -> AmqpError:

@@ -153,8 +153,10 @@ def test_unknown_arguments_are_accepted():
     assert check({"foo": [1, {"a": None}], "x-unheard-of": "y"}) == "classic"
 
 
-def test_that_a_type_lacks_an_argument_is_said_before_its_value_is_wrong():
+def test_a_bad_value_is_said_before_an_argument_that_the_type_lacks():
+    """RMQ-384"""
     assert problem({"x-queue-mode": 5}, type="quorum").endswith("of queue type rabbit_quorum_queue")
+    assert problem({"x-queue-mode": 5, "x-expires": 0}, type="quorum").endswith("{value_zero,0}")
 
 
 def test_the_type_is_said_once():

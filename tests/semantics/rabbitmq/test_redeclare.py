@@ -104,3 +104,14 @@ def test_arguments_of_other_types_are_not_compared():
 
 def test_unknown_arguments_are_not_compared():
     check_equivalent_queue("/", a_queue({"foo": 1}), a_queue({"bar": [2]}))
+
+
+def test_of_several_differences_the_first_is_told():
+    """RMQ-384: in an order that is another for quorum queues, where the type says it."""
+    more = {"x-message-ttl": 5, "x-expires": 5, "x-overflow": "drop-head", "x-dead-letter-exchange": "d"}
+    assert problem({}, more).startswith("inequivalent arg 'x-expires'")
+    quorum = a_queue({"x-queue-type": "quorum"}, type="quorum")
+    order = ["x-dead-letter-exchange", "x-expires", "x-overflow", "x-message-ttl"]
+    for at, name in enumerate(order):
+        wanted = a_queue({"x-queue-type": "quorum"} | {each: more[each] for each in order[at:]}, type="quorum")
+        assert refusal(quorum, wanted).problem.startswith(f"inequivalent arg '{name}'")
