@@ -403,6 +403,12 @@ def test_the_forms_for_new_entities_lead_to_each_other(pages, as_, url):
     assert kinds.count("aria-current") == 1
 
 
+def test_an_empty_namespace_says_how_to_fill_it(db, as_, namespace):
+    page = body_of(as_("administrator").get(f"/namespaces/{namespace}/"))
+    assert f'create_queue(EntityAddress("{namespace}", "orders"))' in page
+    assert f'<a href="/new/queue/?namespace={namespace}">Create one</a>' in page
+
+
 def test_create_change_delete(pages, as_):
     client = as_("administrator")
     page = client.get("/new/queue/")
