@@ -11,7 +11,7 @@ from django.test import Client
 from broker_core import broker, entities, queue_storage
 from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right
-from tests.broker.fixtures import account, broker_database  # noqa: F401 - fixtures
+from tests.broker.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 
 FRAGMENT = {"HX-Request": "true", "HX-Request-Type": "partial"}
 WORKER = Actor("process", "worker", Right.ALL)
