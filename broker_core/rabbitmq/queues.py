@@ -78,7 +78,8 @@ def delete_queue(
     """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many were ready.
 
     Deleting one that is not there succeeds, with 0 (RMQ-325). if_unused, if_empty: refuse while it has consumers, or ready
-    messages (RMQ-326); quorum queues do not know these (RMQ-385). owner_id: the connection that asks, which may delete its exclusive queues.
+    messages (RMQ-326); quorum queues do not know these (RMQ-385). owner_id: the connection that asks, which may delete its
+    exclusive queues.
     """
 
     def change(held: HeldVhost) -> Steps:

@@ -187,8 +187,8 @@ def no_get(vhost: str, name: str) -> AmqpError:
     """RMQ-387"""
     return AmqpError(
         "RESOURCE_LOCKED",
-        f"cannot obtain access to locked {queue(vhost, name)}. basic.get operations are not supported by quorum queues with single "
-        "active consumer",
+        f"cannot obtain access to locked {queue(vhost, name)}. basic.get operations are not supported by quorum queues with "
+        "single active consumer",
     )
 
 
@@ -256,7 +256,8 @@ def not_implemented(what: str) -> AmqpError:
 def unsupported_deletion(vhost: str, name: str, condition: str) -> AmqpError:
     """RMQ-385"""
     return not_implemented(
-        f"cannot delete {queue(vhost, name)}. queue.delete operations with {condition} flag set are not supported by quorum queues"
+        f"cannot delete {queue(vhost, name)}. queue.delete operations with {condition} flag set are not supported by quorum "
+        "queues"
     )
 
 
