@@ -18,7 +18,7 @@ RIGHTS = {
 def actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
     """The broker's actor for a signed-in person. Without a role, or not signed in, it has no right at all."""
     role = _role(user)
-    rights = RIGHTS.get(role, Right.NONE)
+    rights = Right.NONE if role is None else RIGHTS[role]
     if role == VIEWER and user.has_perm(SEE_BODIES):
         rights |= Right.SEE_BODIES
     return Actor("user", user.get_username() or "anonymous", rights)

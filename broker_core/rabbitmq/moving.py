@@ -201,7 +201,8 @@ def preview_move(
     queue = yield from _source(address, to)
     last = yield from _last(queue, chosen, None)
     known, rooms = (yield from topology.current(address.namespace)), Rooms()
-    groups, left, scanned, after = Counter[tuple](), Counter[Left](), 0, -1
+    groups, left = Counter[tuple[str | None, str | None, tuple[str, ...]]](), Counter[Left]()
+    scanned, after = 0, -1
     while scanned < LOOKED_AT and (numbers := (yield from _next_numbers(queue, chosen, after, last, LOOK_BATCH))):
         ways, stay = yield from _look(known, address.path, queue, to, numbers)
         yield from rooms.look((known.queues[name] for way, _ in ways.values() for name in way.queues), hold=False)
@@ -217,7 +218,7 @@ def preview_move(
             groups[(way.death and way.death.queue, way.death and way.death.reason, way.queues)] += 1
         scanned, after = scanned + len(numbers), numbers[-1]
     capped = scanned >= LOOKED_AT and bool((yield from _next_numbers(queue, chosen, after, last, 1)))
-    found = tuple(Group(*key, count) for key, count in groups.most_common())
+    found = tuple(Group(died_in, why, names, count) for (died_in, why, names), count in groups.most_common())
     return MovePreview(found, +left, last, scanned, capped)
 
 
@@ -378,8 +379,13 @@ class _Tally:
         self.count += len(places)
         self._arrived.update(name for some in places.values() for name, _ in some)
         self._left.update(stay.values())
-        for kept, new in ((self._places, places), (self._stayed, stay)):
-            kept |= {number: new[number] for number in sorted(new)[: max(0, MOST_NAMED - len(kept))]}
+        _name_some(self._places, places)
+        _name_some(self._stayed, stay)
 
     def result(self) -> Moved:
         return Moved(self.count, dict(self._arrived), dict(self._left), self._places, self._stayed)
+
+
+def _name_some(named: dict[int, Any], new: Mapping[int, Any]) -> None:
+    """As many of the new ones as there is room to name, the lowest numbers first."""
+    named.update((number, new[number]) for number in sorted(new)[: max(0, MOST_NAMED - len(named))])

@@ -49,7 +49,7 @@ def check_session_id(session_id: str, limits: Limits = STRICT) -> None:
         raise InvalidArgument("session_id", f"must be text of at most {limits.message_id} characters, without NUL")
 
 
-def check_state(state: bytes | None, limits: Limits) -> None:
+def check_state(state: bytes | bytearray | memoryview | None, limits: Limits) -> None:
     """Raise InvalidArgument or MessageTooLarge for what cannot be a session's state (SB-119)."""
     if state is not None and not isinstance(state, (bytes, bytearray, memoryview)):
         raise InvalidArgument("state", f"must be bytes or None, not {type(state).__name__}; encode text first")

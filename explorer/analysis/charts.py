@@ -3,7 +3,7 @@ colour in light and dark. Lengths are in the units of a view box; each chart com
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -77,7 +77,7 @@ class Chart:
     y_ticks: tuple[Tick, ...]
 
 
-def stacked_bars(starts: Sequence[datetime], series: dict[str, Sequence[int]], tips: Sequence[str], variant: str) -> Chart:
+def stacked_bars(starts: Sequence[datetime], series: Mapping[str, Sequence[int]], tips: Sequence[str], variant: str) -> Chart:
     """Counts as bars, one a bucket, the series on top of each other in their order."""
     plot = _Plot(starts, variant)
     top = nice_ceiling(max((sum(values) for values in zip(*series.values(), strict=True)), default=0))
@@ -92,7 +92,7 @@ def stacked_bars(starts: Sequence[datetime], series: dict[str, Sequence[int]], t
 
 
 def duration_lines(
-    starts: Sequence[datetime], series: dict[str, Sequence[timedelta | None]], tips: Sequence[str], variant: str
+    starts: Sequence[datetime], series: Mapping[str, Sequence[timedelta | None]], tips: Sequence[str], variant: str
 ) -> Chart:
     """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line."""
     plot = _Plot(starts, variant)

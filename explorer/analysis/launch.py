@@ -215,7 +215,8 @@ def _run_job(
         return _follow(held, folder, child, should_stop)
     finally:
         _end_group(child)
-        child.stdout.close()
+        if child.stdout is not None:
+            child.stdout.close()
 
 
 def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
@@ -261,17 +262,20 @@ def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen, should
 
 def _events(child: subprocess.Popen) -> Iterator[dict | None]:
     """The child's events as they come, and None at every tick, until it closes its output."""
-    os.set_blocking(child.stdout.fileno(), False)
+    output = child.stdout
+    if output is None:
+        return  # it was started without a pipe
+    os.set_blocking(output.fileno(), False)
     pending, next_tick = b"", 0.0
     with selectors.DefaultSelector() as selector:
-        selector.register(child.stdout, selectors.EVENT_READ)
+        selector.register(output, selectors.EVENT_READ)
         while True:
             if time.monotonic() >= next_tick:
                 yield None
                 next_tick = time.monotonic() + TICK_SECONDS
             if not selector.select(TICK_SECONDS):
                 continue
-            chunk = os.read(child.stdout.fileno(), 65536)
+            chunk = os.read(output.fileno(), 65536)
             if not chunk:
                 return
             *lines, pending = (pending + chunk).split(b"\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from broker_core.semantics.types import Message
@@ -29,7 +30,7 @@ def order(dice: Random) -> Message:
     """A customer's order. One in twenty names no customer, so that nothing can ever be done with it."""
     number = f"SO-{dice.randrange(10**8):08d}"
     customer, name, country = dice.choice(CUSTOMERS)
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"sku": sku, "name": ware, "quantity": dice.randint(1, 4), "unitPrice": price}
         for sku, ware, price in dice.sample(WARES, dice.randint(1, 3))
     ]
@@ -105,8 +106,9 @@ def reminder(dice: Random, at: datetime) -> Message:
 
 def stock_level(dice: Random) -> Message:
     sku, ware, _ = dice.choice(WARES)
-    said = {"sku": sku, "name": ware, "onHand": dice.randint(0, 250)}
-    properties = {"sku": sku, "low": said["onHand"] < 20}
+    on_hand = dice.randint(0, 250)
+    said = {"sku": sku, "name": ware, "onHand": on_hand}
+    properties = {"sku": sku, "low": on_hand < 20}
     return _message(f"stock-{dice.getrandbits(40):010x}", said, "stock.counted", properties=properties)
 
 
@@ -115,7 +117,7 @@ def happening(dice: Random) -> Message:
     subject = dice.choice(("order.placed",) * 4 + ("parcel.delivered", "parcel.returned"))
     customer, name, country = dice.choice(CUSTOMERS)
     said = {"event": subject, "customer": {"id": customer, "name": name}, "receipt": dice.random() > 0.2}
-    properties = {"region": dice.choice(REGIONS), "country": country}
+    properties: dict[str, Any] = {"region": dice.choice(REGIONS), "country": country}
     if subject == "order.placed":
         properties["total"] = round(dice.uniform(10, 400), 2)
     return _message(f"event-{dice.getrandbits(40):010x}", said, subject, properties=properties)

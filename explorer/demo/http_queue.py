@@ -39,7 +39,7 @@ class HttpQueue:
     def __init__(self, site: str, address: EntityAddress, policy: str, holder: str = ""):
         parts = urlsplit(site)
         self._address, self._policy, self._holder = address, policy, holder
-        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+        self._connection = http.client.HTTPConnection(parts.hostname or "localhost", parts.port, timeout=TIMEOUT_SECONDS)
         self._path = f"{parts.path}/servicebus/{quote(address.namespace)}/{quote(address.path)}"
         self._uri = f"http://{parts.netloc}{self._path}"
         self._key = ""
@@ -47,7 +47,7 @@ class HttpQueue:
     def send(self, message: Message) -> None:
         names = {"MessageId": message.message_id, "CorrelationId": message.correlation_id, "Label": message.subject}
         headers = {
-            "Content-Type": message.content_type,
+            "Content-Type": message.content_type or "application/octet-stream",
             "BrokerProperties": json.dumps({name: value for name, value in names.items() if value}),
             "Vitrine-Properties": json.dumps(dict(message.properties)),
         }

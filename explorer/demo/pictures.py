@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +18,7 @@ from broker_core.queue_storage import GotMessage
 from broker_core.semantics.errors import BrokerError, EntityExists
 from broker_core.semantics.types import Actor, EntityAddress, Right
 
-Turns = Iterator[float]
+Turns = Generator[float, None, None]
 ACCOUNT = "photolab"
 THUMBNAILS, POISON, MAILINGS = "thumbnails", "thumbnails-poison", "mailings"
 MOST_WAITING, MOST_POISON = 100, 25

@@ -7,9 +7,10 @@ then yield how many seconds they rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from random import Random
+from typing import Any
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq.properties import Properties
@@ -17,11 +18,11 @@ from broker_core.rabbitmq.publishing import Publication
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import Actor, EntityAddress, Right
 
-Turns = Iterator[float]
+Turns = Generator[float, None, None]
 NAME = "post-office"
 EXCHANGE, DEAD = "parcels", "parcels.dead"
 LETTERS, SCANS, UNDELIVERED = "letters", "scans", "undelivered"
-QUEUES = {
+QUEUES: dict[str, dict[str, Any]] = {
     # Nobody prints letters: they expire after half a minute, and are dead-lettered.
     LETTERS: {"arguments": {"x-message-ttl": 30_000, "x-dead-letter-exchange": DEAD}},
     # A quorum queue: a scan that comes back twice is dead-lettered. A policy gives it the exchange for that.

@@ -101,8 +101,8 @@ def set_up(namespace: str, *, history_messages: int = 0) -> None:
         entities.ensure_queue(EntityAddress(namespace, path), settings)
     events = EntityAddress(namespace, EVENTS)
     entities.ensure_topic(events, TOPIC)
-    for name, (settings, rule) in SUBSCRIPTIONS.items():
-        entities.ensure_subscription(events.subscription(name), settings, rule=rule)
+    for name, (of_subscription, rule) in SUBSCRIPTIONS.items():
+        entities.ensure_subscription(events.subscription(name), of_subscription, rule=rule)
     _ensure_key(EntityAddress(namespace, "orders"), SHOP_KEY, send=True)
     for path in ("notifications", "stock-levels"):
         _ensure_key(EntityAddress(namespace, path), APP_KEY, listen=True)
@@ -111,9 +111,9 @@ def set_up(namespace: str, *, history_messages: int = 0) -> None:
     _furnish(EntityAddress(namespace, PLAYGROUND))
 
 
-def _ensure_key(address: EntityAddress, name: str, **rights: bool) -> None:
+def _ensure_key(address: EntityAddress, name: str, *, send: bool = False, listen: bool = False) -> None:
     try:
-        policies.create_policy(address, name, **rights)
+        policies.create_policy(address, name, send=send, listen=listen)
     except EntityExists:
         return
 

@@ -7,7 +7,7 @@ three messages a second enter all queues and subscriptions together.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from . import goods
 from .http_queue import HttpQueue
 from .stage import APP_KEY, COPIES, EVENTS, SHOP_KEY, WORKING
 
-Turns = Iterator[float]
+Turns = Generator[float, None, None]
 Program = Callable[[], Turns]
 MOST_WAITING = 150  # messages in a queue; nobody sends to it while there are more
 MOST_DEAD = 60  # dead letters in a queue before the oldest are purged, down to LEFT_DEAD
@@ -95,9 +95,10 @@ class Traffic:
             at = entities.get_clock(self._namespace).now + timedelta(seconds=self._dice.randint(20, 90))
             numbers = self._send("reminders", goods.reminder(self._dice, at), sender="calendar")
             yield self._dice.uniform(5, 9)
-            if numbers and self._dice.random() < 1 / 6:
+            scheduled = [number for number in numbers if number is not None]
+            if scheduled and self._dice.random() < 1 / 6:
                 with suppress(MessageNotFound):
-                    broker.cancel_scheduled(self._address("reminders"), numbers, actor=_actor("calendar"))
+                    broker.cancel_scheduled(self._address("reminders"), scheduled, actor=_actor("calendar"))
 
     def _announce(self) -> Turns:
         """Publishes what happens in the shop; who subscribes is none of its business."""

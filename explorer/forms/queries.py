@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django import forms
 
@@ -90,7 +91,7 @@ class StorageQuery(forms.Form):
         return MessageFilter(**_given(self.cleaned_data), holds=holds)
 
 
-def _given(values: Mapping[str, str]) -> dict[str, str | None]:
+def _given(values: Mapping[str, str]) -> dict[str, Any]:
     return {name: values.get(field) or None for name, field in _FILTER_FIELDS.items()}
 
 

@@ -31,7 +31,7 @@ MAX_COPIES = 1000
 class SpanField(DurationField):
     """A duration that may be 0; empty is 0 as well."""
 
-    def clean(self, value) -> timedelta:
+    def clean(self, value) -> timedelta | None:
         text = (value or "").strip()
         return timedelta(0) if text in ("", "0") else super().clean(text)
 

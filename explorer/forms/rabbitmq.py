@@ -83,7 +83,7 @@ def _milliseconds(text: str) -> int | str:
     return text if duration is None else round(duration / timedelta(milliseconds=1))
 
 
-class ArgumentsMixin:
+class ArgumentsMixin(forms.Form):
     """Rows of arguments besides the fields that have a name of their own. `arguments()` only after is_valid."""
 
     keys: Sequence[Key] = ()

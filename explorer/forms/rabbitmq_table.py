@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,8 @@ class TableRows(TypedRows):
 
     def values(self) -> dict[str, Any]:
         """Plain Python values by name; what cannot be understood is in `errors`."""
-        self.errors, found = [], {}
+        self.errors = []
+        found: dict[str, Any] = {}
         for name, kind, text in self.given:
             try:
                 found[self._name(name, found)] = table_value(name.strip(), kind, text, self.what)
@@ -41,7 +42,7 @@ class TableRows(TypedRows):
 
 def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:
     """What a person typed, as the type chosen. Raises InvalidArgument naming it."""
-    readers = {
+    readers: dict[str, Callable[[str], Any]] = {
         "string": str, "number": _number, "boolean": _boolean, "list": _list, "table": _table, "timestamp": _timestamp,
         "void": lambda text: None,
     }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 
 from broker_core.semantics.errors import InvalidArgument, InvalidFilter
@@ -157,5 +159,5 @@ class TryForm(forms.Form):
 
     def message(self) -> Message:
         """Only after is_valid."""
-        texts = {name: value or None for name, value in self.cleaned_data.items() if name != "properties"}
+        texts: dict[str, Any] = {name: value or None for name, value in self.cleaned_data.items() if name != "properties"}
         return Message(**texts, properties=self.cleaned_data["properties"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django import forms
 
@@ -66,7 +67,7 @@ class SendForm(forms.Form):
         values = self.cleaned_data
         upload = values["body_file"]
         body = upload.read() if upload else with_unix_newlines(values["body"]).encode()
-        common = {name: values[name] or None for name in TEXT_FIELDS if name != "message_id"}
+        common: dict[str, Any] = {name: values[name] or None for name in TEXT_FIELDS if name != "message_id"}
         scheduled = values["scheduled"]
         at = now + scheduled if isinstance(scheduled, timedelta) else scheduled
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -62,7 +62,7 @@ def typed_value(name: str, kind: str, text: str, what: str = "application proper
     """What a person typed, as the AMQP type chosen. Raises InvalidArgument naming it."""
     if kind not in TYPES:
         raise InvalidArgument(name or what, f"the type {kind!r} is none of {', '.join(TYPES)}")
-    readers = {
+    readers: dict[str, Callable[[str], Any]] = {
         "null": lambda t: None, "boolean": _boolean, "timestamp": _timestamp, "binary": _binary, "uuid": UUID,
         "timespan": lambda t: parse_human_or_iso(t, name), "float": float, "double": float,
     }  # fmt: skip

@@ -131,17 +131,18 @@ class Feed:
     # What follows runs in the feed's thread.
 
     def _present_state(self, page: Watched) -> tuple[int, str] | None:
-        if page.picture is None:
+        picture = page.picture
+        if picture is None:
             try:
                 self._follower.begin()
-                self._read(page, None)
+                picture = self._read(page, None)
             except psycopg.OperationalError:
                 return None
             except BrokerError as exc:
                 if exc.retryable:
                     return None
                 raise
-        return page.version, whole(page.picture, page.version)
+        return page.version, whole(picture, page.version)
 
     def _tick(self, pages: list[Watched]) -> Iterable[tuple[str, str, int]]:
         news = self._follower.look({entity for page in pages for entity in page.watch.entity_ids})
@@ -169,17 +170,17 @@ class Feed:
             page.touched = {}
             return None
         try:
-            self._read(page, None if everything else touched)
+            new = self._read(page, None if everything else touched)
         except BrokerError as exc:
             if exc.retryable:
                 raise
             page.picture, page.version, page.due = None, page.version + 1, time.monotonic() + REFRESH_SECONDS
             return refused(str(exc))  # the queue was deleted, say; should it come back, the whole page is told
         if old is None:
-            return whole(page.picture, page.version)
-        return difference(old, page.picture, page.version, page.watch.fates(touched))
+            return whole(new, page.version)
+        return difference(old, new, page.version, page.watch.fates(touched))
 
-    def _read(self, page: Watched, touched: dict | None) -> None:
+    def _read(self, page: Watched, touched: dict | None) -> Picture:
         began = time.monotonic()
         picture = page.watch.look(page.picture, touched)
         page.picture, page.version, page.touched = picture, page.version + 1, {}
@@ -187,6 +188,7 @@ class Feed:
         page.not_before = ended + max((ended - began) * (1 / SHARE - 1), page.watch.least_seconds)
         if touched is None:
             page.due = ended + page.watch.refresh_seconds(REFRESH_SECONDS)
+        return picture
 
     def _close(self) -> None:
         self._follower.forget()

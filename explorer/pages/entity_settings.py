@@ -32,7 +32,7 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
         raise Http404(f"{kind} is no kind of entity")
     kind = EntityKind(kind)
     form = _new_form(request, kind)
-    context = {"kind": kind, "kinds": list(EntityKind)}
+    context: dict[str, Any] = {"kind": kind, "kinds": list(EntityKind)}
     if request.method != "POST":
         return _show(request, "entity_new", form, **context)
     if not form.is_valid():
@@ -94,7 +94,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         request.POST if request.method == "POST" else None,
         kind=entity.kind, targets=targets, existing=True, initial=_initial(stored.settings),
     )  # fmt: skip
-    context = {"entity": entity, "address": entity.address, "clock": entity.clock}
+    context: dict[str, Any] = {"entity": entity, "address": entity.address, "clock": entity.clock}
     if request.method != "POST":
         return _show(request, "entity_settings", form, **context)
     if not form.is_valid():
@@ -119,14 +119,15 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = entity.address
     request.actor.require(Right.MANAGE, address)
     form = TypedNameForm(request.POST or None, expected=address.name)
-    context = {"address": address, "entity": entity, "clock": entity.clock, "count": _messages_of(request, entity)}
+    count = _messages_of(request, entity)
+    context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count}
     if request.method != "POST":
         return _show(request, "entity_delete", form, **context)
     if not form.is_valid():
         return _show(request, "entity_delete", form, status=400, **context)
     done = act(
         request, f"delete {entity.kind}", address, lambda: entities.delete_entity(address, actor=request.actor),
-        says=lambda _: f"Deleted the {entity.kind} {address} with {context['count']:,} messages.",
+        says=lambda _: f"Deleted the {entity.kind} {address} with {count:,} messages.",
     )  # fmt: skip
     if done.error:
         return _show(request, "entity_delete", form, done=done, **context)
@@ -191,8 +192,8 @@ def _targets(rows: list[reads.EntityRow], namespace: str | None) -> list[str]:
 
 
 def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
-    field = _FIELDS.get(done.error.name, done.error.name) if isinstance(done.error, InvalidArgument) else None
-    if field in form.fields:
-        form.add_error(field, done.error.problem)
+    error = done.error
+    if isinstance(error, InvalidArgument) and (field := _FIELDS.get(error.name, error.name)) in form.fields:
+        form.add_error(field, error.problem)
     context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
     return render(request, f"explorer/{name}.html", context, status=status or done.status)

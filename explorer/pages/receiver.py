@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
@@ -37,7 +38,7 @@ def receiver(request: HttpRequest, subqueue: str, namespace: str, path: str) -> 
     address = address_of(namespace, path, subqueue)
     if request.method != "POST":
         return _show(request, address)
-    forms = {"receive": ReceiveForm(), "deferred": ReceiveDeferredForm()}
+    forms: dict[str, Form] = {"receive": ReceiveForm(), "deferred": ReceiveDeferredForm()}
     done, taken = _act(request, address, forms)
     bad_input = any(form.is_bound and not form.is_valid() for form in forms.values())
     if wants_fragment(request) or done.error or bad_input or taken:

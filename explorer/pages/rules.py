@@ -61,7 +61,7 @@ def _edit(request: HttpRequest, subscription: EntityRow, form: RuleForm, action:
 def delete_rule(request: HttpRequest, rule: str, namespace: str, path: str) -> HttpResponse:
     subscription = _subscription(request, namespace, path)
     current = _rule(request, subscription, rule)
-    context = {
+    context: dict[str, Any] = {
         "entity": subscription, "address": subscription.address, "clock": subscription.clock, "rule": current,
         "is_last": subscription.rules == 1,
     }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -105,7 +107,7 @@ def _like(request: HttpRequest, address: EntityAddress) -> dict:
     )
     if detail is None:
         return {}
-    initial = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
+    initial: dict[str, Any] = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
     initial |= {"session_id": detail.row.session_id, "time_to_live": detail.time_to_live}
     initial["properties"] = [(name, kind, text or "") for name, (kind, text) in detail.application_properties.items()]
     if Right.SEE_BODIES in request.actor.rights and detail.body_size <= LARGEST_COPY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest, QueryDict
@@ -16,6 +16,7 @@ from broker_core.semantics.types import Actor, EntityAddress, Session, StoredMes
 from explorer.forms.receiver import AcceptForm, ReceiveDeferredForm, SessionForm
 from explorer.pages.shell import Act, act
 
+_UNKNOWN = datetime.max.replace(tzinfo=UTC)
 LARGEST_STATE = 64 * 1024  # a state longer than this is not put into the form
 
 
@@ -136,4 +137,4 @@ ACTIONS = {"accept", "receive-session", "receive-session-deferred", *_OTHERS}
 
 def _session(address: EntityAddress, session_id: str, token: Any) -> Session:
     """A held session, as known by its token; when its lock ends is the broker's to know."""
-    return Session(address, session_id, token, locked_until=None, lock_duration=timedelta(0))
+    return Session(address, session_id, token, locked_until=_UNKNOWN, lock_duration=timedelta(0))

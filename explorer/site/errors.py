@@ -48,7 +48,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """503 while the database is away, else 500. Called inside the `except`, so the exception can be asked for."""
     problem = sys.exc_info()[1]
-    if isinstance(problem, StorageFull) or getattr(problem.__cause__, "sqlstate", None) == DISK_IS_FULL:
+    if isinstance(problem, StorageFull) or getattr(getattr(problem, "__cause__", None), "sqlstate", None) == DISK_IS_FULL:
         return page(
             request, 503, "The disk is full", "Nothing was stored. Free some space on the database's disk, then try again."
         )

@@ -8,7 +8,7 @@ from explorer.site.embedded_postgres import server
 
 class Command(BaseCommand):
     help = "Start or stop the PostgreSQL server in the data folder, or print its DATABASE_URL. `make up` does both by itself."
-    requires_system_checks = []
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("action", choices=["start", "stop", "url"])

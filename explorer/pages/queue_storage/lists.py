@@ -62,6 +62,7 @@ def has(tab: str, row: MessageRow) -> bool:
     """Whether a message belongs to a list, by what keeps it at the instant it was read."""
     holds = _BY_SLUG[tab].holds
     standing = row.standing
+    keeps: int | None
     if standing is Standing.EXPIRED:
         keeps = EXPIRED
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
@@ -18,7 +19,7 @@ from explorer.pages import figures
 from explorer.pages.receiver import LOOKED_AT, preview_of
 from explorer.pages.shell import Act, act, address_of, show, wants_fragment
 
-_LOOKS_AT = {"max_scanned": 20_000, "max_seconds": 0.3}  # among so many one's own are looked for
+_LOOKS_AT: dict[str, Any] = {"max_scanned": 20_000, "max_seconds": 0.3}  # among so many one's own are looked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def create(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.MANAGE, ", ".join(names) or "storage accounts")
     data = request.POST if request.method == "POST" else None
     form = NewQueueForm(data, accounts=names, initial={"account": request.GET.get("namespace")})
-    context = {"kinds": list(EntityKind)}
+    context: dict[str, Any] = {"kinds": list(EntityKind)}
     if not form.is_valid():
         return _show(request, "queue_new", form, status=400 if form.is_bound else 200, **context)
     address = EntityAddress(form.cleaned_data["account"], form.cleaned_data["queue"])
@@ -52,7 +52,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, address)
     stored = queue_storage.get_queue(address, actor=request.actor)
     form = QueueOptionsForm(request.POST if request.method == "POST" else None, initial=_initial(stored))
-    context = {"entity": entity, "address": address, "clock": entity.clock}
+    context: dict[str, Any] = {"entity": entity, "address": address, "clock": entity.clock}
     if not form.is_valid():
         return _show(request, "queue_settings", form, status=400 if form.is_bound else 200, **context)
     changes = {name: value for name, value in form.options().items() if value != _stored(stored, name)}
@@ -68,7 +68,7 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address, count = entity.address, entity.counts.total
     request.actor.require(Right.MANAGE, address)
     form = TypedNameForm(request.POST or None, expected=address.path)
-    context = {"address": address, "entity": entity, "clock": entity.clock, "count": count}
+    context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count}
     if not form.is_valid():
         return _page(request, "explorer/entity_delete.html", form, status=400 if form.is_bound else 200, **context)
     done = act(

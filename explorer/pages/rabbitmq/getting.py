@@ -75,7 +75,7 @@ def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) ->
     """Get up to so many over a connection of its own, then do with all of them what was chosen."""
     with rabbitmq.connect(vhost, f"explorer: {request.actor.name}"[:255], actor=request.actor) as connection:
         channel = connection.channel()
-        got = []
+        got: list[Any] = []
         while len(got) < count and (delivery := channel.get(queue)) is not None:
             got.append(delivery)
         for delivery in got:

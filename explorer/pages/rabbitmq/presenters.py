@@ -132,7 +132,7 @@ def deaths(stored: Any) -> list[Death]:
     """The x-death header as stored: oldest death first. A header that has another shape is no list of deaths."""
     if not isinstance(stored, Sequence) or len(stored) != 2 or stored[0] != "array":
         return []
-    entries = table.plain(table.decode({"x-death": stored})["x-death"])
+    entries = table.plain(table.decode({"x-death": list(stored)})["x-death"])
     return [_death(entry) for entry in reversed(entries) if isinstance(entry, Mapping)]
 
 

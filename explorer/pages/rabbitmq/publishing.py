@@ -14,7 +14,7 @@ from broker_core.rabbitmq.browsing import Route
 from broker_core.rabbitmq.listing import StoredBinding, StoredExchange
 from broker_core.rabbitmq.publishing import Properties, Publication, Published
 from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.rabbitmq.routing import MATCHERS
+from broker_core.semantics.rabbitmq.routing import MATCHERS, Destination
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.rabbitmq import PublishForm
 from explorer.forms.rabbitmq_table import rows_of
@@ -98,7 +98,7 @@ def _verdicts(request: HttpRequest, vhost: str, exchange: StoredExchange, route:
 def matches(exchange_type: str, binding: StoredBinding, route: Route) -> bool:
     """The broker's own matching, asked about one binding."""
     matcher = MATCHERS[exchange_type]()
-    matcher.add(binding.destination, binding.routing_key, binding.arguments)
+    matcher.add(Destination(binding.destination, binding.destination_type == "queue"), binding.routing_key, binding.arguments)
     return bool(matcher.match(route.keys, route.headers))
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psutil
@@ -217,7 +218,7 @@ def _programs() -> Path:
 def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess:
     """Run one of the wheel's programs, as the system user when root. Never raises for its exit code."""
     programs = _programs()
-    as_user = {}
+    as_user: dict[str, Any] = {}
     if os.geteuid() == 0:
         _let_pass(programs / program)
         as_user = {"user": SYSTEM_USER, "group": SYSTEM_USER, "extra_groups": []}

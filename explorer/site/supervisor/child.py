@@ -44,11 +44,16 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self.is_running else None
+        running = self._running()
+        return None if running is None else running.pid
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._running() is not None
+
+    def _running(self) -> subprocess.Popen | None:
+        """The process, as long as it runs."""
+        return self._process if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
         """Start it now. Raises OSError when there is no such program or no process to be had."""
@@ -90,9 +95,10 @@ class Child:
         return True
 
     def ask_to_stop(self) -> None:
-        if self.is_running:
+        running = self._running()
+        if running is not None:
             with suppress(ProcessLookupError):
-                self._process.terminate()
+                running.terminate()
 
     def wait(self, seconds: float, hurry: threading.Event) -> None:
         """Wait for its end; then, or when hurried, end it and whatever it started."""
@@ -107,11 +113,13 @@ class Child:
             self._pump.join(1)
 
     def _pump_lines(self, process: subprocess.Popen) -> None:
-        for line in process.stdout:
+        for line in process.stdout or ():
             if text := line.rstrip():
                 self._say(self.name, text)
 
 
-def _how(process: subprocess.Popen) -> str:
+def _how(process: subprocess.Popen | None) -> str:
+    if process is None:
+        return "it never began"
     code = process.returncode
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
