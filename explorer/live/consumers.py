@@ -32,7 +32,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """Serves the page named in the address's `page`, or later in a message {"page": ...}; {} asks for its whole state again."""
 
     watch: Watch | None = None
-    actor: Actor | None = None
+    actor: Actor  # from `connect` on; nothing is received before
     version = 0
     beats = 0
 
@@ -64,7 +64,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except BrokerError as exc:
             await self.send(refused(str(exc)))
             return
-        await self._show(watch)
+        if watch is not None:  # a page that was refused has no state to be asked for
+            await self._show(watch)
 
     async def live_frame(self, event: dict) -> None:
         if event["version"] > self.version:  # those made before this viewer joined are in what it was told then

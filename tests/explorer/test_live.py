@@ -132,6 +132,15 @@ async def test_a_queue_that_is_not_there_is_said_so(queue, cookie):
     await communicator.disconnect()
 
 
+async def test_a_page_that_was_refused_has_no_state_to_be_asked_for(queue, cookie):
+    communicator, told = await opened("/entities/nowhere/nothing", cookie())
+    assert "refused" in told
+    await communicator.send("{}")
+    await communicator.send(json.dumps({"page": page_of(queue)}))
+    assert (await frame(communicator))["order"] == []
+    await communicator.disconnect()
+
+
 async def test_who_looks_at_a_queue_that_is_deleted_is_told_and_sees_it_come_back(queue, cookie, monkeypatch):
     monkeypatch.setattr(feeds, "REFRESH_SECONDS", 0.3)
     communicator, _ = await opened(page_of(queue), cookie())
