@@ -82,7 +82,7 @@ class Service(Told):
         super().__init__()
         self.name = name  # of the queue that is meant where none is given
 
-    def put(self, text: Any, queue: str = "", **options: int) -> Any:
+    def put(self, text: Any, queue: str = "", **options: Any) -> Any:
         """options: visibility; life, -1 for ever. Stored, or the refusal."""
         return self._try(lambda: self._put(queue or self.name, text, **options))
 
@@ -235,7 +235,7 @@ class Core(Service):
         return self._try(lambda: queue_storage.approximate_count(self._at(queue or self.name)))
 
     def _put(self, queue: str, text: Any, visibility: int | None = None, life: int | None = None) -> Stored:
-        options = {} if visibility is None else {"visibility_timeout": timedelta(seconds=visibility)}
+        options: dict[str, Any] = {} if visibility is None else {"visibility_timeout": timedelta(seconds=visibility)}
         if life is not None:
             options["time_to_live"] = None if life == -1 else timedelta(seconds=life)
         put = queue_storage.put(self._at(queue), text, **options)
@@ -243,8 +243,8 @@ class Core(Service):
         return Stored(Handle(put.message_id, put.pop_receipt), _life(put.inserted_at, put.expires_at), hidden)
 
     def _get(self, queue: str, count: int | None, visibility: int | None) -> list[Seen]:
-        asked = {} if count is None else {"count": count}
-        options = {} if visibility is None else {"visibility_timeout": timedelta(seconds=visibility)}
+        asked: dict[str, Any] = {} if count is None else {"count": count}
+        options: dict[str, Any] = {} if visibility is None else {"visibility_timeout": timedelta(seconds=visibility)}
         return [
             Seen(
                 m.text,
@@ -257,7 +257,8 @@ class Core(Service):
         ]
 
     def _peek(self, queue: str, count: int | None) -> list[Seen]:
-        found = queue_storage.peek(self._at(queue), **({} if count is None else {"count": count}))
+        asked: dict[str, Any] = {} if count is None else {"count": count}
+        found = queue_storage.peek(self._at(queue), **asked)
         return [Seen(m.text, m.dequeue_count, _life(m.inserted_at, m.expires_at)) for m in found]
 
     def _update(self, queue: str, handle: Handle, visibility: int, text: str | None) -> Changed:

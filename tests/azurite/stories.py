@@ -150,7 +150,7 @@ def a_deleted_queue(b: Service) -> None:
 
 @story
 def what_a_put_tells(b: Service) -> None:
-    for fact, options in {
+    puts: dict[str, dict[str, Any]] = {
         "nothing given": {},
         "delay of 0": {"visibility": 0},
         "delay of 1": {"visibility": 1},
@@ -174,7 +174,8 @@ def what_a_put_tells(b: Service) -> None:
         "both wrong": {"visibility": -1, "life": 0},
         "delay over a week, and over the life": {"visibility": WEEK + 1, "life": 10},
         "delay wrong, life for ever": {"visibility": WEEK + 1, "life": -1},
-    }.items():
+    }
+    for fact, options in puts.items():
         b.tell(fact, b.put("m", **options))
     b.tell("too large, and a wrong delay", b.put("x" * 65_537, visibility=-1))
     b.tell("too large, and no life", b.put("x" * 65_537, life=0))

@@ -3,6 +3,7 @@
 import json
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -61,7 +62,12 @@ def held_in_ledger(queue):
 
 def test_a_storage_queue_is_copied_with_its_options_receipts_and_leases(account):
     jobs, poison = EntityAddress(account, "jobs"), EntityAddress(account, "bad-jobs")
-    options = {"max_dequeue_count": 3, "poison_queue": "bad-jobs", "expiry_grace": 90 * SECOND, "strict_visibility": True}
+    options: dict[str, Any] = {
+        "max_dequeue_count": 3,
+        "poison_queue": "bad-jobs",
+        "expiry_grace": 90 * SECOND,
+        "strict_visibility": True,
+    }
     storage.create_queue(jobs, metadata={"Owner": "me"}, history_level=HistoryLevel.LIFECYCLE, **options)
     storage.create_queue(poison)
     delayed = storage.put(jobs, "later", visibility_timeout=600 * SECOND)

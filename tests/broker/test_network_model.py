@@ -9,6 +9,7 @@ clock, and the sweeps run after each step, as the model tidies after each of its
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -206,7 +207,7 @@ class BrokerAgainstNetwork(RuleBasedStateMachine):
         )
         for name in ("plain", "unique", "middle", "source", "mourned"):
             self._create_queue(self.network.places[name])
-        bury = {"dead_lettering_on_message_expiration": True}
+        bury: dict[str, Any] = {"dead_lettering_on_message_expiration": True}
         entities.create_subscription(self.address("all"), max_delivery_count=2, **bury)
         paint = Rule("paint", compile_filter("color = 'red'"), compile_action("SET color = 'pink'"))
         entities.create_subscription(

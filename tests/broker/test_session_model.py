@@ -70,7 +70,7 @@ class SessionsAgainstModel(RuleBasedStateMachine):
         assert numbers == list(range(self.sent + 1, self.sent + 1 + len(session_ids)))
         self.sent += len(session_ids)
         own = sb.own_time_to_live(life, self.settings)
-        facts = Facts(SubQueue.MAIN, MessageState.ACTIVE, 0, self.now, expires_at=own and self.now + own)
+        facts = Facts(SubQueue.MAIN, MessageState.ACTIVE, 0, self.now, expires_at=None if own is None else self.now + own)
         self.messages += [Modelled(facts, number, name) for number, name in zip(numbers, session_ids, strict=True)]
 
     @rule(count=st.integers(0, 3))

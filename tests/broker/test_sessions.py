@@ -5,6 +5,7 @@ import threading
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,7 @@ def test_session_ids_are_told_apart_by_case(queue):
 
 
 def test_an_impossible_session_id_is_refused(queue):
+    session_id: Any
     for session_id in ("x" * 129, "\x00", 5):
         with pytest.raises(InvalidArgument, match="session_id"):
             broker.accept_session(queue, session_id)
@@ -516,8 +518,9 @@ def test_state_is_bytes_that_outlive_the_messages(queue, step):
     broker.set_session_state(later, b"x" * 256 * 1024)
     with pytest.raises(MessageTooLarge, match="session state"):
         broker.set_session_state(later, b"x" * (256 * 1024 + 1))
+    text: Any = "text"
     with pytest.raises(InvalidArgument, match="must be bytes"):
-        broker.set_session_state(later, "text")
+        broker.set_session_state(later, text)
 
 
 def test_sessions_are_listed_by_what_they_have_and_by_when_their_state_was_set(queue, step):

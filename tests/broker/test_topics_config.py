@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,11 @@ def space(request):
         entities.create_topic(NEWS)
         entities.create_subscription(ALL)
         yield
+
+
+def named(name: str, value: Any) -> dict[str, Any]:
+    """One setting, to be given by name."""
+    return {name: value}
 
 
 def rules_version():
@@ -317,8 +323,9 @@ def test_rules_that_are_there_and_rules_that_are_not():
             missing()
     with pytest.raises(InvalidArgument, match="is a topic, where a subscription is needed"):
         entities.list_rules(NEWS)
+    text: Any = "color = 'red'"
     with pytest.raises(InvalidArgument, match="must be a Rule"):
-        entities.create_rule(ALL, "color = 'red'")
+        entities.create_rule(ALL, text)
     assert names_of_rules() == ["$Default", "red"]
 
 
@@ -408,7 +415,7 @@ def test_a_basic_namespace_has_queues_alone():
         ("forward_dead_lettered_messages_to", "q"),
     ):
         with pytest.raises(InvalidArgument, match="in a namespace of the tier Basic") as refused:
-            entities.create_queue(EntityAddress("basic", "p"), **{setting: value})
+            entities.create_queue(EntityAddress("basic", "p"), **named(setting, value))
         assert refused.value.name == setting
     assert [q.address.path for q in entities.list_queues("basic")] == ["q"]
 
@@ -475,15 +482,15 @@ def test_what_is_forwarded_to_is_there_and_keeps_its_spelling(setting):
     entities.create_queue(ORDERS)
     target = EntityAddress("space", "Target")
     with pytest.raises(InvalidArgument, match="'target' is no queue or topic of 'space'; create it first") as refused:
-        entities.update_queue(ORDERS, **{setting: "target"})
+        entities.update_queue(ORDERS, **named(setting, "target"))
     assert refused.value.name == setting
     entities.create_queue(target)
-    changed = entities.update_queue(ORDERS, **{setting: "target"})
+    changed = entities.update_queue(ORDERS, **named(setting, "target"))
     assert getattr(changed.settings, setting) == "Target"
     entities.delete_queue(target)  # SB-242
-    kept = entities.update_queue(ORDERS, user_metadata="x", **{setting: "Target"})
+    kept = entities.update_queue(ORDERS, user_metadata="x", **named(setting, "Target"))
     assert getattr(kept.settings, setting) == "Target"
-    assert getattr(entities.update_queue(ORDERS, **{setting: None}).settings, setting) is None
+    assert getattr(entities.update_queue(ORDERS, **named(setting, None)).settings, setting) is None
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
@@ -495,23 +502,23 @@ def test_a_source_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
         (ORDERS, "News/Subscriptions/All", "stands for the subscriptions of a topic"),
     ):
         with pytest.raises(InvalidArgument, match=said) as refused:
-            entities.update_entity(address, **{setting: to})
+            entities.update_entity(address, **named(setting, to))
         assert refused.value.name == setting
     with pytest.raises(InvalidArgument, match="cannot forward to itself"):
-        entities.create_queue(EntityAddress("space", "new"), **{setting: "New"})
-    assert getattr(entities.update_queue(ORDERS, **{setting: "news"}).settings, setting) == "News"
+        entities.create_queue(EntityAddress("space", "new"), **named(setting, "New"))
+    assert getattr(entities.update_queue(ORDERS, **named(setting, "news")).settings, setting) == "News"
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_a_source_with_sessions_cannot_forward_but_be_forwarded_to(setting):
     """SB-175."""
     entities.create_queue(ORDERS, requires_session=True)
-    entities.update_subscription(ALL, **{setting: "orders"})
+    entities.update_subscription(ALL, **named(setting, "orders"))
     entities.create_queue(EntityAddress("space", "plain"))
     with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
-        entities.update_queue(ORDERS, **{setting: "plain"})
+        entities.update_queue(ORDERS, **named(setting, "plain"))
     with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
-        entities.create_subscription(NEWS.subscription("s"), requires_session=True, **{setting: "plain"})
+        entities.create_subscription(NEWS.subscription("s"), requires_session=True, **named(setting, "plain"))
 
 
 def test_longer_loops_are_allowed():
@@ -541,12 +548,12 @@ def test_a_subscriptions_time_to_live_is_lowered_by_its_topics():
     """SB-022."""
     life = "default_message_time_to_live"
     assert entities.effective(ALL)[life] == (None, "default")
-    entities.update_topic(NEWS, **{life: timedelta(days=1)})
+    entities.update_topic(NEWS, **named(life, timedelta(days=1)))
     assert entities.effective(NEWS)[life] == (timedelta(days=1), "entity")
     assert entities.effective(ALL)[life] == (timedelta(days=1), "topic")
-    entities.update_subscription(ALL, **{life: timedelta(days=2)})
+    entities.update_subscription(ALL, **named(life, timedelta(days=2)))
     assert entities.effective(ALL)[life] == (timedelta(days=1), "topic")
-    entities.update_subscription(ALL, **{life: MIN})
+    entities.update_subscription(ALL, **named(life, MIN))
     assert entities.effective(ALL)[life] == (MIN, "entity")
 
 

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,8 @@ def test_rates(per_second, expected):
     ],
 )
 def test_every_state_has_a_word_a_shape_and_a_hue(family, standing, subqueue):
-    badge = presenters.badge(SimpleNamespace(family=family, standing=standing, subqueue=subqueue))
+    row: Any = SimpleNamespace(family=family, standing=standing, subqueue=subqueue)
+    badge = presenters.badge(row)
     assert badge.word and badge.icon and badge.hue
 
 
@@ -290,7 +292,7 @@ def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
      (None, "", False, False)],
 )  # fmt: skip
 def test_a_sweep_is_late_after_two_turns_and_some_grace(last_at, error, enabled, late):
-    last = None if last_at is None else SimpleNamespace(started_at=NOON + seconds(last_at), error=error)
+    last: Any = None if last_at is None else SimpleNamespace(started_at=NOON + seconds(last_at), error=error)
     assert bool(sweeps.lateness(last, seconds(5), NOON, enabled, NOON - timedelta(days=1))) is late
 
 

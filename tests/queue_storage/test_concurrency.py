@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +22,8 @@ SECOND = timedelta(seconds=1)
 
 def side_by_side(*works):
     """Each work in a thread with a connection of its own; their answers, or what they were refused."""
-    answers, start = [None] * len(works), threading.Barrier(len(works))
+    answers: list[Any] = [None] * len(works)
+    start = threading.Barrier(len(works))
 
     def run(at, work):
         start.wait()

@@ -1,6 +1,7 @@
 """Put, get, peek, update, delete and clear, on the real database."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -76,6 +77,7 @@ def test_a_life_that_would_pass_the_year_9999_never_ends(queue):
 
 def test_a_put_that_is_wrong_stores_nothing_and_wins_over_a_missing_queue(queue):
     missing = EntityAddress(queue.namespace, "nowhere")
+    put_wrongly: Any = put
     for address in (queue, missing):
         for wrong, refusal in (
             ({"visibility_timeout": timedelta(days=8)}, OutOfRangeQueryParameterValue),
@@ -83,7 +85,7 @@ def test_a_put_that_is_wrong_stores_nothing_and_wins_over_a_missing_queue(queue)
             ({"visibility_timeout": 10 * SECOND, "time_to_live": 10 * SECOND}, InvalidQueryParameterValue),
         ):
             with pytest.raises(refusal):
-                put(address, "a", **wrong)
+                put_wrongly(address, "a", **wrong)
         with pytest.raises(RequestBodyTooLarge):
             put(address, "x" * 65_537, visibility_timeout=timedelta(days=8))
         with pytest.raises(InvalidXmlDocument):
@@ -399,6 +401,7 @@ def test_what_a_list_names_twice_is_deleted_once(queue):
 
 def test_lists_that_are_none_are_refused(queue):
     put(queue, "a")
+    wrong: Any
     for wrong in (None, 5, "ab", [5], [b"ab"], ["a"], [("a",)], [("a", "b", "c")]):
         with pytest.raises(InvalidArgument):
             delete_all(queue, wrong)

@@ -1,6 +1,7 @@
 """Poison queues, and what operators do: release, remove, requeue."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -259,8 +260,9 @@ def test_no_numbers_are_no_work(queue):
 
 
 def test_numbers_that_are_none_are_refused(queue):
+    wrong: Any = "x"
     with pytest.raises(InvalidArgument):
-        queue_storage.explain(queue, "x")
+        queue_storage.explain(queue, wrong)
     for operation in (release, remove, requeue_poison):
         with pytest.raises(InvalidArgument):
             operation(queue, ["x"])

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -318,7 +319,7 @@ def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders,
     reject(orders)
     connection.channel().declare_queue("mine", exclusive=True)
     nobody = Actor("user", "viewer", Right.BROWSE | Right.SEND | Right.LISTEN)
-    refused = [
+    refused: list[tuple[EntityAddress, Any, dict[str, Any], type[Exception]]] = [
         (EntityAddress(vhost, "none"), BACK, {}, AmqpError),
         (EntityAddress(vhost, "mine"), BACK, {}, AmqpError),
         (dead, ToQueue("none"), {}, AmqpError),

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -35,8 +36,9 @@ def matches(filter, **message):
 @pytest.mark.parametrize("field", FIELDS)
 def test_each_field_is_compared_with_the_property_of_its_name(field):
     """SB-F16."""
-    filter = CorrelationFilter(**{field: "x"})
-    assert matches(filter, **{field: "x"})
+    wanted: dict[str, Any] = {field: "x"}
+    filter = CorrelationFilter(**wanted)
+    assert matches(filter, **wanted)
     assert not matches(filter, **{field: "X"})
     assert not matches(filter)
     assert not matches(filter, **{other: "x" for other in FIELDS if other != field})

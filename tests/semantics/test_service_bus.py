@@ -1,6 +1,7 @@
 """The rules as tables: no database, no clock."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,12 @@ from broker_core.semantics.values import Typed
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 SETTINGS = QueueSettings()
+TEXT: Any = "text"
 DEAD_LETTERING = QueueSettings(dead_lettering_on_message_expiration=True)
 
 
 def a_message(**changes):
-    facts = {
+    facts: dict[str, Any] = {
         "subqueue": SubQueue.MAIN,
         "state": MessageState.ACTIVE,
         "delivery_count": 0,
@@ -144,7 +146,7 @@ def test_an_available_message_is_neither_locked_nor_expired_nor_spent(message):
         (Message(b"", session_id="a", partition_key="b"), InvalidArgument, "SB-009"),
         (Message(b"", time_to_live=-SECOND), InvalidArgument, "time_to_live"),
         (Message(b"", scheduled_enqueue_at=datetime(2026, 1, 1)), InvalidArgument, "time zone"),
-        (Message("text"), InvalidArgument, "bytes"),
+        (Message(TEXT), InvalidArgument, "bytes"),
         (Message(b"", subject="a\x00b"), InvalidArgument, "NUL"),
         (Message(b"", properties={"a": object()}), InvalidArgument, "'a'"),
         (Message(b"", properties={"a": "\x00"}), InvalidArgument, "NUL"),

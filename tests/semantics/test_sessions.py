@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -127,5 +128,6 @@ def test_a_state_is_bytes_up_to_the_limit_of_the_tier():
     sessions.check_state(large, of_tier(STRICT, Tier.PREMIUM))
     with pytest.raises(MessageTooLarge):
         sessions.check_state(large, of_tier(STRICT, Tier.STANDARD))
+    text: Any = "text"
     with pytest.raises(InvalidArgument):
-        sessions.check_state("text", STRICT)
+        sessions.check_state(text, STRICT)

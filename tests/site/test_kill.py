@@ -104,11 +104,11 @@ def check_invariants(vitrine: Vitrine, clients: Clients) -> None:
     """1 and 2 by events and rows, 5 by receiving all that is left once the locks have ended."""
     with psycopg.connect(vitrine.database().dsn) as connection:
         events = dict(connection.execute(RECORD, [QUEUE.path]).fetchall())
-        present = connection.execute(
+        rows = connection.execute(
             "SELECT sequence_number FROM vitrine_message WHERE entity_id = (SELECT id FROM vitrine_entity WHERE path = %s)",
             [QUEUE.path],
         )
-        present = [number for (number,) in present]
+        present = [number for (number,) in rows]
     sent, completed = events[SENT], events[COMPLETED]
     assert sent == list(range(1, len(sent) + 1))  # no number twice, none missing
     assert sorted(completed + present) == sent  # each is in exactly one place

@@ -1,5 +1,7 @@
 """Names of queues and exchanges."""
 
+from typing import Any
+
 import pytest
 
 from broker_core.semantics.errors import InvalidArgument
@@ -14,6 +16,7 @@ def test_line_ends_are_removed():
 
 def test_a_name_has_at_most_255_bytes():
     assert names.clean("é" * 127 + "a") == "é" * 127 + "a"
+    bad: Any
     for bad in ("é" * 128, "a" * 256, "a\x00b", "\ud800", 5):
         with pytest.raises(InvalidArgument):
             names.clean(bad)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.exchanges import BindingDef, ExchangeDef, Router
-from broker_core.semantics.rabbitmq.routing import Topic
+from broker_core.semantics.rabbitmq.routing import Destination, Topic
 from broker_core.semantics.rabbitmq.table import Typed
 
 QUEUES = ("q1", "q2", "q3", "")
@@ -80,15 +80,15 @@ def _naive(pattern, key):
 def test_the_trie_agrees_with_a_naive_matcher(patterns, key):
     topic = Topic()
     for pattern in patterns:
-        topic.add(pattern, pattern, {})
+        topic.add(Destination(pattern, True), pattern, {})
     words = key.split(".") if key else []
-    assert topic.match((key,), {}) == {p for p in patterns if _naive(p.split(".") if p else [], words)}
+    assert topic.match((key,), {}) == {Destination(p, True) for p in patterns if _naive(p.split(".") if p else [], words)}
 
 
 def test_many_wildcards_come_to_an_end():
     """Tried one way after the other, they would not in a lifetime."""
     topic = Topic()
-    topic.add("q", ".".join(["#", "a"] * 40 + ["z"]), {})
+    topic.add(Destination("q", True), ".".join(["#", "a"] * 40 + ["z"]), {})
     assert topic.match((".".join(["a"] * 120),), {}) == set()
 
 
@@ -201,5 +201,5 @@ def test_several_keys_make_one_copy():
 def test_of_ten_thousand_topic_bindings_the_one_that_matches_is_found():
     topic = Topic()
     for i in range(10_000):
-        topic.add(i, f"a.{i}.b.#", {})
-    assert topic.match(("a.77.b.c",), {}) == {77}
+        topic.add(Destination(f"q{i}", True), f"a.{i}.b.#", {})
+    assert topic.match(("a.77.b.c",), {}) == {("q77", True)}
