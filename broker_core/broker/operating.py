@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.entities import limits
+from broker_core.limits_in_force import limits
 from broker_core.semantics import service_bus
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, Tier

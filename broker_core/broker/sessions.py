@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from broker_core.entities.namespaces import limits
+from broker_core.limits_in_force import limits
 from broker_core.renewal import renewer
 from broker_core.semantics import sessions
 from broker_core.semantics.errors import (

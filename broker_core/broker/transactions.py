@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from broker_core.entities import limits
+from broker_core.limits_in_force import limits
 from broker_core.semantics import sessions
 from broker_core.semantics.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.semantics.service_bus import Prepared

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core.limits_in_force import limits
 from broker_core.semantics.durations import human
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.types import Actor, Right
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
-from .namespaces import changeable_namespace, limits
+from .namespaces import changeable_namespace
 
 LAST_YEAR_OF_A_CLOCK = 3000  # far from what a datetime can hold, so that adding a time-to-live to it always works
 

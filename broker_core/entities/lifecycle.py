@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from broker_core.broker import drop_locks
 from broker_core.semantics.entity_settings import (
     FORWARDS,
     Settings,
@@ -329,8 +330,6 @@ def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:
     if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
         yield from fanout_changed(before.topic_id)
     if wanted != before.settings and getattr(wanted, "drops_locks_on_change", False):
-        from broker_core.broker import drop_locks  # which knows entities
-
         by = replace(
             actor, rights=actor.rights | Right.OPERATE
         )  # the entity's own setting does it, not a further right of the actor

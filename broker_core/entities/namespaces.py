@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import ENVIRONMENT_VARIABLE
-from django.conf import settings as django_settings
-
 from broker_core import policies
+from broker_core.limits_in_force import limits
 from broker_core.semantics import families
 from broker_core.semantics.entity_settings import check_tier
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.semantics.limits import RELAXED, STRICT, Limits, of_tier
+from broker_core.semantics.limits import Limits
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
@@ -45,17 +42,6 @@ class HeldNamespace(Namespace):
     """A namespace whose row the transaction holds. entities: how many queues and topics it has."""
 
     entities: int
-
-
-def limits(tier: Tier | None = None) -> Limits:
-    """The ranges in force: those of the service, or wider ones where the Django setting VITRINE_LIMITS is "relaxed".
-
-    tier: as narrow as it makes them; None: as wide as any has them.
-    Outside Django (a Celery project that names its database by a DSN) there are no settings: those of the service.
-    """
-    in_django = django_settings.configured or bool(os.environ.get(ENVIRONMENT_VARIABLE))
-    found = RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
-    return found if tier is None else of_tier(found, tier)
 
 
 @use_case
@@ -156,7 +142,8 @@ def update_namespace(
 
 @use_case
 def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps:
-    """Delete a namespace that has no entity, neither a present one nor a deleted one whose history is still kept."""
+    """Delete a namespace that has no entity. Of those it had, the history stays readable until its retention is over: under the
+    namespace's name with the time of its deletion. The name itself is free at once."""
     yield from changeable_namespace(name, actor)
 
     def steps() -> Steps:
@@ -165,16 +152,33 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps:
             raise EntityNotFound(name)
         if rows[0].entities:
             raise NotAllowed(f"The namespace '{name}' has {rows[0].entities} entities. Delete them first.")
-        if rows[0].deleted_entities:
-            raise NotAllowed(
-                f"The namespace '{name}' still keeps the history of {rows[0].deleted_entities} deleted entities. "
-                "It can be deleted when the retention of events has passed."
-            )
         if rows[0].exchanges:
             raise NotAllowed(f"'{name}' is a virtual host. It is deleted with its exchanges by rabbitmq.delete_vhost.")
-        yield call("delete_namespace", namespace_id=rows[0].id)
+        yield call("bury_namespace" if rows[0].deleted_entities else "delete_namespace", namespace_id=rows[0].id)
 
     yield Atomically(steps())
+
+
+def hold_whole(name: str, family: Family) -> Steps:
+    """The namespace, held before it is deleted with all in it: nobody puts an entity into it, or connects to it, before the
+    transaction ends. Raises EntityNotFound, NotAllowed for one of another family."""
+    if not (yield call("lock_namespace", name=name)):
+        raise EntityNotFound(name)
+    return (yield from of_family(name, family, None))
+
+
+def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
+    """A Namespace of this family. Raises EntityNotFound, NotAllowed."""
+    found = yield from get_namespace.steps(name, actor=actor)
+    if found.family is not family:
+        raise NotAllowed(f"'{found.name}' is of the family {found.family}: it is no {families.SETS[family]}.")
+    return found
+
+
+def contents(namespace_id: int) -> Steps:
+    """What goes with a namespace: its entities (how many, and their ids), and their messages."""
+    (row,) = yield call("namespace_contents", namespace_id=namespace_id)
+    return row
 
 
 def changeable_namespace(name: str, actor: Actor | None) -> Steps:

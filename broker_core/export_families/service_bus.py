@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.entities.kinds import as_parameters, from_row
-from broker_core.entities.namespaces import limits
 from broker_core.export_lines import Fields, duration, parse_duration
+from broker_core.limits_in_force import limits
 from broker_core.semantics.entity_settings import DURATIONS, check_path, check_subscription_name, new_settings, values_of
 from broker_core.semantics.types import EntityAddress, EntityKind, MessageState, SubQueue, Tier
 from broker_core.store.driver import Steps
