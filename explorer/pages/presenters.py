@@ -131,7 +131,7 @@ def clock_text(delta: timedelta) -> str:
     if seconds <= 0:
         return "deciding"
     if seconds >= 2 * 86_400:
-        return f"{seconds // 86_400} days"
+        return f"{(seconds + 43_200) // 86_400} days"  # the nearest: seven days are seven, a second later, too
     hours, rest = divmod(seconds, 3600)
     minutes, seconds = divmod(rest, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

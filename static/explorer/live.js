@@ -38,7 +38,7 @@
   function countdownText(ms) {
     const whole = Math.floor(ms / 1000);
     if (ms <= 0) return "deciding";
-    if (whole >= 2 * 86400) return `${Math.floor(whole / 86400)} days`;
+    if (whole >= 2 * 86400) return `${Math.round(whole / 86400)} days`;
     const two = (n) => String(n).padStart(2, "0");
     const [hours, minutes, seconds] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60), whole % 60];
     return hours ? `${hours}:${two(minutes)}:${two(seconds)}` : `${minutes}:${two(seconds)}`;

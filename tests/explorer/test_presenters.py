@@ -36,7 +36,16 @@ def test_an_age_has_one_unit_and_is_never_negative(length, expected):
 
 @pytest.mark.parametrize(
     ("left", "expected"),
-    [(-3, "deciding"), (0, "deciding"), (1, "0:01"), (59, "0:59"), (61, "1:01"), (3600, "1:00:00"), (3 * 86_400, "3 days")],
+    [
+        (-3, "deciding"),
+        (0, "deciding"),
+        (1, "0:01"),
+        (59, "0:59"),
+        (61, "1:01"),
+        (3600, "1:00:00"),
+        (3 * 86_400, "3 days"),
+        (3 * 86_400 - 1, "3 days"),
+    ],
 )
 def test_a_countdown_at_its_end_says_that_the_broker_decides(left, expected):
     assert presenters.clock_text(seconds(left)) == expected
