@@ -7,6 +7,7 @@ from explorer import addresses  # noqa: F401 - registers how names are written i
 from explorer.pages import (
     analysis,
     audit_log,
+    clocks,
     demonstration,
     drop_locks,
     entity,
@@ -38,6 +39,7 @@ ENTITY = "<namespace:namespace>/<entity:path>"
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
+    path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
     path("find/", search.search, name="search"),
     path("sweeps/", sweeps.sweeps, name="sweeps"),
     path("audit/", audit_log.audit_log, name="audit"),

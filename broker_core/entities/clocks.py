@@ -57,11 +57,12 @@ def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -
 
 @use_case
 def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps:
-    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. To an instant that it has reached
-    meanwhile it need not go: who asks twice at once for the same instant gets there once."""
+    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. Who asks twice at once for the same
+    instant gets there once. Raises InvalidArgument for one that lies behind."""
     shown = yield from get_clock.steps(namespace, actor=actor)
     if at <= shown.now:
-        raise InvalidArgument("at", f"the clock of '{namespace}' shows {shown.now:%Y-%m-%d %H:%M:%S} UTC already, and never goes back")
+        when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"
+        raise InvalidArgument("at", f"lies behind: the clock of '{namespace}' shows {when}, and never goes back")
     longest = limits().clock_step
     if at - shown.now > longest:
         raise InvalidArgument("at", f"a clock goes forward by at most {human(longest)} at a time")

@@ -2,7 +2,7 @@
 
 A frame is JSON, and live.js applies it:
   version  grows with each frame of a page
-  clock    {"now": ms, "rate": seconds a second}: what the page's deadlines are read by
+  clock    {"now": ms, "rate": seconds a second, "manual": whether it ever left real time}: what the page's deadlines are read by
   order    ids of the list's rows from top to bottom; absent: no row comes, goes or moves
   next     the cursor of the list's next page, where there is one, with `order`
   rows     {id: html} of rows that are new or look different
@@ -73,13 +73,14 @@ def _clock_changed(old: Clock | None, new: Clock | None) -> bool:
     if old is None or new is None:
         return old is not new
     expected = old.now + (new.real_now - old.real_now) * old.rate
-    return old.rate != new.rate or abs((new.now - expected).total_seconds()) * 1000 > DRIFT_MS
+    return (old.rate, old.is_manual) != (new.rate, new.is_manual) or abs((new.now - expected).total_seconds()) * 1000 > DRIFT_MS
 
 
 def _encoded(picture: Picture, version: int, rows: Mapping, texts: Mapping, *, order: bool, left: Mapping) -> str:
     frame: dict[str, Any] = {"version": version}
     if picture.clock:
-        frame["clock"] = {"now": round(picture.clock.now.timestamp() * 1000), "rate": picture.clock.rate}
+        clock = picture.clock
+        frame["clock"] = {"now": round(clock.now.timestamp() * 1000), "rate": clock.rate, "manual": clock.is_manual}
     if picture.stamp is not None:
         frame["stamp"] = picture.stamp
     if order:

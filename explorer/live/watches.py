@@ -10,9 +10,9 @@ import hashlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import unquote
 
@@ -28,8 +28,8 @@ from broker_core.semantics.filters import rule_to_json
 from broker_core.semantics.queue_storage.explaining import QueueFacts
 from broker_core.semantics.types import Actor, EventKind, Family, HistoryLevel
 from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery, StorageQuery
+from explorer.pages import clocks, figures, overview, presenters, receiver, timeline
 from explorer.pages import entity as entity_page
-from explorer.pages import figures, overview, presenters, receiver, timeline
 from explorer.pages.figures import Figure
 from explorer.pages.queue_storage import lists as storage_lists
 from explorer.pages.queue_storage import receiver as storage_receiver
@@ -44,6 +44,9 @@ _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.R
 RABBIT_SECONDS = 1.0  # between two looks at a RabbitMQ queue
 SHORTEST_WAIT = 0.2  # for an instant that passes
 BLIND_SECONDS = 1.0  # between looks where history is not full, so that events do not tell of all changes
+# In the place of what differs at each look, so that looks can be compared.
+_ANY_TIME = datetime.min.replace(tzinfo=UTC)
+_ANY_CLOCK = Clock(_ANY_TIME, _ANY_TIME, 0, is_manual=False)
 
 
 class Watch(ABC):
@@ -121,10 +124,10 @@ class OverviewWatch(Watch):
         here = next((n for n in namespaces if self._namespace and n.name.lower() == self._namespace.lower()), None)
         self._figures = overview.figures_of(here, matching)
         first = ((self._query["page"] or 1) - 1) * overview.ROWS
-        here = matching[first : first + overview.ROWS]
+        shown = matching[first : first + overview.ROWS]
         self._rows = {row.id: row for row in matching}
-        self._shown |= {row.id for row in here}
-        self._beneath |= overview.beneath(here, self._query["sort"])
+        self._shown |= {row.id for row in shown}
+        self._beneath |= overview.beneath(shown, self._query["sort"])
 
     def _clock(self) -> reads.Clock | None:
         return next((row.clock for row in self._rows.values()), None) if self._namespace else None
@@ -156,7 +159,7 @@ class EntityWatch(Watch):
         self._see([entity])
         self._entity_id = entity.id
         tab = self._tab or entity_page.first_tab(entity)
-        texts = _entity_texts(entity)
+        texts = _entity_texts(entity) | _next_change(entity, self.actor)
         if tab == SUBSCRIPTIONS:
             return Picture(entity.clock, self._subscriptions(entity), texts)
         if tab not in MESSAGE_TABS:
@@ -187,7 +190,7 @@ class EntityWatch(Watch):
         page = reads.sessions(
             self._address, part=self._values["session"], cursor=self._values["cursor"] or None, actor=self.actor
         )
-        return f"{self._born}-{[replace(row, read_at=None) for row in page.rows]}"
+        return f"{self._born}-{[replace(row, read_at=_ANY_TIME) for row in page.rows]}"
 
     def _history_stamp(self, touched: Touched | None) -> str:
         if touched and any(kind.is_terminal for kind in touched.get(self._entity_id, {}).values()):
@@ -241,7 +244,7 @@ class StorageQueueWatch(Watch):
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         self._entity_id = entity.id
-        texts = _texts(entity, storage_lists.tab_views(entity, self._tab))
+        texts = _texts(entity, storage_lists.tab_views(entity, self._tab)) | _next_change(entity, self.actor)
         if not entity.expired_pending.capped:
             texts[f"c-{entity.id}-wire"] = f"{figures.total(entity):,}"
         if self._tab == HISTORY:
@@ -294,7 +297,7 @@ class RabbitQueueWatch(Watch):
             "unacked": entity.counts.locked,
             "expired": entity.expired_pending,
         }
-        texts = _texts(entity, ()) | {
+        texts = _texts(entity, ()) | _next_change(entity, self.actor) | {
             f"c-{entity.id}-{name}": str(Capped(n) if isinstance(n, int) else n) for name, n in told.items()
         }
         return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{self._looks}")
@@ -333,7 +336,7 @@ class ReceiverWatch(Watch):
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
-        held = [(one.row.sequence_number, one.row.locked_until) for one in receiver.held(self._address, self.actor)]
+        held: list[tuple] = [(one.row.sequence_number, one.row.locked_until) for one in receiver.held(self._address, self.actor)]
         if entity.requires_session:
             rows = reads.sessions(self._address, holder=self.actor.holder_label, actor=self.actor).rows
             held += [(row.session_id, row.locked_until, row.state_updated_at) for row in rows]
@@ -362,7 +365,7 @@ class StorageReceiverWatch(Watch):
 class ByFamily(Watch):
     """A page that differs by the namespace's family, which the first look finds out."""
 
-    of_family: Mapping[Family, type[Watch]] = {}
+    of_family: Mapping[Family, Callable[..., Watch]] = {}
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, **parts: str):
         super().__init__(page, actor, actor.holder_label if "subqueue" in parts else "")
@@ -437,7 +440,8 @@ def _cleaned(form) -> dict:
 
 def _entity_looks(row: EntityRow) -> tuple:
     rates = (presenters.rate(row.sent_rate), presenters.rate(row.completed_rate))
-    bare = replace(row, clock=None, counts=replace(row.counts, read_at=None), sent_rate=0, completed_rate=0, last_receive_at=None)
+    counts = replace(row.counts, read_at=None)
+    bare = replace(row, clock=_ANY_CLOCK, counts=counts, sent_rate=0, completed_rate=0, last_receive_at=None)
     return bare, rates, presenters.is_neglected(row), presenters.consuming(row)
 
 
@@ -457,12 +461,17 @@ def _storage_html(row: MessageRow, facts: QueueFacts) -> str:
     return render_to_string("explorer/queue_storage/_row.html", {"row": row, "facts": facts})
 
 
+def _next_change(entity: EntityRow, actor: Actor) -> dict[str, str]:
+    """What the clock changes next, for who steps it."""
+    return {"clock-next": clocks.next_words(entity.address, entity.clock, actor)} if entity.clock.is_manual else {}
+
+
 def _plural(count: int) -> str:
     return f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def _message_looks(row: MessageRow) -> tuple:
-    return replace(row, read_at=None), row.standing
+    return replace(row, read_at=_ANY_TIME), row.standing
 
 
 def _entity_texts(entity: EntityRow) -> dict[str, str]:

@@ -48,13 +48,13 @@ def preferences(request: HttpRequest) -> HttpResponse:
     for name, value in given.items():
         if value not in ALLOWED[name]:
             return HttpResponseBadRequest(f"{name} must be one of {', '.join(ALLOWED[name])}.", content_type="text/plain")
-    response = HttpResponseRedirect(_safe_next(request))
+    response = HttpResponseRedirect(safe_next(request, request.POST.get("next", "")))
     for name, value in given.items():
         response.set_cookie(f"vitrine_{name}", value, max_age=ONE_YEAR, samesite="Lax", httponly=True, secure=request.is_secure())
     return response
 
 
-def _safe_next(request: HttpRequest) -> str:
-    target = request.POST.get("next", "")
+def safe_next(request: HttpRequest, target: str) -> str:
+    """Where a form asks to go back to, if that is a page of this site; else the overview."""
     safe = url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure())
     return target if safe else reverse("explorer:overview")

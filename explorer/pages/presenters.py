@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
@@ -67,7 +69,11 @@ _RABBIT_BADGES = {
     RabbitStanding.UNACKED: Badge("unacked", "locked", "locked"),
     RabbitStanding.EXPIRED: Badge("expired, waits for the head", "expired", "expired"),
 }
-_BADGES_OF = {Family.SERVICE_BUS: _BADGES, Family.QUEUE_STORAGE: _STORAGE_BADGES, Family.RABBITMQ: _RABBIT_BADGES}
+_BADGES_OF: dict[Family, Mapping[Any, Badge]] = {
+    Family.SERVICE_BUS: _BADGES,
+    Family.QUEUE_STORAGE: _STORAGE_BADGES,
+    Family.RABBITMQ: _RABBIT_BADGES,
+}
 _ENDS = {  # what comes before the countdown to the instant at which the standing ends; else its life does
     Standing.LOCKED: "lock ends in",
     Standing.SCHEDULED: "due in",
@@ -166,6 +172,11 @@ def absolute(at: datetime) -> str:
     """The instant in full, UTC, to the millisecond."""
     at = at.astimezone(UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def clock_shown(now: datetime, rate: float) -> str:
+    """What a clock shows, as live.js goes on writing it: to the millisecond where it stands still."""
+    return absolute(now) if rate == 0 else f"{now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def shown_path(address: EntityAddress) -> str:

@@ -25,10 +25,30 @@
     Object.assign(clock, { now, rate, at });
   }
 
+  // What the page's namespace lives by, as its control says; that comes anew when the clock is moved from here.
+  function readClockControl(at) {
+    const control = document.getElementById("clock");
+    if (control?.dataset.clock) setClock(Number(control.dataset.clock), Number(control.dataset.rate), at);
+  }
+
+  // Who paused or resumed it somewhere else: the notice of it comes, or goes.
+  function fetchClockControl(manual) {
+    const control = document.getElementById("clock");
+    if (!control?.dataset.url || (Number(control.dataset.rate) === clock.rate && Boolean(control.dataset.manual) === manual)) return;
+    htmx.ajax("GET", control.dataset.url, { source: connection, target: control, swap: "outerMorph" });
+  }
+
+  function clockText() {
+    const text = new Date(clockNow()).toISOString().replace("T", " ");
+    return `${clock.rate === 0 ? text.slice(0, 23) : text.slice(0, 19)} UTC`;
+  }
+
   function readPageClock() {
     const meta = document.querySelector('meta[name="vitrine-clock"]');
     const navigation = performance.getEntriesByType("navigation")[0];
-    if (meta) setClock(Number(meta.content), Number(meta.dataset.rate), navigation?.responseStart ?? performance.now());
+    const at = navigation?.responseStart ?? performance.now();
+    if (meta) setClock(Number(meta.content), Number(meta.dataset.rate), at);
+    readClockControl(at);
   }
 
   function clockNow() {
@@ -59,6 +79,7 @@
 
   function showTime() {
     const now = clockNow();
+    for (const element of document.querySelectorAll("[data-clock-now]")) setText(element, clockText());
     for (const element of document.querySelectorAll("[data-deadline]")) {
       const left = Number(element.dataset.deadline) - now;
       setText(element, clock.rate === 0 && left > 0 ? `${countdownText(left)}, clock paused` : countdownText(left));
@@ -167,7 +188,10 @@
   const ghosts = new Map(); // id -> timer of a row that left
 
   function apply(frame) {
-    if (frame.clock) setClock(frame.clock.now, frame.clock.rate, performance.now());
+    if (frame.clock) {
+      setClock(frame.clock.now, frame.clock.rate, performance.now());
+      fetchClockControl(frame.clock.manual);
+    }
     for (const [id, text] of Object.entries(frame.texts ?? {})) {
       const element = document.getElementById(id);
       if (element) setText(element, text);
@@ -330,6 +354,7 @@
   function onSwapped(event) {
     const source = event.detail.ctx?.sourceElement;
     if (source === connection) return;
+    if (source?.closest?.("#clock")) readClockControl(performance.now());
     forgetList();
     ask(); // what was swapped in may be older than frames that came while it was under way
   }

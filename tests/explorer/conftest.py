@@ -103,6 +103,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
     return {
         "overview": ["/", "/?q=orders&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
+        "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
         "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],

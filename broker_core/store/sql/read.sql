@@ -24,7 +24,7 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
        CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, n.clock_base_at IS NOT NULL AS is_manual,
        (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS c ON c.id = n.id
- WHERE (%(name)s::text IS NULL OR lower(n.name) = lower(%(name)s))
+ WHERE n.deleted_at IS NULL AND (%(name)s::text IS NULL OR lower(n.name) = lower(%(name)s))
  ORDER BY n.name;
 
 -- name: read_entity_id
@@ -406,16 +406,17 @@ SELECT what, at, number
       ORDER BY visible_at LIMIT 1)
     UNION ALL
     (SELECT 'life', x.expires_at, x.sequence_number
-       FROM (SELECT expires_at, sequence_number, locked_until, owner_id FROM vitrine_message
+       FROM (SELECT expires_at, enqueued_at, sequence_number, locked_until, owner_id FROM vitrine_message
               WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = 0 AND state = 0
                 AND expires_at > (SELECT now FROM entity)
               ORDER BY expires_at LIMIT %(cap)s) AS x
       WHERE x.owner_id IS NULL                          -- who holds one keeps it from expiring, but for a storage queue's
         AND (x.locked_until IS NULL OR x.locked_until <= x.expires_at OR (SELECT family = 'queue_storage' FROM entity))
+        AND (SELECT family <> 'rabbitmq' OR ttl IS NULL OR x.enqueued_at + ttl >= x.expires_at FROM entity)
       ORDER BY x.expires_at LIMIT 1)
     UNION ALL
     (SELECT 'life', f.enqueued_at + e.ttl, f.sequence_number FROM first AS f CROSS JOIN entity AS e
-      WHERE f.owner_id IS NULL AND f.enqueued_at + e.ttl > e.now AND (f.expires_at IS NULL OR e.family = 'rabbitmq')
+      WHERE f.owner_id IS NULL AND f.enqueued_at + e.ttl > e.now AND (f.expires_at IS NULL OR e.family = 'rabbitmq' AND f.expires_at > f.enqueued_at + e.ttl)
         AND (f.locked_until IS NULL OR f.locked_until <= f.enqueued_at + e.ttl)
       ORDER BY 2 LIMIT 1)
     UNION ALL

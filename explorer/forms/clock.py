@@ -1,0 +1,13 @@
+"""What a person writes to step a clock."""
+
+from __future__ import annotations
+
+from django import forms
+
+from .fields import MomentField
+
+
+class StepForm(forms.Form):
+    """A duration to go on by, or an instant to go on to."""
+
+    step = MomentField(error_messages={"required": "Write for example 10 s, 5 min or 2030-01-31 12:00 (UTC)."})

@@ -1,0 +1,36 @@
+"""The clock of the namespace that a page is about."""
+
+from __future__ import annotations
+
+from django import template
+
+from broker_core.semantics.errors import BrokerError
+from explorer.pages import presenters
+from explorer.pages.clocks import STEPS, ClockView, view_of
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def clock_view(context) -> ClockView | None:
+    """The one in the context, else that of the namespace in the page's address; None: it is about none, or about one that the
+    reader may not see."""
+    if "clock_view" in context:
+        return context["clock_view"]
+    request = context.get("request")
+    match = getattr(request, "resolver_match", None)
+    namespace = match.kwargs.get("namespace") if match else None
+    if not match or not namespace or not hasattr(request, "actor"):
+        return None
+    try:
+        return view_of(namespace, request.actor, page=request.get_full_path(), entity=match.kwargs.get("path", ""))
+    except BrokerError:
+        return None
+
+
+register.simple_tag(presenters.epoch_ms, name="clock_ms")
+
+
+@register.simple_tag
+def clock_steps() -> tuple[str, ...]:
+    return STEPS

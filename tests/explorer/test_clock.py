@@ -1,0 +1,219 @@
+"""The clock of a namespace on its pages: seen, paused, stepped and resumed by who may; and what a browser makes of it."""
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities, rabbitmq, reads
+from broker_core.semantics.types import EntityAddress, Message
+from explorer.models import AuditRecord
+
+from .conftest import FRAGMENT
+
+PAUSED = "is paused</strong>"
+
+
+@pytest.fixture
+def queue(shop):
+    """A queue in the shop's namespace whose message 1 is locked for 30 s."""
+    address = EntityAddress(shop.namespace, "parcels")
+    entities.create_queue(address, lock_duration=timedelta(seconds=30))
+    broker.send(address, [Message(body=b"1")])
+    broker.receive(address, 1)
+    return address
+
+
+@pytest.fixture
+def move(as_):
+    """move(namespace, act="pause") -> what the page answers that follows, and who did it."""
+    client = as_("administrator")
+
+    def post(namespace, **given):
+        return client.post(f"/clocks/{namespace}/", given, follow=True)
+
+    return post
+
+
+def said(response) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+def now_of(address):
+    return entities.get_clock(address.namespace).now
+
+
+def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as_):
+    client = as_("administrator")
+    entities.pause_clock(pages.shop.namespace)
+    entities.pause_clock(jobs.namespace)
+    inside = [a for a in pages.all if pages.shop.namespace in a or f"/{jobs.namespace}/" in a]
+    inside = [a for a in inside if not re.match(r"/(bodies|new-storage-queue)/", a)]
+    assert len(inside) > 50
+    silent = [a for a in inside if PAUSED not in client.get(a).content.decode()]
+    assert silent == []
+    assert PAUSED not in client.get("/").content.decode()
+
+
+def test_so_does_every_page_of_a_virtual_host(broker_database, as_):
+    rabbitmq.create_vhost("clocked")
+    rabbitmq.declare_queue(EntityAddress("clocked", "q"))
+    entities.pause_clock("clocked")
+    client = as_("administrator")
+    places = ["vhosts", "queues", "exchanges", "policies", "connections", "definitions"]
+    pages = [f"/rabbitmq/{place}/clocked/" for place in places]
+    pages += ["/namespaces/clocked/", "/entities/clocked/q", "/rabbitmq/get/clocked/q"]
+    assert [page for page in pages if client.get(page).content.decode().count(PAUSED) != 1] == []
+
+
+def test_in_real_time_the_namespaces_and_the_entities_pages_offer_to_pause_it(queue, jobs, as_):
+    client = as_("administrator")
+    for page in (f"/namespaces/{queue.namespace}/", f"/entities/{queue}"):
+        shown = client.get(page).content.decode()
+        assert "Clock: real time" in shown and 'value="pause"' in shown
+    assert "Clock:" not in client.get(f"/send/{queue}").content.decode()
+    entities.step_clock(jobs.namespace, timedelta(minutes=90))
+    moved = client.get(f"/entities/{jobs}").content.decode()
+    assert re.search(r"data-clock-now>[^<]+</time>, 1 h \d\d min ahead of real time", moved) and 'value="pause"' in moved
+
+
+def test_pausing_stepping_and_resuming_without_javascript(queue, move):
+    page = f"/entities/{queue}?tab=locked"
+    answer = move(queue.namespace, act="pause", page=page)
+    assert answer.redirect_chain == [(page, 302)] and PAUSED in answer.content.decode()
+    at = now_of(queue)
+    move(queue.namespace, by="10 s", step="", page=page)
+    move(queue.namespace, step="1 min 30 s", page=page)
+    assert now_of(queue) == at + timedelta(seconds=100)
+    [told] = said(move(queue.namespace, act="resume", page=page))
+    assert "runs on from" in told
+    assert reads.now(queue.namespace).rate == 1
+    kept = AuditRecord.objects.order_by("id").values_list("action", "target", "outcome")
+    assert list(kept) == [
+        ("pause clock", queue.namespace, "done"),
+        ("step clock", f"{queue.namespace}: 10 s", "done"),
+        ("step clock", f"{queue.namespace}: 1 min 30 s", "done"),
+        ("resume clock", queue.namespace, "done"),
+    ]
+
+
+def test_a_step_to_an_instant(queue, move):
+    entities.pause_clock(queue.namespace)
+    at = now_of(queue).replace(microsecond=0) + timedelta(days=2)
+    move(queue.namespace, step=f"{at:%Y-%m-%d %H:%M:%S}")
+    assert now_of(queue) == at
+
+
+def test_a_step_to_the_next_change_goes_exactly_there_and_shows_what_came_of_it(queue, move, as_):
+    entities.pause_clock(queue.namespace)
+    [row] = reads.list_messages(queue, reads.Tab.LOCKED).rows
+    shown = as_("administrator").get(f"/entities/{queue}").content.decode()
+    assert re.search(r'id="clock-next">the lock of message 1 ends, \d+ s from now<', shown)
+    [told] = said(move(queue.namespace, act="next", entity=queue.path))
+    assert now_of(queue) == row.locked_until
+    assert "1 lock ended" in told
+    [row] = reads.list_messages(queue, reads.Tab.ACTIVE).rows
+    assert (row.delivery_count, row.locked_until) == (1, None)  # swept, not only seen to be over
+    [told] = said(move(queue.namespace, act="next", entity=queue.path))
+    assert "Nothing in" in told and "tracking id" in told
+
+
+def test_resuming_at_real_time_jumps_there(queue, move):
+    entities.pause_clock(queue.namespace)
+    entities.resume_clock(queue.namespace, 0.001)
+    entities.pause_clock(queue.namespace)
+    before = reads.now(queue.namespace)
+    move(queue.namespace, act="catch-up")
+    after = reads.now(queue.namespace)
+    assert after.rate == 1 and abs(after.now - after.real_now) < timedelta(seconds=1)
+    assert before.now < before.real_now
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_others_see_the_clock_and_why_they_may_not_move_it(queue, as_, role):
+    entities.pause_clock(queue.namespace)
+    client, at = as_(role), now_of(queue)
+    shown = client.get(f"/entities/{queue}").content.decode()
+    assert PAUSED in shown and "Only administrators pause, step and resume clocks." in shown and 'value="resume"' not in shown
+    for given in ({"act": "resume"}, {"by": "1 s"}, {"act": "next", "entity": queue.path}):
+        assert client.post(f"/clocks/{queue.namespace}/", given, headers=FRAGMENT).status_code == 403
+    assert now_of(queue) == at
+    assert set(AuditRecord.objects.values_list("outcome", flat=True)) == {"refused"}
+
+
+@pytest.mark.parametrize(
+    "given", [{"step": ""}, {"step": "soon"}, {"step": "never"}, {"step": "2001-01-01"}, {"by": "200 years"}, {"act": "back"}]
+)
+def test_a_bad_step_is_refused_where_it_was_typed(queue, as_, given):
+    entities.pause_clock(queue.namespace)
+    at = now_of(queue)
+    answer = as_("administrator").post(f"/clocks/{queue.namespace}/", given, headers=FRAGMENT)
+    assert answer.status_code == 400 and 'role="alert"' in answer.content.decode() and 'id="clock"' in answer.content.decode()
+    assert now_of(queue) == at
+
+
+def test_it_goes_back_to_no_other_site(queue, move):
+    answer = move(queue.namespace, act="pause", page="https://evil.example/")
+    assert answer.redirect_chain[0][0] == "/"
+
+
+def test_the_systems_own_clock_is_left_alone(broker_database, as_, move):
+    entities.ensure_namespace("system", is_system=True)
+    assert "keeps real time" in as_("viewer").get("/namespaces/system/").content.decode()
+    [told] = said(move("system", act="pause", page="/namespaces/system/"))
+    assert "keeps real time" in told and not reads.now("system").is_manual
+
+
+# In a browser
+
+
+@pytest.fixture
+def browser(transactional_db, live_site, new_context, sign_in, person):
+    def start(role="administrator"):
+        context = new_context(base_url=live_site)
+        sign_in(context, person(role, username=f"{role}-of-clocks"))
+        return context.new_page()
+
+    return start
+
+
+def texts(page, selector):
+    return page.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
+
+
+@pytest.fixture
+def parcels(transactional_db, queue):
+    entities.pause_clock(queue.namespace)
+    return queue
+
+
+def test_countdowns_stand_still_while_paused_and_jump_on_a_step_by_keyboard(parcels, browser):
+    page = browser()
+    page.goto(f"/entities/{parcels}?tab=locked")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    page.wait_for_function("() => document.querySelector('[data-deadline]').textContent.includes('clock paused')")
+    before = texts(page, "[data-deadline]"), texts(page, "[data-clock-now]")
+    page.evaluate("new Promise(done => setTimeout(done, 1300))")  # real time goes on: more than one tick of a second
+    assert (texts(page, "[data-deadline]"), texts(page, "[data-clock-now]")) == before
+    page.focus("button[name=by][value='10 s']")
+    page.keyboard.press("Enter")
+    page.wait_for_function("old => document.querySelector('[data-deadline]').textContent !== old", arg=before[0][0])
+    assert texts(page, "[data-clock-now]") != before[1]
+    assert page.evaluate("document.activeElement.value") == "10 s"  # so that the next step is one key away
+    page.wait_for_function("() => document.querySelector('#clock-next').textContent.includes('lock of message 1')")
+    page.fill("#clock-typed", "1 min")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => !document.querySelector('#rows tr:not(:has(.state-gone))')")  # its lock ended: it left the list
+    page.wait_for_function("() => document.querySelector('#notices').textContent.includes('went on by 1 min')")
+
+
+def test_who_looks_on_sees_the_notice_come_and_go(parcels, browser):
+    entities.resume_clock(parcels.namespace)
+    page = browser("viewer")
+    page.goto(f"/entities/{parcels}")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    assert page.query_selector("#clock .notice") is None
+    entities.pause_clock(parcels.namespace)
+    page.wait_for_selector("#clock .notice", timeout=3000)
+    entities.resume_clock(parcels.namespace)
+    page.wait_for_selector("#clock .notice", state="detached", timeout=3000)
