@@ -48,18 +48,15 @@ class MoveForm(forms.Form):
                 return ToQueue(given["queue"]) if given["queue"] else None
             case "exchange":
                 return ToExchange(given["exchange"], given["routing_key"] or None) if given["exchange"] else None
-            case way:
-                return Back(first=way == FIRST)
+        return Back(first=given["to"] == FIRST)
 
 
-def in_words(target: Target) -> str:
-    """A target as a record of the act names it."""
+def in_words(target: Target, count: int = 2) -> str:
+    """A target as a record of the act names it. count: of the messages that go there."""
     match target:
         case ToQueue(name):
             return f"to the queue {name}"
-        case ToExchange(exchange, None):
-            return f"to the exchange {exchange}"
         case ToExchange(exchange, key):
-            return f"to the exchange {exchange}, key {key!r}"
+            return f"to the exchange {exchange}" + ("" if key is None else f", key {key!r}")
         case Back(first):
-            return f"back to where they died {'first' if first else 'last'}"
+            return f"back to where {'it' if count == 1 else 'they'} died {'first' if first else 'last'}"

@@ -42,7 +42,7 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
         return None
     done = act(
         request, "move", address, lambda: rabbitmq.move(address, Back(), [number], actor=request.actor),
-        target=f"message {number} {in_words(Back())}", says=in_report,
+        target=f"message {number} {in_words(Back(), 1)}", says=in_report,
     )  # fmt: skip
     return Act(error=done.error)  # its new number is another queue's: the page of this one tells where it went
 

@@ -5,7 +5,7 @@ import pytest
 from broker_core import rabbitmq, reads
 from broker_core.semantics.types import EntityAddress
 
-from .rabbitmq_office import addresses_of
+from .rabbitmq_office import addresses_of, publish
 from .test_accessibility import browser, violations  # noqa: F401
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
@@ -74,6 +74,79 @@ def test_a_policy_is_previewed_and_saved_by_keyboard(committed, browser):  # noq
     page.wait_for_url("**/rabbitmq/policies/**")
     [made] = [one for one in rabbitmq.list_policies(committed.vhost) if one.name == "typed"]
     assert made.definition == {"max-length": 4} and made.pattern == "^dead$"
+
+
+@pytest.fixture
+def graveyard(committed):
+    """Three dead letters of mail: 2 to 4 beside 1, which the office has."""
+    address = EntityAddress(committed.vhost, "dead")
+    with rabbitmq.connect(committed.vhost, "gravedigger") as connection, connection.channel() as channel:
+        rabbitmq.purge_queue(EntityAddress(committed.vhost, "mail"))
+        for n in range(3):
+            publish(committed.vhost, f"mail.{n}")
+        while (letter := channel.get("mail")) is not None:
+            channel.reject(letter.delivery_tag, requeue=False)
+    return address
+
+
+def test_dead_letters_are_ticked_as_a_range_and_moved_back_in_a_dialog(committed, graveyard, browser):  # noqa: F811
+    page = browser("operator", bypass_csp=True)
+    page.goto(f"/entities/{committed.at}/dead")
+    assert page.is_disabled("[data-bulk='Move back']")
+    boxes = page.locator("input[name=numbers]")
+    boxes.nth(0).click()
+    boxes.nth(2).click(modifiers=["Shift"])
+    assert page.inner_text("[data-bulk='Move back']") == "Move back 3"
+    page.click("[data-bulk='Move back']")
+    page.wait_for_selector("dialog#ask[open] #would")
+    assert "Move the 3 messages selected in dead?" in page.inner_text("#ask-title")
+    assert "3 messages go back to where they died last: 3 to mail." in page.inner_text("#would") and violations(page) == []
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog#ask", state="hidden")
+    assert page.evaluate("document.activeElement.dataset.bulk") == "Move back", "the focus is where it was"
+    assert page.locator("input[name=numbers]:checked").count() == 3 and reads.counts(graveyard).active == 4
+    page.click("[data-bulk='Move back']")
+    page.click("dialog#ask[open] button[name=confirmed]")
+    page.wait_for_selector("#notices .notice")
+    assert "Moved 3 messages: 3 to mail." in page.inner_text("#notices")
+    assert reads.counts(graveyard).active == 1
+
+
+def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, browser):  # noqa: F811
+    page = browser("operator")
+    page.goto(f"/entities/{committed.at}/dead")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.focus("[data-bulk='Move elsewhere']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog#ask[open]")
+    page.focus("#ask #id_queue")
+    page.keyboard.type("spare")
+    assert page.is_disabled("#ask button[name=confirmed]"), "nothing to confirm before it is told"
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#would >> text=1 message goes to the queue spare")
+    page.focus("#ask button[name=confirmed]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#notices .notice")
+    assert "it is message 1 of spare now" in page.inner_text("#notices")
+    assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
+
+
+def test_a_dead_letter_is_moved_back_without_javascript(committed, graveyard, browser):  # noqa: F811
+    page = browser("operator", java_script_enabled=False)
+    page.goto(f"/entities/{committed.at}/dead")
+    page.check("input[name=numbers][value='1']")
+    page.click("[data-bulk='Move elsewhere']")
+    page.fill("#id_queue", "spare")
+    page.click("#move noscript button")
+    assert "1 message goes to the queue spare" in page.inner_text("main")
+    page.check("input[name=to][value=back]")
+    page.click("button[name=confirmed]")
+    assert "1 message goes back to where it died last: 1 to mail." in page.inner_text("main"), (
+        "another target is asked about first"
+    )
+    page.click("button[name=confirmed]")
+    assert "Moved message 1; it is message" in page.inner_text("#notices") and reads.counts(graveyard).active == 3
 
 
 def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811

@@ -10,7 +10,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "rabbitmq.md"
 def test_the_examples_do_what_the_page_says(broker_database, capsys):
     text, world = DOCS.read_text(), {}
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         run(block, world)
     for printed in capsys.readouterr().out.splitlines():

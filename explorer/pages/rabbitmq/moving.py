@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.rabbitmq.moving import Group, Left, Moved, MovePreview, Target
+from broker_core.rabbitmq.moving import Group, Left, Moved, MovePreview, Target, ToQueue
 from broker_core.reads import EntityRow, MessageFilter, Tab
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import Actor, EntityAddress, Right
@@ -69,7 +69,7 @@ def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         done = act(
             request, "move", queue.address,
             lambda: rabbitmq.move(queue.address, target, which.numbers, up_to=form.cleaned_data["up_to"], actor=request.actor),
-            target=f"{_named(which)} {in_words(target)}", says=in_report,
+            target=f"{_named(which)} {in_words(target, len(which.numbers or ()))}", says=in_report,
         )  # fmt: skip
         if not done.error:
             return HttpResponseRedirect(queue_link(host.name, queue.address.path) + _list_query(request))
@@ -95,7 +95,9 @@ def _ask(
         "action": link_to(request, queue.address),
         "form": form,
         "target": in_words(target) if target else "",
+        "goes": in_words(target, would.count if would else 0) if target else "",
         "would": would,
+        "spread": would is not None and not isinstance(target, ToQueue),
         "groups": [GroupLine(group) for group in would.groups] if would else [],
         "left": _by_count(would.left) if would else [],
         "queues": [one.name for one in rabbitmq.list_queues(host.name, actor=request.actor) if one.name != name][:MOST_OFFERED],
@@ -130,10 +132,10 @@ def _which(request: HttpRequest, queue: EntityRow) -> Which:
         raise BadQuery([("tab", f"Messages of the list {tab} are not moved.")])
     if not QueueQuery.message_filter(values, None):
         return Which(None, False, "all messages that are ready")
-    numbers, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
-    found = "1 message that matches" if len(numbers) == 1 else f"{len(numbers):,} messages that match"
+    matched, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
+    found = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
     words = f"{'' if is_whole else 'the first '}{found} the filter"
-    return Which(tuple(numbers), False, words, is_whole)
+    return Which(tuple(matched), False, words, is_whole)
 
 
 def link_to(request: HttpRequest, address: EntityAddress, **changes: str) -> str:
@@ -167,7 +169,8 @@ def matching(address: EntityAddress, narrowed: MessageFilter, actor: Actor) -> t
 
 
 def _named(which: Which) -> str:
-    return f"messages {', '.join(map(str, which.numbers))}" if which.selected and which.numbers else which.words
+    numbers = which.numbers if which.selected else None
+    return f"messages {', '.join(map(str, numbers))}" if numbers and len(numbers) > 1 else which.words
 
 
 def in_report(moved: Moved) -> str:
