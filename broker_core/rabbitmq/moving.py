@@ -29,7 +29,7 @@ from . import topology
 from .arriving import lets_nothing_wait, make_room, settle_in
 from .dead_lettering import BATCH, as_outgoing, bury
 from .limits import Rooms
-from .placing import Outgoing, Placing, origin_of
+from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
 from .properties import check_routing_key
 from .topology import QueueInfo, Topology
 from .work import Work, require_current, transact
@@ -147,8 +147,7 @@ class _Way(NamedTuple):
     """Where a message goes and as what. death: the one that said so, or its last."""
 
     queues: tuple[str, ...]
-    exchange: str
-    routing_key: str
+    properties: Mapping[str, Any]
     headers: Mapping[str, Any]
     death: Death | None
 
@@ -277,29 +276,37 @@ def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
     death = deaths.origin(before, first=isinstance(to, Back) and to.first)
     match to:
         case ToQueue(target):
-            found = _Way((target,), "", target, after, death)
+            found = _Way((target,), _published_again(row, "", target), after, death)
         case ToExchange(exchange, key):
             key = row.properties["routing_key"] if key is None else key
             keys, after = messages.keys_of(key, after)
-            found = _Way(known.router.route(exchange, keys, after, by_broker=True).queues, exchange, key, after, death)
+            queues = known.router.route(exchange, keys, after, by_broker=True).queues
+            found = _Way(queues, _published_again(row, exchange, key), after, death)
         case Back() if death is None:
             return Left(Why.NEVER_DIED)
         case Back() if death.queue == name:
             return Left(Why.DIED_HERE)
         case Back():
-            found = _Way((death.queue,), *_published(death), after, death)
+            found = _Way((death.queue,), _as_it_was(row, death), after, death)
     missing = next((target for target in found.queues if target not in known.queues), None)
     if missing is not None:
         return Left(Why.NO_QUEUE, missing)
     return found if found.queues else Left(Why.NO_ROUTE)
 
 
-def _published(death: Death) -> tuple[str, str]:
-    """The exchange and the routing key by which it had come to the queue that it died in.
+def _as_it_was(row: Any, death: Death) -> dict[str, Any]:
+    """A message's properties with the exchange and the routing key by which it had come to the queue that it died in.
 
     With the queue's name for its key, its next death could be routed to nowhere (RMQ-062).
     """
-    return (death.exchange, death.routing_keys[0]) if death.routing_keys else ("", death.queue)
+    exchange, key = (death.exchange, death.routing_keys[0]) if death.routing_keys else ("", death.queue)
+    return {**row.properties, "exchange": exchange, "routing_key": key}
+
+
+def _published_again(row: Any, exchange: str, key: str) -> dict[str, Any]:
+    """Its properties as of a new publication, which does not know the blind keys of the first."""
+    kept = {name: value for name, value in row.properties.items() if name not in PLACE_PROPERTIES}
+    return {"exchange": exchange, "routing_key": key, **kept}
 
 
 def _move_some(address: EntityAddress, queue: QueueInfo, to: Target, numbers: Sequence[int], work: Work) -> Steps:
@@ -313,7 +320,7 @@ def _move_some(address: EntityAddress, queue: QueueInfo, to: Target, numbers: Se
         return None
     ways, stay = yield from _look(work.topology, address.path, queue, to, numbers)
     targets = dict.fromkeys(name for way, _ in ways.values() for name in way.queues)
-    limited = yield from make_room(work, targets, {way.routing_key for way, _ in ways.values()})
+    limited = yield from make_room(work, targets, {way.properties["routing_key"] for way, _ in ways.values()})
     rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(ways))) if ways else ()
     held = {row.sequence_number: row for row in rows}
     placing, going = Placing(work), []
@@ -336,7 +343,7 @@ def _move_some(address: EntityAddress, queue: QueueInfo, to: Target, numbers: Se
 def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoing:
     """The message as it is published again. One that has an expiration, as no dead letter has, lives for it anew."""
     return message._replace(
-        properties={**message.properties, "exchange": way.exchange, "routing_key": way.routing_key},
+        properties=way.properties,
         headers=table.encode(way.headers) or None,
         expiration=parse(message.properties.get("expiration")),
         origin={"from": origin_of(name, queue, message.place, MOVED)},

@@ -117,6 +117,23 @@ def test_it_comes_back_as_it_was_published_there(vhost, dead):
     assert (text(back), back.exchange, back.routing_key) == ("x", "events", "order.new")
 
 
+def test_blind_keys_go_back_with_it_and_end_where_it_is_published_again(vhost, dead):
+    """RMQ-395: the next death of one that came back goes by all its keys."""
+    rabbitmq.declare_exchange(vhost, "graves", "direct")
+    blind, other = declare(vhost, "blind"), declare(vhost, "other", dead_letter_exchange="graves")
+    q = declare(vhost, "q", dead_letter_exchange="graves")
+    for name, key in (("dead", "q"), ("dead", "other"), ("blind", "b")):
+        rabbitmq.bind_queue(vhost, name, "graves", key)
+    send(q, "x", headers={"BCC": ["b"]})
+    reject(q)
+    rabbitmq.move(dead, BACK)
+    reject(q)
+    assert count(dead) == 1 and read_out(blind) == ["x", "x"]
+    rabbitmq.move(dead, ToQueue("other"))
+    reject(other)
+    assert count(dead) == 1 and read_out(blind) == []
+
+
 def test_all_is_kept_but_the_deaths(vhost, dead, orders):
     """RMQ-391: properties and headers stay; x-death has another name, so that consumers that count deaths begin anew."""
     given = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
