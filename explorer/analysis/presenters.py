@@ -60,7 +60,7 @@ def queue_view(
         return None
     by_start = {result.bucket_at: result for result in results if result.bucket_at}
     starts = buckets(run)
-    outcomes = {name: word for name, word in OUTCOMES.items() if getattr(whole, name)}
+    outcomes = outcomes_among([whole])
     ranked = rank_reasons(reasons)
 
     def column(name: str, missing=None) -> list:
@@ -99,6 +99,12 @@ def queue_view(
     )
 
 
+def outcomes_among(rows: Iterable[AnalysisResult]) -> dict[str, str]:
+    """The outcomes that occur, with their words, in the order of the stack."""
+    rows = list(rows)
+    return {name: word for name, word in OUTCOMES.items() if any(getattr(row, name) for row in rows)}
+
+
 def buckets(run: AnalysisRun) -> list[datetime]:
     """The starts of all buckets of the range, empty ones included."""
     length = BUCKET_LENGTH[run.bucket]
@@ -113,9 +119,8 @@ def buckets(run: AnalysisRun) -> list[datetime]:
 def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> str:
     """What became of the messages, most frequent first."""
     counts = sorted(((getattr(whole, name), word) for name, word in OUTCOMES.items()), reverse=True)
-    parts = [
-        f"{share(count, whole.messages)} {'is' if word == 'still there' else 'was'} {word}" for count, word in counts if count
-    ]
+    verbs = ("is", "was") if whole.messages == 1 else ("are", "were")
+    parts = [f"{share(count, whole.messages)} {verbs[word != 'still there']} {word}" for count, word in counts if count]
     mostly = f" Most frequent reason: {reasons[0][0]}." if reasons else ""
     return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'} that entered, {_joined(parts)}.{mostly}"
 

@@ -115,6 +115,7 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
     entered = {row.entity_id for row in whole}
     return {
         "queues": [{"row": row, "queue": names[row.entity_id], "shown": row is shown} for row in whole],
+        "outcomes": presenters.outcomes_among(whole),
         "empty_queues": [queue for queue in run.queues if queue["id"] not in entered],
         "generated": sum(row.generated for row in whole),
         "view": view,

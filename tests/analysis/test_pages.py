@@ -107,7 +107,7 @@ def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
 
 def test_a_result_shows_charts_the_same_numbers_beside_them_and_what_is_generated(viewer, finished):
     content = page(viewer, "analysis_run", finished.pk).content.decode()
-    assert "Of 10 messages that entered, 80 % was completed and 20 % was dead-lettered." in content
+    assert "Of 10 messages that entered, 80 % were completed and 20 % were dead-lettered." in content
     assert content.count('<svg class="chart') == 8
     assert all('role="img" aria-label="' in svg for svg in re.findall(r'<svg class="chart[^>]*>', content))
     assert "Includes generated history." in content and "5 messages of these" in content
@@ -115,6 +115,17 @@ def test_a_result_shows_charts_the_same_numbers_beside_them_and_what_is_generate
     [row] = re.findall(r'<tr><th scope="row">2026-03-01 13:00</th>(.*?)</tr>', content, re.S)
     cells = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]
     assert cells == ["10", "8", "2", "1.0 s", "1.0 min", "2.0 h", "1.0 s", "1.0 min", "2.0 h"]
+
+
+def test_the_whole_range_has_a_column_for_each_outcome_that_occurs(viewer, finished):
+    a_result(run=finished, bucket_at=None, entity_id=77, messages=5, moved=5).save()
+    finished.queues.append({"id": 77, "namespace": "post-office", "path": "letters"})
+    finished.save()
+    table = page(viewer, "analysis_run", finished.pk).content.decode().partition('id="whole-title"')[2].partition("</table>")[0]
+    heads = re.findall(r"<th[^>]*>([^<]+)</th>", table.partition("</tr>")[0])
+    assert heads == ["Queue", "Messages", "Completed", "Dead-lettered", "Moved to other queues", "Waited", "Processed"]
+    letters = table.partition("post-office/letters")[2].partition("</tr>")[0]
+    assert re.findall(r"\d+(?=<)", letters)[:4] == ["5", "0", "0", "5"]
 
 
 def test_nothing_on_a_result_page_needs_an_exception_from_the_content_security_policy(viewer, finished):

@@ -15,7 +15,7 @@ HOUR = timedelta(hours=1)
 def test_the_outcome_in_a_sentence_most_frequent_first():
     whole = a_result(completed=900, dead_lettered=80, still_there=20)
     assert presenters.outcome_sentence(whole, [("Bad", 60), ("Late", 20)]) == (
-        "Of 1,000 messages that entered, 90 % was completed, 8 % was dead-lettered and 2 % is still there. "
+        "Of 1,000 messages that entered, 90 % were completed, 8 % were dead-lettered and 2 % are still there. "
         "Most frequent reason: Bad."
     )
     assert presenters.outcome_sentence(a_result(expired=1), []) == "Of 1 message that entered, 100 % was expired."
