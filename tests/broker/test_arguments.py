@@ -75,9 +75,9 @@ def test_what_else_a_signature_names_is_looked_at(queue):
         (lambda: broker.receive(queue, actor=untyped("me")), "actor"),
         (lambda: broker.purge(queue, enqueued_before=untyped(5)), "enqueued_before"),
         (lambda: broker.send(queue, untyped("abc")), "messages"),
-        (lambda: rabbitmq.declare_queue(queue, durable="yes"), "durable"),
-        (lambda: rabbitmq.declare_queue(queue, owner_id="7"), "owner_id"),
-        (lambda: rabbitmq.declare_queue(queue, arguments=["x-expires"]), "arguments"),
+        (lambda: rabbitmq.declare_queue(queue, durable=untyped("yes")), "durable"),
+        (lambda: rabbitmq.declare_queue(queue, owner_id=untyped("7")), "owner_id"),
+        (lambda: rabbitmq.declare_queue(queue, arguments=untyped(["x-expires"])), "arguments"),
         (lambda: rabbitmq.set_policy("/", None), "policy"),
         (lambda: list_messages(queue, cursor=untyped(5)), "cursor"),
     ):

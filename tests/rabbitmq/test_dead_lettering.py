@@ -1,6 +1,7 @@
 """Dead-lettering (RMQ-060 to RMQ-080, RMQ-911): how a message leaves, where it arrives, what is written on it."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -152,7 +153,7 @@ def test_all_else_is_kept(vhost):
     """RMQ-065"""
     dead = declare(vhost, "dead")
     q = with_dlx(vhost)
-    given = {
+    given: dict[str, Any] = {
         "content_type": "a", "content_encoding": "b", "delivery_mode": 2, "priority": 7, "correlation_id": "c", "reply_to": "d",
         "message_id": "e", "timestamp": datetime(2026, 1, 1, tzinfo=UTC), "type": "f", "user_id": "g", "app_id": "h",
     }  # fmt: skip

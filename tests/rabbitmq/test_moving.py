@@ -136,7 +136,7 @@ def test_blind_keys_go_back_with_it_and_end_where_it_is_published_again(vhost, d
 
 def test_all_is_kept_but_the_deaths(vhost, dead, orders):
     """RMQ-391: properties and headers stay; x-death has another name, so that consumers that count deaths begin anew."""
-    given = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
+    given: dict[str, Any] = {"content_type": "a", "delivery_mode": 2, "priority": 7, "message_id": "e", "app_id": "h"}
     properties = Properties(**given, headers={"mine": [1, "x"]}, expiration="60000")
     rabbitmq.publish(vhost, [Publication(b"\x00body", "", "orders", properties)])
     reject(orders)
@@ -336,13 +336,14 @@ def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders,
     reject(orders)
     connection.channel().declare_queue("mine", exclusive=True)
     nobody = Actor("user", "viewer", Right.BROWSE | Right.SEND | Right.LISTEN)
+    seven: Any = 7
     refused: list[tuple[EntityAddress, Any, dict[str, Any], type[Exception]]] = [
         (EntityAddress(vhost, "none"), BACK, {}, AmqpError),
         (EntityAddress(vhost, "mine"), BACK, {}, AmqpError),
         (dead, ToQueue("none"), {}, AmqpError),
         (dead, ToQueue("dead"), {}, InvalidArgument),
         (dead, ToExchange("none"), {}, AmqpError),
-        (dead, ToExchange("", 7), {}, InvalidArgument),
+        (dead, ToExchange("", seven), {}, InvalidArgument),
         (dead, BACK, {"actor": nobody}, NotAuthorized),
         (dead, BACK, {"sequence_numbers": ["1"]}, InvalidArgument),
     ]

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,6 +19,8 @@ from broker_core.store import aio, connections
 from tests.broker.looking import entity_id, events
 from tests.rabbitmq.rabbits import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
 
+TEXT: Any = "text"  # where bytes belong
+NUMBER: Any = 5  # where a text belongs
 EVERYTHING = Properties(
     content_type="text/plain",
     content_encoding="utf-8",
@@ -137,7 +140,7 @@ def test_too_large_a_body_is_refused(vhost):
 @pytest.mark.parametrize(
     ("publication", "error", "problem"),
     [
-        (Publication("text", routing_key="q"), InvalidArgument, "body"),
+        (Publication(TEXT, routing_key="q"), InvalidArgument, "body"),
         (Publication(b"", routing_key="k" * 256), InvalidArgument, "routing_key"),
         (Publication(b"", routing_key="q", properties=Properties(type="t" * 256)), InvalidArgument, "type"),
         (Publication(b"", routing_key="q", properties=Properties(app_id="a\x00")), InvalidArgument, "app_id"),
@@ -149,7 +152,7 @@ def test_too_large_a_body_is_refused(vhost):
             AmqpError,
             "invalid expiration 'abc': no_integer",
         ),
-        (Publication(b"", routing_key="q", properties=Properties(expiration=5)), InvalidArgument, "expiration"),
+        (Publication(b"", routing_key="q", properties=Properties(expiration=NUMBER)), InvalidArgument, "expiration"),
         (Publication(b"", routing_key="q", properties=Properties(timestamp=datetime(2026, 1, 1))), InvalidArgument, "timestamp"),
         (Publication(b"", routing_key="q", properties=Properties(headers={"a": object()})), InvalidArgument, "object"),
     ],

@@ -287,7 +287,7 @@ def test_a_quorum_queue_is_deleted_without_conditions(vhost, q):
             f"cannot delete queue 'q' in vhost '{vhost}'. queue.delete operations with if-{condition} "
             "flag set are not supported by quorum queues",
         ):
-            delete_queue(q, **{f"if_{condition}": True})
+            delete_queue(q, if_unused=condition == "unused", if_empty=condition == "empty")
     assert delete_queue(q) == 0
 
 
