@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core import rabbitmq, sweeps
-from broker_core.rabbitmq import Channel, Connection, Properties, Publication
+from broker_core import rabbitmq, reads, sweeps
+from broker_core.rabbitmq import Back, Channel, Connection, Properties, Publication, ToExchange, ToQueue
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.policies import Policy
@@ -47,6 +47,7 @@ QUEUES: dict[str, dict[str, Any]] = {
 FAN = ("copy-1", "copy-2", "single", "quorum")
 NEWS = {"work.#": "work", "#": "all-news", "few.*": "few", "full": "full", "short": "short"}
 SPENT = ("spent-1", "spent-2")
+MOVED_TO = ("copy-1", "copy-2", "few", "full", "short")
 # Where the dead of a queue go; all-news has a dead-letter exchange only while a policy says so.
 DEAD_LETTERS = {"quorum": SPENT, "work": ("wait",), "wait": ("work",), "short": SPENT, "all-news": SPENT}
 ALWAYS_DEAD_LETTERS = ("quorum", "work", "wait", "short")
@@ -306,10 +307,10 @@ def _must_be_lived_with(exc: AmqpError) -> bool:
 
 
 def meddle(client: Client) -> None:
-    """What operators do meanwhile: policies, queues that come and go, purges, connections that are closed for others."""
+    """What operators do meanwhile: policies, queues that come and go, purges, moves, connections that are closed for others."""
     with _refusals_noted(client):
         vhost, dice = client.scene.namespace, client.dice
-        act = dice.choices(("policy", "idle", "topology", "purge", "close"), (40, 30, 15, 3, 12))[0]
+        act = dice.choices(("policy", "idle", "topology", "purge", "move", "close"), (36, 26, 13, 3, 12, 10))[0]
         if act == "policy":
             policy = dice.choice(POLICIES)
             if client.chance(0.5):
@@ -324,10 +325,24 @@ def meddle(client: Client) -> None:
             name = dice.choice(list(QUEUES))
             count = rabbitmq.purge_queue(client.scene.address(name), actor=client.actor())
             client.journal.write("did", what="rabbit messages purged", count=count)
+        elif act == "move":
+            _move(client)
         elif client.recent:
             done = rabbitmq.force_close(client.recent.popleft(), actor=client.actor())
             client.journal.write("did", what="connections closed for others", count=done)
     time.sleep(client.dice.uniform(0.05, 0.3))
+
+
+def _move(client: Client) -> None:
+    """Some or all of the dead go back, or to a queue that may have no room for them."""
+    dice, address = client.dice, client.scene.address(client.dice.choice(SPENT))
+    to = dice.choice((Back(), Back(first=True), ToQueue(dice.choice(MOVED_TO)), ToExchange("fan")))
+    numbers = None
+    if client.chance(0.3):
+        found = reads.list_messages(address, limit=20, newest_first=False, actor=client.actor())
+        numbers = [row.sequence_number for row in found.rows]
+    moved = rabbitmq.move(address, to, numbers, actor=client.actor())
+    client.journal.write("did", what="rabbit messages moved", count=moved.count)
 
 
 def _an_idle_queue(client: Client) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
+from broker_core.semantics.rabbitmq.deaths import MOVED
 from broker_core.semantics.types import EventKind as Kind
 
 from .findings import FOR_ALL, Findings, compare_ledger, entities_of, events_of, next_number_of, rows_of
@@ -157,6 +158,8 @@ class Replay:
             self._not_held(life, event)
         elif kind is Kind.PURGED:
             self._not_held(life, event)
+        elif kind is Kind.MOVED and event.reason == MOVED:
+            self._is_moved(life, event)
         else:
             self._dies(life, event, kind)
         life.end = event
@@ -164,6 +167,11 @@ class Replay:
     def _not_held(self, life: Life, event: Any) -> None:
         if life.holder is not None:
             self._wrong(event, f"was taken from {life.holder}, who held it")
+
+    def _is_moved(self, life: Life, event: Any) -> None:
+        self._not_held(life, event)
+        if life.is_over_at(event.at):
+            self._wrong(event, f"was moved after its life ended at {life.expires_at}")
 
     def _dies(self, life: Life, event: Any, kind: Kind) -> None:
         expires = event.reason == "expired" and not is_cycle(event)
@@ -257,7 +265,7 @@ def _compare_dead_letters(queues: dict[int, Queue], findings: Findings) -> None:
             if sorted(to) != sorted(got):
                 findings.wrong.append(f"{queue.path} {number}: was dead-lettered to {to}; from it came {got}")
             names = sorted(queues[target].path for target, _ in to)
-            if to and names != sorted(DEAD_LETTERS.get(queue.path, ())):
+            if to and life.end.reason != MOVED and names != sorted(DEAD_LETTERS.get(queue.path, ())):
                 findings.wrong.append(f"{queue.path} {number}: was dead-lettered to {names}")
             if life.end is not None and is_cycle(life.end):
                 _compare_cycle(queues, (queue_id, number), findings)
@@ -266,12 +274,14 @@ def _compare_dead_letters(queues: dict[int, Queue], findings: Findings) -> None:
 
 
 def _compare_cycle(queues: dict[int, Queue], place: tuple[int, int], findings: Findings) -> None:
-    """What was dropped as going round in circles did so, and was rejected nowhere."""
+    """What was dropped as going round in circles did so, and was rejected nowhere; what it did before a move does not count."""
     way: list[str] = []
     reasons: list[str] = []
     at: tuple[int, int] | None = place
     while at is not None:
         life = queues[at[0]].lives[at[1]]
+        if life.end.reason == MOVED:
+            break
         way.append(queues[at[0]].path)
         reasons.append(life.end.reason)
         at = life.origin
