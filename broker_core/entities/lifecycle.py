@@ -279,9 +279,9 @@ def _place(kind: EntityKind, address: EntityAddress, namespace: HeldNamespace) -
     if address.topic is None:
         raise InvalidArgument("address", f"'{address}' is no subscription's; that is <topic>/{SUBSCRIPTIONS}/<name>")
     topic = yield from lock_entity(address.topic, TOPIC)
-    present = yield call("list_entities", namespace=namespace.name, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id)
-    if len(present) >= allowed.subscriptions_per_topic:
-        raise NotAllowed(f"The topic '{topic.address}' has {len(present):,} subscriptions, the most it can have.")
+    (present,) = yield call("count_subscriptions", topic_id=topic.id)
+    if present.n >= allowed.subscriptions_per_topic:
+        raise NotAllowed(f"The topic '{topic.address}' has {present.n:,} subscriptions, the most it can have.")
     return topic, topic.address.subscription(address.name).path
 
 

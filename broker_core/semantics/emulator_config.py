@@ -340,11 +340,11 @@ class _Reader:
             self._reject(path, exc.problem)
             return None
 
-    def _name(self, members: dict[str, Any], path: str, check: Callable[[str, Limits], str]) -> str:
+    def _name(self, members: dict[str, Any], path: str, check: Callable[[str], str]) -> str:
         if "Name" not in members:
             self._reject(f"{path}.Name", "is missing")
             return ""
-        return self._made(f"{path}.Name", lambda: check(members["Name"], self.limits)) or ""
+        return self._made(f"{path}.Name", lambda: check(members["Name"])) or ""
 
     def _each(self, members: dict[str, Any], path: str, key: str, read: Callable[[Any, str], Any]) -> list:
         return [read(item, where) for item, where in self._items(members.get(key), f"{path}.{key}")]
@@ -386,7 +386,7 @@ class _Reader:
         self.problems.append(Problem(path, text, unsupported=True))
 
 
-def _checked_rule_name(name: str, limits: Limits) -> str:
+def _checked_rule_name(name: str) -> str:
     check_rule_name(name)
     return name
 

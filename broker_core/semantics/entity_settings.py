@@ -76,10 +76,10 @@ _NARROWED_BY_TIER = ("default_message_time_to_live", "max_message_size_in_kiloby
 _NUMBERS = ("max_delivery_count", "max_size_in_megabytes", "max_message_size_in_kilobytes")
 
 
-def check_path(path: str, limits: Limits = STRICT) -> str:
+def check_path(path: str) -> str:
     """A queue's or topic's path as it may be created (SB 1.2), given back unchanged: its casing is kept."""
-    if not isinstance(path, str) or not 1 <= len(path) <= limits.entity_path:
-        raise InvalidArgument("path", f"{_shown(path)} must have 1 to {limits.entity_path} characters")
+    if not isinstance(path, str) or not 1 <= len(path) <= STRICT.entity_path:
+        raise InvalidArgument("path", f"{_shown(path)} must have 1 to {STRICT.entity_path} characters")
     if not _PATH.fullmatch(path):
         raise InvalidArgument("path", f"{_shown(path)} may hold only letters, digits and . - _ ~ / (as a separator)")
     segments = path.split("/")
@@ -92,32 +92,32 @@ def check_path(path: str, limits: Limits = STRICT) -> str:
     return path
 
 
-def check_subscription_name(name: str, limits: Limits = STRICT) -> str:
+def check_subscription_name(name: str) -> str:
     """A subscription's name as it may be created (SB 1.2), given back unchanged."""
-    if not isinstance(name, str) or not 1 <= len(name) <= limits.subscription_name:
-        raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {limits.subscription_name} characters")
+    if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
+        raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidArgument("subscription", f"{_shown(name)} may hold only letters, digits and . - _ ~, and not only dots")
     return name
 
 
-def check_namespace_name(name: str, limits: Limits = STRICT) -> str:
+def check_namespace_name(name: str) -> str:
     """A namespace's name, given back unchanged. It is part of addresses and host names, hence the narrow alphabet."""
-    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > limits.namespace_name:
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > STRICT.namespace_name:
         raise InvalidArgument(
             "namespace",
-            f"{_shown(name)} must have 1 to {limits.namespace_name} letters, digits and hyphens, "
+            f"{_shown(name)} must have 1 to {STRICT.namespace_name} letters, digits and hyphens, "
             "begin with a letter and not end with a hyphen",
         )
     return name
 
 
-def check_policy_name(name: str, limits: Limits = STRICT) -> str:
+def check_policy_name(name: str) -> str:
     """The name of a shared-access policy (7.7), given back unchanged."""
-    if not isinstance(name, str) or not _POLICY.fullmatch(name) or len(name) > limits.policy_name:
+    if not isinstance(name, str) or not _POLICY.fullmatch(name) or len(name) > STRICT.policy_name:
         raise InvalidArgument(
             "policy",
-            f"{_shown(name)} must have 1 to {limits.policy_name} letters, digits and . - _, with a letter or digit at both ends",
+            f"{_shown(name)} must have 1 to {STRICT.policy_name} letters, digits and . - _, with a letter or digit at both ends",
         )
     return name
 
@@ -257,7 +257,7 @@ def _destination(name: str, value: Any, limits: Limits) -> str | None:
     if value is None or value == "":
         return None
     try:
-        return check_path(value, limits)
+        return check_path(value)
     except InvalidArgument as exc:
         raise InvalidArgument(name, f"must be the path of a queue or topic of the same namespace: {exc.problem}") from exc
 

@@ -19,7 +19,7 @@ from . import standing
 from .arguments import require_storable
 from .durations import FOREVER
 from .errors import InvalidArgument, MessageTooLarge, NotAllowed
-from .limits import STRICT, Limits
+from .limits import STRICT
 from .standing import failures, is_locked  # noqa: F401 -- failures is one of the rules told here
 from .types import JSON_PROPERTIES, Message, MessageState, QueueSettings, SubQueue
 from .values import encode_properties
@@ -225,7 +225,7 @@ _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "rep
 _texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
 
 
-def prepare(message: Message, limits: Limits = STRICT) -> Prepared:
+def prepare(message: Message) -> Prepared:
     """Check a message on its own and turn its properties into what is stored.
 
     Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4);
@@ -235,40 +235,40 @@ def prepare(message: Message, limits: Limits = STRICT) -> Prepared:
         raise InvalidArgument("body", f"must be bytes, not {type(message.body).__name__}; encode text first")
     texts = _texts_of(message)
     if any(texts):
-        _check_texts(message, limits)
+        _check_texts(message)
     if message.scheduled_enqueue_at is not None and message.scheduled_enqueue_at.tzinfo is None:
         raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
     broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
     broker_json = json.dumps(broker | dict(message.extra)) if broker or message.extra else None
-    application_json = properties_json(message.properties, limits)
+    application_json = properties_json(message.properties)
     size = len(message.body) + len(message.message_id or "") + len(message.session_id or "")
     size += len(broker_json or "") + len(application_json or "")
     return Prepared(message, _time_to_live(message.time_to_live), size, broker_json, application_json)
 
 
-def properties_json(properties: Mapping[str, Any] | None, limits: Limits = STRICT) -> str | None:
+def properties_json(properties: Mapping[str, Any] | None) -> str | None:
     """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge (2.4)."""
     if not properties:
         return None
     encoded = encode_properties(properties)
     for name, (_, text) in encoded.items():
-        if len(name) + len(text or "") > limits.one_property:
-            raise MessageTooLarge(f"application property {name[:40]!r}", len(name) + len(text or ""), limits.one_property)
+        if len(name) + len(text or "") > STRICT.one_property:
+            raise MessageTooLarge(f"application property {name[:40]!r}", len(name) + len(text or ""), STRICT.one_property)
     stored = json.dumps(encoded)
-    if len(stored) > limits.all_properties:
-        raise MessageTooLarge("set of application properties", len(stored), limits.all_properties)
+    if len(stored) > STRICT.all_properties:
+        raise MessageTooLarge("set of application properties", len(stored), STRICT.all_properties)
     return stored
 
 
-def _check_texts(message: Message, limits: Limits) -> None:
+def _check_texts(message: Message) -> None:
     for name, value in zip(_TEXTS, _texts_of(message), strict=True):
         if value is None:
             continue
         if not isinstance(value, str):
             raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
         require_storable(name, value)
-        if name in _SHORT and len(value) > limits.message_id:
-            raise InvalidArgument(name, f"has {len(value)} characters; at most {limits.message_id} are allowed")
+        if name in _SHORT and len(value) > STRICT.message_id:
+            raise InvalidArgument(name, f"has {len(value)} characters; at most {STRICT.message_id} are allowed")
     if message.session_id and message.partition_key and message.session_id != message.partition_key:
         raise InvalidArgument("partition_key", "must equal session_id where both are set (SB-009)")
 

@@ -43,10 +43,10 @@ def check_renewed_alone(address: EntityAddress, requires_session: bool) -> None:
         raise NotAllowed(f"Locks on messages of '{address}' end with their session's: renew the session.")
 
 
-def check_session_id(session_id: str, limits: Limits = STRICT) -> None:
+def check_session_id(session_id: str) -> None:
     """Raise InvalidArgument for what no message could have as its session id (1.2)."""
-    if not isinstance(session_id, str) or "\x00" in session_id or len(session_id) > limits.message_id:
-        raise InvalidArgument("session_id", f"must be text of at most {limits.message_id} characters, without NUL")
+    if not isinstance(session_id, str) or "\x00" in session_id or len(session_id) > STRICT.message_id:
+        raise InvalidArgument("session_id", f"must be text of at most {STRICT.message_id} characters, without NUL")
 
 
 def check_state(state: bytes | bytearray | memoryview | None, limits: Limits) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core import broker, entities
-from broker_core.entities import namespaces
+from broker_core import broker, entities, limits_in_force
 from broker_core.models import Entity, Rule
 from broker_core.semantics.errors import BrokerError, EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
@@ -366,7 +365,7 @@ def narrow(monkeypatch):
 
     def set_to(**numbers):
         for name, number in numbers.items():
-            monkeypatch.setattr(namespaces, "STRICT", replace(namespaces.STRICT, **{name: number}))
+            monkeypatch.setattr(limits_in_force, "STRICT", replace(limits_in_force.STRICT, **{name: number}))
 
     return set_to
 

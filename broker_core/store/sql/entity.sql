@@ -207,3 +207,7 @@ SELECT count(*) FILTER (WHERE r.filter ->> 'type' = 'correlation') AS correlatio
   FROM vitrine_rule AS r JOIN vitrine_entity AS e ON e.id = r.subscription_id
  WHERE e.topic_id = %(topic_id)s AND e.deleted_at IS NULL
    AND NOT (r.subscription_id = %(subscription_id)s AND lower(r.name) = lower(%(name)s));
+-- name: count_subscriptions
+-- How many subscriptions a topic has.
+SELECT count(*) AS n FROM vitrine_entity WHERE topic_id = %(topic_id)s AND deleted_at IS NULL;
+
