@@ -73,7 +73,7 @@ class NamespaceAdmin(UseCaseAdmin):
 
     def get_queryset(self, request):
         present = Count("entities", filter=Q(entities__deleted_at=None))
-        return super().get_queryset(request).annotate(present=present)
+        return super().get_queryset(request).filter(deleted_at=None).annotate(present=present)
 
     def has_change_permission(self, request, obj=None):
         return super().has_change_permission(request, obj) and not (obj and obj.is_system)
@@ -112,8 +112,12 @@ class NamespaceAdmin(UseCaseAdmin):
             entities.resume_clock(obj.name, 1.0 if asked.get("rate") is None else asked["rate"], actor=actor)
 
     def delete_one(self, request, obj):
-        delete = rabbitmq.delete_vhost if obj.family == Family.RABBITMQ else entities.delete_namespace
-        delete(obj.name, actor=actor_of(request))
+        delete: dict[Family, UseCase[..., Any]] = {
+            Family.SERVICE_BUS: entities.delete_namespace,
+            Family.QUEUE_STORAGE: queue_storage.delete_account,
+            Family.RABBITMQ: rabbitmq.delete_vhost,
+        }
+        delete[Family(obj.family)](obj.name, actor=actor_of(request))
 
     @admin.action(description="Pause the clock of the selected namespaces", permissions=["change"])
     def pause(self, request, queryset):
@@ -273,9 +277,7 @@ class EntityAdmin(UseCaseAdmin):
 
     def delete_one(self, request, obj):
         if obj.family != Family.SERVICE_BUS:
-            delete = {Family.QUEUE_STORAGE: queue_storage.delete_queue, Family.RABBITMQ: rabbitmq.delete_queue}[
-                Family(obj.family)
-            ]
+            delete = queue_storage.delete_queue if obj.family == Family.QUEUE_STORAGE else rabbitmq.delete_queue
             delete(_address(obj), actor=actor_of(request))
             return
         if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # a topic that was deleted before took it along

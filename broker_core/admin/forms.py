@@ -83,7 +83,7 @@ class EntityForm(forms.ModelForm):
             for name in {"new_kind", *others} & self.fields.keys():
                 del self.fields[name]
         if "namespace" in self.fields:
-            self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False)
+            self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False, deleted_at=None)
         for name in entity_settings.ALL_SETTINGS:
             if name in self.fields:
                 self._explain(name)
@@ -331,7 +331,7 @@ class PolicyForm(forms.ModelForm):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if "namespace" in self.fields:
-            self.fields["namespace"].queryset = Namespace.objects.filter(family=Family.SERVICE_BUS)
+            self.fields["namespace"].queryset = Namespace.objects.filter(family=Family.SERVICE_BUS, deleted_at=None)
         if "entity" in self.fields:
             shared = Entity.objects.filter(deleted_at=None, family=Family.SERVICE_BUS).exclude(
                 kind=EntityKind.SUBSCRIPTION

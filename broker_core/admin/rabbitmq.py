@@ -28,7 +28,7 @@ _FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has a
 
 
 def vhosts():
-    return Namespace.objects.filter(family=Family.RABBITMQ)
+    return Namespace.objects.filter(family=Family.RABBITMQ, deleted_at=None)
 
 
 class ArgumentsField(forms.JSONField):

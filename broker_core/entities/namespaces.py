@@ -17,6 +17,7 @@ from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
 from .kinds import from_row
+from .rows import found_or_created
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +90,11 @@ def ensure_namespace(
     actor: Actor | None = None,
 ) -> Steps:
     """The namespace of this name, created if it is not there; one that is there is left as it is."""
-    try:
-        return (yield from get_namespace.steps(name, actor=actor))
-    except EntityNotFound:
-        pass
-    try:
-        return (yield from create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor))
-    except EntityExists:  # another process was faster
-        return (yield from get_namespace.steps(name, actor=actor))
+
+    def create() -> Steps:
+        return create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor)
+
+    return (yield from found_or_created(lambda: get_namespace.steps(name, actor=actor), create))
 
 
 @use_case

@@ -121,12 +121,14 @@ def _drop_if_archived(connection: psycopg.Connection, name: str, day: date) -> t
 
 
 def _forget_entities(connection: psycopg.Connection) -> int:
-    """Remove the rows of entities that were deleted before the first day there is. Returns how many."""
+    """Remove the rows of entities that were deleted before the first day there is, and then of deleted namespaces. Returns how
+    many entities those were."""
     total, done = 0, ENTITIES
     days = [day for _, day in connection.execute(SQL["history_partitions"]).fetchall()]
     while days and done == ENTITIES:
         done = connection.execute(SQL["history_forget_entities"], {"first_day": days[0], "max_count": ENTITIES}).rowcount
         total += done
+    connection.execute(SQL["history_forget_namespaces"])
     return total
 
 

@@ -13,6 +13,7 @@ class Namespace(models.Model):
     """A set of entities of one family with one clock (design D6, D10): a namespace, a storage account, a virtual host.
 
     While `clock_base_at` is set the clock is manual: it shows clock_base_at + (real time since clock_base_real) * clock_rate.
+    One that was deleted keeps its row, under a name that says so, as long as events name an entity it had.
     """
 
     name = models.CharField(max_length=255)
@@ -29,6 +30,7 @@ class Namespace(models.Model):
     topology_version = models.BigIntegerField(
         default=1, db_default=1, editable=False
     )  # raised when what a message is routed by changes
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         db_table = "vitrine_namespace"

@@ -11,15 +11,20 @@ from .getting import get, peek
 from .operating import clear, release, remove, requeue_poison
 from .putting import put, put_all
 from .queues import (
+    AccountContents,
     StorageQueue,
     approximate_count,
     create_account,
     create_queue,
+    delete_account,
     delete_queue,
     ensure_account,
     ensure_queue,
+    get_account,
     get_queue,
+    list_accounts,
     list_queues,
+    preview_delete_account,
     set_metadata,
     update_queue,
 )
@@ -27,6 +32,7 @@ from .reading import explain
 from .values import GotMessage, PeekedMessage, PutMessage, Updated
 
 __all__ = [
+    "AccountContents",
     "Deleted",
     "GotMessage",
     "PeekedMessage",
@@ -38,15 +44,19 @@ __all__ = [
     "create_account",
     "create_queue",
     "delete",
+    "delete_account",
     "delete_all",
     "delete_queue",
     "ensure_account",
     "ensure_queue",
     "explain",
     "get",
+    "get_account",
     "get_queue",
+    "list_accounts",
     "list_queues",
     "peek",
+    "preview_delete_account",
     "put",
     "put_all",
     "release",

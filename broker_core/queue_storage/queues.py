@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core import entities
 from broker_core.entities.kinds import as_parameters
-from broker_core.entities.namespaces import namespace_to_configure
-from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.entities.namespaces import contents, hold_whole, namespace_to_configure, of_family
+from broker_core.entities.rows import found_or_created
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.semantics.queue_storage.errors import AccountNotFound, QueueAlreadyExists, QueueNotFound
 from broker_core.semantics.queue_storage.limits import DEFAULT_GRACE
 from broker_core.semantics.queue_storage.options import (
@@ -67,6 +68,13 @@ class StorageQueue:
         return None if found is None else EntityAddress(self.address.namespace, found.queue)
 
 
+class AccountContents(NamedTuple):
+    """What goes with an account. messages: in all its queues, visible or not."""
+
+    queues: int
+    messages: int
+
+
 @use_case
 def create_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """Create a storage account: a Namespace of this family, with a clock of its own. Raises EntityExists."""
@@ -79,14 +87,49 @@ def ensure_account(name: str, description: str = "", *, actor: Actor | None = No
 
     Raises NotAllowed where the name is that of a namespace of another family.
     """
-    try:
-        return (yield from _account(name, actor))
-    except EntityNotFound:
-        pass
-    try:
-        return (yield from create_account.steps(name, description, actor=actor))
-    except EntityExists:  # another process was faster
-        return (yield from _account(name, actor))
+    def create() -> Steps:
+        return create_account.steps(name, description, actor=actor)
+
+    return (yield from found_or_created(lambda: get_account.steps(name, actor=actor), create))
+
+
+@use_case
+def get_account(name: str, *, actor: Actor | None = None) -> Steps:
+    """A storage account as a Namespace. Raises EntityNotFound, and NotAllowed for a namespace of another family."""
+    return (yield from of_family(name, FAMILY, actor))
+
+
+@use_case
+def list_accounts(*, actor: Actor | None = None) -> Steps:
+    """All storage accounts, as Namespaces, by name."""
+    return [found for found in (yield from entities.list_namespaces.steps(actor=actor)) if found.family is FAMILY]
+
+
+@use_case
+def preview_delete_account(name: str, *, actor: Actor | None = None) -> Steps:
+    """What would go with an account now: AccountContents. Needs MANAGE, as deleting it does."""
+    (actor or Actor.local()).require(Right.MANAGE, name)
+    account = yield from get_account.steps(name, actor=actor)
+    return _contents((yield from contents(account.id)))
+
+
+@use_case
+def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
+    """Delete a storage account with its queues and their messages. Returns what went, as AccountContents.
+
+    The history of its queues stays readable until its retention is over, as that of any deleted queue; see delete_namespace.
+    Raises EntityNotFound, NotAllowed for a namespace of another family.
+    """
+    (actor or Actor.local()).require(Right.MANAGE, name)
+
+    def steps() -> Steps:
+        account = yield from hold_whole(name, FAMILY)
+        found = yield from contents(account.id)
+        yield call("delete_entities", entity_ids=found.ids)
+        yield from entities.delete_namespace.steps(name, actor=actor)
+        return _contents(found)
+
+    return (yield Atomically(steps()))
 
 
 @use_case
@@ -235,11 +278,8 @@ def _create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, 
     return _queue(rows[0], created=True) if rows else None
 
 
-def _account(name: str, actor: Actor | None) -> Steps:
-    found = yield from entities.get_namespace.steps(name, actor=actor)
-    if found.family is not FAMILY:
-        raise NotAllowed(f"'{name}' is of the family {found.family}: it is no storage account.")
-    return found
+def _contents(row: Any) -> AccountContents:
+    return AccountContents(row.entities, row.messages)
 
 
 def _find(address: EntityAddress) -> Steps:

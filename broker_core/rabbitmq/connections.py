@@ -189,14 +189,17 @@ def end(connection_id: int) -> Steps:
     for is_last in (*(False,) * (TRIES - 1), True):
         rows = yield call("vhost_of_connection", connection_id=connection_id)
         try:
-            return bool(rows) and (yield Atomically(_end(connection_id, rows[0].name)))
+            return bool(rows) and (yield Atomically(end_held(connection_id, rows[0].name)))
         except ServerBusy as busy:  # another transaction was met crosswise
             if is_last or not isinstance(busy.__cause__, TRANSIENT):
                 raise
 
 
-def _end(connection_id: int, vhost: str) -> Steps:
-    """The virtual host first, as all do who change it; then the connection, so that nothing more is done in its name."""
+def end_held(connection_id: int, vhost: str) -> Steps:
+    """End a connection in the caller's transaction. Returns whether it was there.
+
+    The virtual host is held first, as by all who change it; then the connection, so that nothing more is done in its name.
+    """
     held = yield from hold_vhost(vhost)
     if not (yield call("lock_connection", connection_id=connection_id)):
         return False

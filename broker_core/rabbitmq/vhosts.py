@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core import entities
-from broker_core.semantics.errors import EntityExists, EntityNotFound, NotAllowed
+from broker_core.entities.namespaces import of_family
+from broker_core.entities.rows import found_or_created
+from broker_core.semantics.errors import NotAllowed
 from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.rabbitmq.errors import vhost_not_found
 from broker_core.semantics.rabbitmq.exchanges import PREDECLARED, ExchangeDef
@@ -47,22 +49,16 @@ def create_vhost(name: str, description: str = "", *, actor: Actor | None = None
 @use_case
 def ensure_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """The virtual host of this name, created if it is not there; one that is there is left as it is."""
-    try:
-        return (yield from get_vhost.steps(name, actor=actor))
-    except EntityNotFound:
-        pass
-    try:
-        return (yield from create_vhost.steps(name, description, actor=actor))
-    except EntityExists:  # another process was faster
-        return (yield from get_vhost.steps(name, actor=actor))
+    def create() -> Steps:
+        return create_vhost.steps(name, description, actor=actor)
+
+    return (yield from found_or_created(lambda: get_vhost.steps(name, actor=actor), create))
 
 
 @use_case
 def get_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     """A virtual host as a Namespace. Raises EntityNotFound, and NotAllowed for a namespace of another family."""
-    found = yield from entities.get_namespace.steps(name, actor=actor)
-    _require_family(found.name, found.family)
-    return found
+    return (yield from of_family(name, Family.RABBITMQ, actor))
 
 
 @use_case
@@ -70,25 +66,6 @@ def list_vhosts(*, actor: Actor | None = None) -> Steps:
     """All virtual hosts, as Namespaces, by name."""
     found = yield from entities.list_namespaces.steps(actor=actor)
     return [namespace for namespace in found if namespace.family is Family.RABBITMQ]
-
-
-@use_case
-def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
-    """Delete a virtual host with its exchanges, bindings and policies.
-
-    It must have no queue, neither a present one nor a deleted one whose history is still kept, and no connection: as with any
-    namespace, what a history names does not go at once. Raises NotAllowed, EntityNotFound.
-    """
-    found = yield from get_vhost.steps(name, actor=actor)
-
-    def steps() -> Steps:
-        yield call("lock_namespace", name=name)  # from here on nobody connects to it
-        (row,) = yield call("empty_vhost", namespace_id=found.id)
-        if row.connections:
-            raise NotAllowed(f"The virtual host '{name}' has {row.connections} open connections. Close them first.")
-        yield from entities.delete_namespace.steps(name, actor=actor)
-
-    yield Atomically(steps())
 
 
 def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from broker_core import broker, entities, policies
+from broker_core import broker, entities, policies, reads
 from broker_core.broker import shared
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
@@ -66,12 +66,33 @@ def test_a_namespace_with_queues_cannot_be_deleted(space):
     with pytest.raises(NotAllowed, match="has 1 entities"):
         entities.delete_namespace("space")
     entities.delete_queue(ORDERS)
-    with pytest.raises(NotAllowed, match="history of 1 deleted"):
-        entities.delete_namespace("space")
-    Entity.objects.filter(namespace=space.id).delete()
+    Entity.objects.filter(namespace=space.id).delete()  # as retention does at last
     entities.delete_namespace("space")
-    assert not Namespace.objects.filter(name="space").exists()
+    assert not Namespace.objects.filter(id=space.id).exists()
     assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
+
+
+def test_a_deleted_namespace_keeps_the_history_of_its_entities_under_a_name_that_says_so(space):
+    entity_id = entities.create_queue(ORDERS).id
+    broker.send(ORDERS, [Message(b"a", message_id="kept")])
+    entities.delete_queue(ORDERS)
+    entities.delete_namespace("space")
+    for gone in (
+        lambda: entities.get_namespace("space"),
+        lambda: entities.create_queue(ORDERS),
+        lambda: broker.send(ORDERS, [Message()]),
+    ):
+        with pytest.raises(EntityNotFound):
+            gone()
+    assert "space" not in [found.name for found in (*entities.list_namespaces(), *reads.namespaces())]
+    assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
+    buried = Namespace.objects.get(id=space.id).name
+    assert buried.startswith("space (deleted ") and str(space.id) in buried
+    with pytest.raises(EntityNotFound):
+        entities.create_queue(EntityAddress(buried, "orders"))
+    assert [found.address.namespace for found in reads.find("kept").found] == [buried]
+    assert {event.address for event in reads.timeline(entity_id, 1)} == {EntityAddress(buried, ORDERS.path)}
+    assert entities.create_namespace("space").id != space.id and entities.list_queues("space") == []
 
 
 def test_what_is_done_in_a_callers_transaction_is_undone_with_it(transactional_db):

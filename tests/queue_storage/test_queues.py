@@ -21,7 +21,7 @@ from broker_core.queue_storage import (
     set_metadata,
     update_queue,
 )
-from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.queue_storage.errors import (
     AccountNotFound,
     InvalidMetadata,
@@ -199,3 +199,32 @@ def test_a_queue_of_any_family_is_in_the_lists(queue):
     get(queue)
     found = reads.counts(queue)
     assert (found.active, found.locked, found.delayed, found.rescheduled, found.extended) == (4, 1, 1, 1, 1)
+
+
+def test_accounts_are_found_and_listed(account, namespace):
+    assert queue_storage.get_account(account).name == account
+    found = [one.name for one in queue_storage.list_accounts()]
+    assert account in found and namespace not in found
+    for use_case in (queue_storage.get_account, queue_storage.preview_delete_account, queue_storage.delete_account):
+        with pytest.raises(NotAllowed, match="no storage account"):
+            use_case(namespace)
+        with pytest.raises(EntityNotFound):
+            use_case("nobody")
+
+
+def test_an_account_goes_with_its_queues(account):
+    orders, _ = (queue_storage.create_queue(EntityAddress(account, name)).address for name in ("orders", "other"))
+    queue_storage.put_all(orders, ["a", "b", "c"])
+    queue_storage.get(orders)
+    told = queue_storage.preview_delete_account(account)
+    assert told == (2, 3)
+    with pytest.raises(NotAuthorized):
+        queue_storage.delete_account(account, actor=Actor("user", "x", Right.BROWSE | Right.OPERATE))
+    assert queue_storage.approximate_count(orders) == 3
+    assert queue_storage.delete_account(account) == told
+    with pytest.raises(EntityNotFound):
+        queue_storage.get_account(account)
+    with pytest.raises(QueueNotFound):
+        queue_storage.get(orders)
+    queue_storage.create_account(account)  # its name is free
+    assert queue_storage.list_queues(account) == []

@@ -27,7 +27,7 @@ def is_there(address):
     text = (
         "SELECT 1 FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.name = %s AND path = %s"
     )
-    return bool(query(text + " AND deleted_at IS NULL", address.namespace, address.path))
+    return bool(query(text + " AND e.deleted_at IS NULL", address.namespace, address.path))
 
 
 def step(vhost, milliseconds):

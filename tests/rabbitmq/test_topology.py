@@ -1,16 +1,18 @@
 """Virtual hosts, exchanges and bindings; and what of them this process remembers."""
 
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
 from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import topology
+from broker_core.rabbitmq import Publication, topology
 from broker_core.rabbitmq.vhosts import hold_vhost
 from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.rabbitmq.table import Typed
 from broker_core.semantics.types import Actor, EntityAddress, Family, Right
 from broker_core.store import connections
@@ -75,19 +77,33 @@ def test_a_virtual_host_without_queues_goes_with_all_it_has(vhost):
     assert exchanges(vhost) == SYSTEM
 
 
-def test_a_virtual_host_with_queues_stays(vhost):
-    make_queues(vhost, "q")
-    with pytest.raises(NotAllowed, match="has 1 entities"):
-        rabbitmq.delete_vhost(vhost)
-    assert exchanges(vhost) == SYSTEM
-
-
-def test_a_virtual_host_with_connections_stays(vhost):
+def test_a_virtual_host_goes_with_all_in_it(vhost):
+    """RMQ-396: what goes is told before; its connections are closed, and its name is free."""
+    make_queues(vhost, "q", "other")
     rabbitmq.declare_exchange(vhost, "x")
-    with rabbitmq.connect(vhost), pytest.raises(NotAllowed, match="has 1 open connections"):
-        rabbitmq.delete_vhost(vhost)
-    assert "x" in exchanges(vhost)
-    rabbitmq.delete_vhost(vhost)
+    rabbitmq.bind_queue(vhost, "q", "x", "k")
+    rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 9}))
+    rabbitmq.publish(vhost, [Publication(b"", routing_key="q")] * 3)
+    connection = rabbitmq.connect(vhost)
+    channel = connection.channel()
+    channel.declare_queue("mine", exclusive=True)
+    channel.consume("other")
+    assert channel.get("q") is not None
+    before = rabbitmq.preview_delete_vhost(vhost)
+    assert before == rabbitmq.VhostContents(queues=3, messages=3, exchanges=1, bindings=1, policies=1, connections=1)
+    assert rabbitmq.delete_vhost(vhost) == before
+    for _ in range(500):
+        if connection.closed is not None:
+            break
+        time.sleep(0.01)
+    with pytest.raises(AmqpError, match=f"CONNECTION_FORCED - vhost '{vhost}' is deleted"):
+        channel.get("q")
+    for gone in (lambda: rabbitmq.declare_queue(EntityAddress(vhost, "q")), lambda: rabbitmq.connect(vhost)):
+        with refused("NOT_ALLOWED", f"vhost {vhost} not found"):
+            gone()
+    assert vhost not in [found.name for found in rabbitmq.list_vhosts()]
+    rabbitmq.create_vhost(vhost)
+    assert exchanges(vhost) == SYSTEM and rabbitmq.list_queues(vhost) == [] and rabbitmq.list_policies(vhost) == []
 
 
 def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):

@@ -23,6 +23,7 @@ OF_REAL_TIME = {
     "browse_connections": "a process's lease is of real time",
     "create_policy": "created_at is the database's time",
     "update_entity": "updated_at is the database's time",
+    "bury_namespace": "deleted_at is the database's time",
     "delete_entities": "deleted_at is the database's time",
     "forget_deleted": "updated_at is the database's time",
     "wait_begins": "a receiver waits in real time",

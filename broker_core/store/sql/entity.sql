@@ -21,11 +21,12 @@ RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: get_namespace
 -- A namespace by its name in whatever casing. No row: there is none.
-SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE lower(name) = lower(%(name)s);
+SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace
+ WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL;
 
 -- name: list_namespaces
 -- All of them by name.
-SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace ORDER BY lower(name);
+SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE deleted_at IS NULL ORDER BY lower(name);
 
 -- name: lock_namespace
 -- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
@@ -33,13 +34,13 @@ SELECT id, name, is_system,
        (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities,
        (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NOT NULL) AS deleted_entities,
        (SELECT count(*) FROM vitrine_exchange x WHERE x.namespace_id = n.id) AS exchanges
-  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR UPDATE;
+  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR UPDATE;
 
 -- name: hold_namespace
 -- Its entities change one after the other, and its tier stays, to the end of the transaction. entities: its queues and topics.
 SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
        (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL AND e.topic_id IS NULL) AS entities
-  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) FOR NO KEY UPDATE;
+  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: update_namespace
 -- What is NULL stays.
@@ -51,6 +52,22 @@ RETURNING id, name, family, description, is_system, tier, created_at;
 -- After lock_namespace, which says whether anything is in it.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
 DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
+
+-- name: bury_namespace
+-- A namespace whose deleted entities are still named by events: it is found no more, and its name is free. Retention takes the row (history_forget_namespaces).
+WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
+UPDATE vitrine_namespace
+   SET deleted_at = clock_timestamp(),
+       name = left(name, 200) || ' (deleted ' || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ', ' || id || ')'
+ WHERE id = %(namespace_id)s RETURNING id;
+
+-- name: namespace_contents
+-- How many entities a namespace has, with how many messages, and the ids of those that are no subscription.
+WITH present AS MATERIALIZED (SELECT id, topic_id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL),
+counted AS (SELECT entity_id, n FROM vitrine_count_base WHERE state < 10 UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state < 10)
+SELECT (SELECT count(*) FROM present) AS entities,
+       (SELECT coalesce(sum(n), 0)::bigint FROM counted WHERE entity_id IN (SELECT id FROM present)) AS messages,
+       ARRAY(SELECT id FROM present ORDER BY id) AS ids;
 
 -- name: get_clock
 -- What a namespace's clock shows, and how fast it runs.
@@ -200,6 +217,10 @@ DELETE FROM vitrine_rule WHERE subscription_id = %(subscription_id)s AND lower(n
 -- The rules of a subscription by name.
 SELECT name, filter, action, created_at FROM vitrine_rule WHERE subscription_id = %(subscription_id)s ORDER BY lower(name);
 
+-- name: count_subscriptions
+-- How many subscriptions a topic has.
+SELECT count(*) AS n FROM vitrine_entity WHERE topic_id = %(topic_id)s AND deleted_at IS NULL;
+
 -- name: count_rules
 -- The rules of all subscriptions of a topic but one rule, by whether their filter is a correlation filter.
 SELECT count(*) FILTER (WHERE r.filter ->> 'type' = 'correlation') AS correlation,
@@ -207,7 +228,3 @@ SELECT count(*) FILTER (WHERE r.filter ->> 'type' = 'correlation') AS correlatio
   FROM vitrine_rule AS r JOIN vitrine_entity AS e ON e.id = r.subscription_id
  WHERE e.topic_id = %(topic_id)s AND e.deleted_at IS NULL
    AND NOT (r.subscription_id = %(subscription_id)s AND lower(r.name) = lower(%(name)s));
--- name: count_subscriptions
--- How many subscriptions a topic has.
-SELECT count(*) AS n FROM vitrine_entity WHERE topic_id = %(topic_id)s AND deleted_at IS NULL;
-

@@ -9,7 +9,8 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 -- The namespaces named, or all but Vitrine's own. now, rate: of a clock that left real time.
 SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at, CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
- WHERE CASE WHEN %(names)s::text[] IS NULL THEN NOT n.is_system
+ WHERE n.deleted_at IS NULL
+   AND CASE WHEN %(names)s::text[] IS NULL THEN NOT n.is_system
             ELSE lower(n.name) = ANY (ARRAY(SELECT lower(t.name) FROM unnest(%(names)s::text[]) AS t(name))) END
  ORDER BY lower(n.name);
 

@@ -132,6 +132,10 @@ DELETE FROM vitrine_entity
           AND NOT EXISTS (SELECT FROM vitrine_entity AS s WHERE s.topic_id = e.id)
         ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED));
 
+-- name: history_forget_namespaces
+-- Those that were deleted, and none of whose entities is named by an event any more.
+DELETE FROM vitrine_namespace AS n WHERE n.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM vitrine_entity AS e WHERE e.namespace_id = n.id);
+
 -- name: history_days_in_default
 -- Days whose events fell into the default partition because their own was missing.
 SELECT DISTINCT (d.recorded_at AT TIME ZONE 'UTC')::date AS day FROM vitrine_message_event_default AS d ORDER BY 1;

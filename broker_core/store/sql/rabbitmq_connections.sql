@@ -46,6 +46,10 @@ opened AS (
     RETURNING id)
 SELECT vhost.id AS namespace_id, vhost.name, vhost.now AS opened_at, (SELECT id FROM opened) AS id FROM vhost;
 
+-- name: connections_to
+-- The connections to a virtual host.
+SELECT c.id FROM vitrine_connection AS c WHERE c.namespace_id = %(namespace_id)s ORDER BY c.id;
+
 -- name: connections_of
 -- The connections of a process.
 SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id;

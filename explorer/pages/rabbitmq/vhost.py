@@ -15,9 +15,10 @@ from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import browsing
 from broker_core.reads import EntityRow
 from broker_core.semantics.durations import human
-from broker_core.semantics.types import Right
+from broker_core.semantics.types import Actor, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.rabbitmq import VhostForm
+from explorer.pages.presenters import rate
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.advice import advice
 from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
@@ -37,6 +38,15 @@ class Surprise:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of the virtual host. name: the end of its element's id."""
+
+    name: str
+    word: str
+    text: str
+
+
 @page
 @require_GET
 def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
@@ -47,18 +57,31 @@ def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
     used = [exchange for exchange in exchanges if exchange.bindings or not is_system(exchange.name)]
     context = {
         "counts": browsing.vhost_counts(host.name, actor=request.actor),
+        "figures": figures(host.name, queues, request.actor),
         "queues": busiest(queues)[:SHOWN],
         "queue_count": len(queues),
-        "ready": sum(queue.counts.active - queue.counts.locked for queue in queues),
-        "unacked": sum(queue.counts.locked for queue in queues),
-        "sent_rate": sum(queue.sent_rate for queue in queues),
-        "completed_rate": sum(queue.completed_rate for queue in queues),
         "exchanges": [(exchange, presenters.exchange_features(exchange)) for exchange in used[:SHOWN]],
         "rulings": judged[:SHOWN],
         "connections": browsing.connections(host.name, actor=request.actor)[:SHOWN],
         "surprises": surprises(queues, judged),
     }
     return draw(request, "vhost", host, context, place="vhost")
+
+
+def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figure]:
+    """What the virtual host has and does, in numbers."""
+    counts = browsing.vhost_counts(vhost, actor=actor)
+    ready = sum(queue.counts.active - queue.counts.locked for queue in queues)
+    unacked = sum(queue.counts.locked for queue in queues)
+    numbers = [
+        ("ready", "ready", ready), ("unacked", "unacked", unacked),
+        ("in", "in", rate(sum(queue.sent_rate for queue in queues))),
+        ("out", "out", rate(sum(queue.completed_rate for queue in queues))),
+        ("queue", "queues", len(queues)), ("exchange", "exchanges", counts.exchanges), ("binding", "bindings", counts.bindings),
+        ("policy", "policies", counts.policies), ("connection", "connections", counts.connections),
+        ("consumer", "consumers", counts.consumers),
+    ]  # fmt: skip
+    return [Figure(many, one if n == 1 else many, n if isinstance(n, str) else f"{n:,}") for one, many, n in numbers]
 
 
 def busiest(queues: Sequence[EntityRow]) -> list[EntityRow]:
@@ -117,16 +140,17 @@ def _new(request: HttpRequest, form: VhostForm, done: Act = Act(), status: int |
 @page
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, namespace: str) -> HttpResponse:
-    """It must have no queue: what a history names goes last."""
+    """Its name is typed, beside what goes with it."""
     host = vhost_of(namespace, request.actor)
     request.actor.require(Right.MANAGE, host.name)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=host.name)
-    context = {"form": form, "counts": browsing.vhost_counts(host.name, actor=request.actor)}
+    context = {"form": form, "contents": rabbitmq.preview_delete_vhost(host.name, actor=request.actor)}
     if not form.is_valid():
         return draw(request, "vhost_delete", host, context, here="delete")
     done = act(
         request, "delete virtual host", None, lambda: rabbitmq.delete_vhost(host.name, actor=request.actor),
-        target=host.name, says=lambda _: f"Deleted the virtual host {host.name}.",
+        target=host.name,
+        says=lambda gone: f"Deleted the virtual host {host.name}: {gone.queues:,} queues, {gone.messages:,} messages.",
     )  # fmt: skip
     if done.error:
         return draw(request, "vhost_delete", host, context, here="delete", done=done)
