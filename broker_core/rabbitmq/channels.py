@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from itertools import groupby
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from broker_core.broker import receiving, shared
@@ -32,6 +32,8 @@ from .consumers import Consumer, registry
 from .delivering import Delivery
 from .vhosts import hold_vhost
 
+P = ParamSpec("P")
+T = TypeVar("T")
 MOST_PREFETCH = 65_535
 OVERDUE_BATCH = 500
 
@@ -85,11 +87,11 @@ class Channel(ChannelState):
         self.close()
 
 
-class _OnChannel(UseCase):
+class _OnChannel(UseCase[Concatenate[Channel, P], T]):
     """A use case on a channel. Where awaiting it is cancelled it comes to its end first, or to its next pause: what is stored and
     what the channel knows of it change together, and what it has taken is not lost."""
 
-    async def aio(self, channel: Channel, *args: Any, **kwargs: Any) -> Any:
+    async def aio(self, channel: Channel, *args: P.args, **kwargs: P.kwargs) -> T:
         return await aio.to_its_end(
             super().aio(channel, *args, **kwargs),
             is_at_rest=lambda: channel.pauses,
@@ -105,12 +107,12 @@ async def _keep(channel: Channel, result: Any) -> None:
         await nack.aio(channel, result.delivery_tag)
 
 
-def _on_channel(steps: Callable[..., Steps]) -> Any:
+def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[Concatenate[Channel, P], T]:
     """A use case on an open channel. What RabbitMQ refuses ends the channel, or the whole connection, before it is raised."""
 
     @_OnChannel
     @wraps(steps)
-    def guarded(channel: Channel, *args: Any, **kwargs: Any) -> Steps:
+    def guarded(channel: Channel, *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
         channel.require_open()
         try:
             channel.require_in_time()
