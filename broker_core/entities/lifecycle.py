@@ -16,7 +16,7 @@ from broker_core.semantics.entity_settings import (
     new_settings,
     values_of,
 )
-from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed
 from broker_core.semantics.filters import DEFAULT_RULE_NAME, Rule
 from broker_core.semantics.types import (
     SUBSCRIPTIONS,
@@ -35,7 +35,7 @@ from broker_core.store.statements import call
 from . import rules
 from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row
 from .namespaces import HeldNamespace, namespace_to_configure
-from .rows import entity_row, fanout_changed, lock_entity, require_kind
+from .rows import entity_row, fanout_changed, found_or_created, lock_entity, require_kind
 
 QUEUE, TOPIC, SUBSCRIPTION = EntityKind.QUEUE, EntityKind.TOPIC, EntityKind.SUBSCRIPTION
 FAMILY = str(Family.SERVICE_BUS)
@@ -293,14 +293,10 @@ def _ensure(
     changes: dict[str, Any],
     rule: Rule | None = None,
 ) -> Steps:
-    try:
-        return (yield from _get(kind, address, actor))
-    except EntityNotFound:
-        pass
-    try:
-        return (yield from _create(kind, address, given, actor, changes, rule))
-    except EntityExists:  # another process was faster
-        return (yield from _get(kind, address, actor))
+    def create() -> Steps:
+        return _create(kind, address, given, actor, changes, rule)
+
+    return (yield from found_or_created(lambda: _get(kind, address, actor), create))
 
 
 def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, changes: dict[str, Any]) -> Steps:

@@ -1,10 +1,11 @@
-"""Finding an entity's row, and holding it while it changes."""
+"""Finding an entity's row, or making one, and holding it while it changes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.semantics.types import EntityAddress, EntityKind, Family
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -27,6 +28,18 @@ def lock_entity(address: EntityAddress, kind: EntityKind | None) -> Steps:
         yield call("lock_entity", namespace=address.topic.namespace, path=address.topic.path)
     rows = yield call("lock_entity", namespace=address.namespace, path=address.path)
     return require_kind(from_row(_first(rows, address)), kind)
+
+
+def found_or_created(find: Callable[[], Steps], create: Callable[[], Steps]) -> Steps:
+    """What `find` finds, else what `create` makes, unless another process is faster: then what that made."""
+    try:
+        return (yield from find())
+    except EntityNotFound:
+        pass
+    try:
+        return (yield from create())
+    except EntityExists:
+        return (yield from find())
 
 
 def require_kind(entity: Entity, kind: EntityKind | None) -> Entity:
