@@ -20,7 +20,8 @@ from explorer.roles import actor_for
 
 from .feed import Feed
 from .frames import refused
-from .watches import Watch, watch_for
+from .pages import watch_for
+from .watches import Watch
 
 log = logging.getLogger(__name__)
 RIGHTS_BEATS = 30  # between two looks at whether the viewer is still allowed

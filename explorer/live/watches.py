@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from urllib.parse import unquote
 
 from django.http import QueryDict
 from django.template.loader import render_to_string
-from django.urls import Resolver404, ResolverMatch, resolve
 
 from broker_core import entities, reads
 from broker_core.queue_storage.reading import queue_facts
@@ -97,7 +95,7 @@ class OverviewWatch(Watch):
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str | None = None):
         super().__init__(page, actor)
-        self._namespace, self._query = namespace, _cleaned(OverviewQuery(query))
+        self._namespace, self._query = namespace, cleaned(OverviewQuery(query))
         self._rows: dict[int, EntityRow] = {}
         self._shown: set[int] = set()
         self._beneath: set[int] = set()
@@ -111,7 +109,7 @@ class OverviewWatch(Watch):
         matching = [*self._rows.values()]
         shown = (row for row in matching if row.id in self._shown)
         html = partial(_entity_html, self._figures)
-        rows = {f"e-{row.id}": Element(_entity_looks(row), partial(html, row, row.id in self._beneath)) for row in shown}
+        rows = {f"e-{row.id}": Element(entity_looks(row), partial(html, row, row.id in self._beneath)) for row in shown}
         return Picture(self._clock(), rows, {f"t-{one.name}": one.text for one in overview.totals(matching, self._figures)})
 
     def _read_all(self) -> None:
@@ -145,7 +143,7 @@ class EntityWatch(Watch):
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str):
         super().__init__(page, actor)
         form = EntityQuery(query)
-        self._values = _cleaned(form)
+        self._values = cleaned(form)
         self._filter = form.message_filter()
         self._tab = self._values["tab"]
         self._address = address_of(namespace, path)
@@ -177,7 +175,7 @@ class EntityWatch(Watch):
         return {f"e-{row.id}": self._subscription(row, rules.get(row.id, [])) for row in found}
 
     def _subscription(self, row: EntityRow, rules: list[reads.RuleRow]) -> Element:
-        looks = _entity_looks(row), [rule_to_json(one.rule) for one in rules]
+        looks = entity_looks(row), [rule_to_json(one.rule) for one in rules]
         return Element(looks, partial(_subscription_html, row, rules))
 
     def _stamp(self, tab: str, touched: Touched | None) -> str:
@@ -233,7 +231,7 @@ class StorageQueueWatch(Watch):
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str, path: str):
         super().__init__(page, actor)
         self._form = StorageQuery(query, tabs=storage_lists.SLUGS)
-        self._tab = _cleaned(self._form)["tab"] or storage_lists.FIRST
+        self._tab = cleaned(self._form)["tab"] or storage_lists.FIRST
         self._address = address_of(namespace, path)
         self._entity_id = 0
         self._found: list[int] | None = None
@@ -297,9 +295,11 @@ class RabbitQueueWatch(Watch):
             "unacked": entity.counts.locked,
             "expired": entity.expired_pending,
         }
-        texts = _texts(entity, ()) | _next_change(entity, self.actor) | {
-            f"c-{entity.id}-{name}": str(Capped(n) if isinstance(n, int) else n) for name, n in told.items()
-        }
+        texts = (
+            _texts(entity, ())
+            | _next_change(entity, self.actor)
+            | {f"c-{entity.id}-{name}": str(Capped(n) if isinstance(n, int) else n) for name, n in told.items()}
+        )
         return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{self._looks}")
 
 
@@ -407,38 +407,18 @@ class AnyReceiverWatch(ByFamily):
     of_family = {Family.SERVICE_BUS: ReceiverWatch, Family.QUEUE_STORAGE: StorageReceiverWatch}
 
 
-def watch_for(page: str, actor: Actor) -> Watch:
-    """The watch of a page. page: its address within the site as browsers write it, with its query.
-
-    Raises InvalidArgument where there is nothing to watch, NotAuthorized at the first look.
-    """
-    path, _, query = page.partition("?")
-    kind, match = _live_kind(unquote(path))
-    return kind(page, actor, QueryDict(query), **match.kwargs)
-
-
 def word_for(kind: EventKind) -> str:
     """What happened, in a word for a row that leaves its list; empty where that is no reason to leave."""
     return "" if kind in _STAYING else timeline.words(kind).word
 
 
-def _live_kind(path: str) -> tuple[type[Watch], ResolverMatch]:
-    try:
-        match = resolve(path)
-    except Resolver404 as exc:
-        raise InvalidArgument("page", f"{path!r} is no page of this site") from exc
-    if match.view_name not in _KINDS:
-        raise InvalidArgument("page", f"{path!r} has nothing live")
-    return _KINDS[match.view_name], match
-
-
-def _cleaned(form) -> dict:
+def cleaned(form) -> dict:
     if not form.is_valid():
         raise InvalidArgument("page", "; ".join(f"{name}: {' '.join(errors)}" for name, errors in form.errors.items()))
     return form.cleaned_data
 
 
-def _entity_looks(row: EntityRow) -> tuple:
+def entity_looks(row: EntityRow) -> tuple:
     rates = (presenters.rate(row.sent_rate), presenters.rate(row.completed_rate))
     counts = replace(row.counts, read_at=None)
     bare = replace(row, clock=_ANY_CLOCK, counts=counts, sent_rate=0, completed_rate=0, last_receive_at=None)
@@ -486,12 +466,3 @@ def _texts(entity: EntityRow, views: Iterable[entity_page.TabView]) -> dict[str,
         "receivers": presenters.consuming(entity),
     }
     return {f"c-{entity.id}-{name}": text for name, text in (tabs | others).items()}
-
-
-_KINDS: dict[str, type[Watch]] = {
-    "explorer:overview": OverviewWatch,
-    "explorer:namespace": OverviewWatch,
-    "explorer:entity": AnyEntityWatch,
-    "explorer:message": MessageWatch,
-    "explorer:receiver": AnyReceiverWatch,
-}

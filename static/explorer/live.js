@@ -8,7 +8,7 @@
   const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
   const SAME_CLOCK_MS = 5000; // what a page takes to arrive, at most
   const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
-  const RELOADED = "#messages, #message, #receiver"; // what is fetched again where rows alone do not tell it
+  const RELOADED = "#messages, #message, #receiver, #queues, #connections"; // what is fetched again where rows alone do not tell it
   const UNREPEATABLE = "[role=alert], #taken-title"; // but not while it shows a refusal, or what was received and deleted
 
   const connection = document.getElementById("live-connection");

@@ -153,7 +153,7 @@ def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=consumers", headers=FRAGMENT))
     assert "scanner-1" in page and "channel 1" in page
     page = body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
-    assert "scanner" in page and "1 unacknowledged of scans" in page and "left" in page
+    assert "scanner" in page and "1 unacknowledged of scans" in page and "renewed" in page
     assert "held by" in body_of(as_("viewer").get(f"/entities/{office.at}/scans?tab=unacked", headers=FRAGMENT))
 
 

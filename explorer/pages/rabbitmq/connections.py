@@ -13,6 +13,7 @@ from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import browsing
 from broker_core.rabbitmq.browsing import ConnectionRow, ConsumerRow, Held
 from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.types import Actor
 from explorer.pages.rabbitmq.shared import draw, vhost_of
 from explorer.pages.shell import Act, act, page, tell_refusal
 
@@ -28,12 +29,8 @@ class ConnectionLine:
     held: list[Held]
 
     @property
-    def unacked(self) -> int:
-        return sum(one.count for one in self.held)
-
-    @property
-    def at_least(self) -> bool:
-        return any(one.at_least for one in self.held)
+    def dom_id(self) -> str:
+        return f"k-{self.connection.id}"
 
     @property
     def is_silent(self) -> bool:
@@ -47,15 +44,16 @@ def connections(request: HttpRequest, namespace: str) -> HttpResponse:
     """GET shows; POST closes one."""
     host = vhost_of(namespace, request.actor)
     if request.method == "POST":
-        done = _close(request)
+        done = _close(request, host.name)
         if done.error:
             tell_refusal(request, done.error)
         return HttpResponseRedirect(request.path)
-    return draw(request, "connections", host, {"lines": lines(request, host.name)}, place="connections")
+    context = {"lines": lines_of(host.name, request.actor)}
+    return draw(request, "connections", host, context, place="connections", fragment="_connections_table")
 
 
-def lines(request: HttpRequest, vhost: str) -> list[ConnectionLine]:
-    actor = request.actor
+def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
+    """All connections to a virtual host, the oldest first."""
     with_unacked = [row.id for row in reads.overview(vhost, include_hidden=True, actor=actor) if row.counts.locked]
     held, consuming = defaultdict(list), defaultdict(list)
     for one in browsing.held(vhost, with_unacked, actor=actor):
@@ -65,14 +63,15 @@ def lines(request: HttpRequest, vhost: str) -> list[ConnectionLine]:
     return [ConnectionLine(row, consuming[row.id], held[row.id]) for row in browsing.connections(vhost, actor=actor)]
 
 
-def _close(request: HttpRequest) -> Act:
+def _close(request: HttpRequest, vhost: str) -> Act:
     """Close a connection of any process: what it holds goes back, its exclusive queues go (RMQ-123)."""
-    number, name = request.POST.get("connection", ""), request.POST.get("name", "")
+    number = request.POST.get("connection", "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return Act(error=InvalidArgument("connection", "must be a number of this page"))
+    name = next((row.name for row in browsing.connections(vhost, actor=request.actor) if row.id == int(number)), "")
     reason = f"Closed in Vitrine by {request.actor.name}"
     return act(
         request, "close connection", None, lambda: rabbitmq.force_close(int(number), reason, actor=request.actor),
-        target=f"connection {number} {name}"[:300],
+        target=f"connection {number} {name}".strip(),
         says=lambda was_there: f"Closed connection {name or number}." if was_there else "It was closed already.",
     )  # fmt: skip

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import browsing
 from broker_core.reads import EntityRow
-from broker_core.semantics.types import EntityAddress, Right
+from broker_core.semantics.types import Actor, EntityAddress, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.rabbitmq import DeleteForm, ListQuery, QueueForm
 from explorer.pages import presenters as presenters_of_all
@@ -70,6 +70,7 @@ _KEYS: dict[str, Callable[[QueueLine], Any]] = {
     "in": lambda line: line.queue.sent_rate,
     "out": lambda line: line.queue.completed_rate,
 }
+SORTS = tuple(_KEYS)
 _COLUMNS = (
     ("name", "Name", "grow"), ("type", "Type", "narrow-hide"), ("", "Features", "narrow-hide"), ("ready", "Ready", "num"),
     ("unacked", "Unacked", "num"), ("total", "Total", "num opt"), ("bytes", "Bytes", "num opt"),
@@ -81,8 +82,8 @@ _COLUMNS = (
 @require_GET
 def queues(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
-    query = cleaned(ListQuery(request.GET, sorts=tuple(_KEYS)))
-    lines = _lines(host.name, request)
+    query = cleaned(ListQuery(request.GET, sorts=SORTS))
+    lines = lines_of(host.name, request.actor)
     shown = arrange(matching(lines, query["q"], lambda line: line.queue.address.path), query["sort"])
     number = query["page"] or 1
     context = {
@@ -99,9 +100,10 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
     return draw(request, "queues", host, context, place="queues", fragment="_queues_table")
 
 
-def _lines(vhost: str, request: HttpRequest) -> list[QueueLine]:
-    rows = reads.overview(vhost, include_hidden=True, actor=request.actor)
-    consumers = Counter(one.queue.path for one in browsing.consumers(vhost, actor=request.actor))
+def lines_of(vhost: str, actor: Actor) -> list[QueueLine]:
+    """All queues of a virtual host, by name."""
+    rows = reads.overview(vhost, include_hidden=True, actor=actor)
+    consumers = Counter(one.queue.path for one in browsing.consumers(vhost, actor=actor))
     return [QueueLine(row, presenters.queue_features(row.options, row.effective), consumers[row.address.path]) for row in rows]
 
 

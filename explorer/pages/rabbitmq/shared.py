@@ -17,6 +17,7 @@ from broker_core.semantics.types import Actor, Family, Right
 from explorer.pages.rabbitmq.advice import advice
 from explorer.pages.shell import Act, May, wants_fragment
 
+LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
 DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
 
 
@@ -85,6 +86,7 @@ def draw(
         "parent": parent,
         "here": here,
         "part": part,
+        "is_live": template in LIVE,
         "error": done.error,
         "advice": advice(done.error),
         **context,

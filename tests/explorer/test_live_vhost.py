@@ -1,0 +1,151 @@
+"""The pages of a virtual host that are live: queues, connections, and both at a glance."""
+
+from datetime import timedelta
+from urllib.parse import unquote
+
+import pytest
+from channels.db import database_sync_to_async
+
+from broker_core import entities, rabbitmq
+from broker_core.semantics.types import EntityAddress
+from explorer.live import feed as feeds
+
+from .rabbitmq_office import publish
+from .test_accessibility import browser  # noqa: F401
+from .test_live import cookie, frame, opened  # noqa: F401
+
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
+
+
+@pytest.fixture
+def committed(transactional_db, office):
+    """The feed has a connection of its own."""
+    return office
+
+
+@pytest.fixture
+def queue_ids(committed):
+    rows = rabbitmq.list_queues(committed.vhost)
+    return {row.name: f"e-{row.id}" for row in rows}
+
+
+def page_of(office, name):
+    return f"/rabbitmq/{name}/{unquote(office.at)}/"
+
+
+in_thread = database_sync_to_async
+
+
+async def test_a_queues_row_follows_its_messages_and_consumers(committed, cookie, queue_ids):  # noqa: F811
+    viewer, first = await opened(page_of(committed, "queues"), cookie())
+    assert first["order"] == [queue_ids[name] for name in ("dead", "mail", "scans", "spare")]
+    await in_thread(publish)(committed.vhost, "mail.fourth")
+    told = await frame(viewer, lambda f: queue_ids["mail"] in f.get("rows", {}))
+    assert list(told["rows"]) == [queue_ids["mail"]] and "order" not in told
+    channel = await in_thread(committed.connection.channel)()
+    await in_thread(channel.consume)("dead", tag="reader")
+    told = await frame(viewer, lambda f: queue_ids["dead"] in f.get("rows", {}))  # consumers leave no event
+    await viewer.disconnect()
+
+
+async def test_queues_come_and_go(committed, cookie, queue_ids):  # noqa: F811
+    viewer, _ = await opened(page_of(committed, "queues"), cookie())
+    new = await in_thread(rabbitmq.declare_queue)(EntityAddress(committed.vhost, "letters"))
+    told = await frame(viewer, lambda f: "order" in f)
+    assert told["order"][1] in told["rows"] and len(told["order"]) == 5
+    await in_thread(rabbitmq.delete_queue)(new.address)
+    told = await frame(viewer, lambda f: f.get("left"))
+    assert len(told["order"]) == 4
+    await viewer.disconnect()
+
+
+async def test_a_list_sorted_by_a_number_is_not_sorted_anew(committed, cookie, queue_ids):  # noqa: F811
+    viewer, first = await opened(page_of(committed, "queues") + "?sort=-ready", cookie())
+    assert first["order"][0] == queue_ids["mail"]
+    for _ in range(9):
+        await in_thread(publish)(committed.vhost, "a.scan")
+    told = await frame(viewer, lambda f: queue_ids["scans"] in f.get("rows", {}))
+    assert "order" not in told
+    await viewer.disconnect()
+
+
+async def test_connections_come_hold_and_go(committed, cookie):  # noqa: F811
+    viewer, first = await opened(page_of(committed, "connections"), cookie("viewer"))
+    own = f"k-{committed.connection.id}"
+    assert first["order"] == [own] and "scanner-1" in first["rows"][own] and "Close" not in first["rows"][own]
+    other = await in_thread(rabbitmq.connect)(committed.vhost, "second")
+    told = await frame(viewer, lambda f: "order" in f)
+    assert told["order"] == [own, f"k-{other.id}"] and list(told["rows"]) == [f"k-{other.id}"]
+    channel = await in_thread(other.channel)()
+    await in_thread(channel.get)("mail")
+    told = await frame(viewer, lambda f: f"k-{other.id}" in f.get("rows", {}))
+    assert "1 unacknowledged of mail" in told["rows"][f"k-{other.id}"]
+    await in_thread(other.close)()
+    told = await frame(viewer, lambda f: f.get("left"))
+    assert told["order"] == [own]
+    await viewer.disconnect()
+
+
+async def test_the_host_at_a_glance_follows_its_numbers(committed, cookie, queue_ids):  # noqa: F811
+    viewer, first = await opened(page_of(committed, "vhosts"), cookie())
+    assert first["texts"]["v-connections"] == "1" and queue_ids["mail"] in first["rows"]
+    await in_thread(rabbitmq.connect)(committed.vhost, "second")
+    told = await frame(viewer, lambda f: "v-connections" in f.get("texts", {}))
+    assert told["texts"]["v-connections"] == "2"
+    await viewer.disconnect()
+
+
+async def test_many_viewers_are_read_for_once(committed, cookie, monkeypatch):  # noqa: F811
+    from explorer.pages.rabbitmq import connections
+
+    looks = []
+    real = connections.lines_of
+    monkeypatch.setattr(connections, "lines_of", lambda *given: looks.append(1) or real(*given))
+    monkeypatch.setattr(feeds, "BEAT_SECONDS", 60)
+    viewers = [(await opened(page_of(committed, "connections"), cookie()))[0] for _ in range(5)]
+    assert len(looks) == 1
+    await in_thread(rabbitmq.connect)(committed.vhost, "second")
+    for viewer in viewers:
+        await frame(viewer, lambda f: "order" in f)
+    assert len(looks) < 5
+    for viewer in viewers:
+        await viewer.disconnect()
+
+
+async def test_a_pause_of_the_clock_is_told_at_once(committed, cookie):  # noqa: F811
+    viewer, first = await opened(page_of(committed, "connections"), cookie())
+    assert first["clock"]["rate"] == 0
+    await in_thread(entities.step_clock)(committed.vhost, timedelta(hours=1))
+    told = await frame(viewer, lambda f: "clock" in f, seconds=2)
+    assert told["clock"]["now"] - first["clock"]["now"] >= 3_600_000
+    await viewer.disconnect()
+
+
+# In a browser
+
+
+def test_connections_are_closed_by_keyboard_and_the_list_empties_by_itself(committed, browser):  # noqa: F811
+    page = browser("operator")
+    page.goto(f"/rabbitmq/connections/{committed.at}/")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    other = rabbitmq.connect(committed.vhost, "second")
+    page.wait_for_selector(f"#k-{other.id}")
+    page.focus(f"#k-{committed.connection.id} button")
+    other.close()
+    page.wait_for_selector(f"#k-{other.id}", state="detached")
+    assert page.evaluate("document.activeElement.closest('tr').id") == f"k-{committed.connection.id}"  # nothing stole the focus
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.body.textContent.includes('Nobody is connected')")
+    assert "Closed connection scanner" in page.inner_text("#notices")
+
+
+def test_new_queues_wait_while_the_live_updates_are_paused(committed, browser):  # noqa: F811
+    page = browser()
+    page.goto(f"/rabbitmq/queues/{committed.at}/")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    page.keyboard.press("p")
+    rabbitmq.declare_queue(EntityAddress(committed.vhost, "aaa"))
+    page.evaluate("new Promise(done => setTimeout(done, 2500))")
+    assert page.query_selector_all("#rows tr .row-link")[0].inner_text() == "dead"
+    page.keyboard.press("p")
+    page.wait_for_function("() => document.querySelector('#rows tr .row-link').textContent === 'aaa'")
