@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from broker_core.broker.shared import Known
+from broker_core.semantics.arguments import RuledText
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
 from broker_core.semantics.queue_storage.messages import as_uuid, check_receipt, check_update, number_of, seconds
@@ -33,7 +34,7 @@ def update(
     pop_receipt: UUID | str,
     *,
     visibility_timeout: timedelta | None,
-    text: str | None = None,
+    text: RuledText | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Make a message invisible from now on for visibility_timeout, 0 for visible at once, and replace its text if one is given

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from broker_core.broker.shared import Known
+from broker_core.semantics.arguments import RuledText
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.queue_storage.messages import check_put, encode_text
 from broker_core.semantics.types import Actor, EntityAddress, Right
@@ -19,7 +20,7 @@ from .values import put_message
 @use_case
 def put(
     address: EntityAddress,
-    text: str,
+    text: RuledText,
     *,
     visibility_timeout: timedelta = timedelta(0),
     time_to_live: timedelta | None = DEFAULT_LIFE,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from .errors import InvalidArgument
@@ -29,6 +29,7 @@ _WORDS: dict[type, str] = {
 # Numbers, durations and receipts are refused by the rules about them, in their words; so is whatever may be one.
 _NOT_LOOKED_AT = {Any, Callable, int, float, bytes, timedelta, UUID}
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+RuledText = Annotated[str, "rules say what it may have in it, and refuse in their words what no database could hold, too"]
 
 
 class Kinds:
@@ -38,6 +39,8 @@ class Kinds:
         hints = get_type_hints(function)
         hints.pop("return", None)
         self._by_name = {name: _classes(hint, is_id=name.endswith(("_id", "number"))) for name, hint in hints.items()}
+        extras = get_type_hints(function, include_extras=True)
+        self._ruled = {name for name, hint in extras.items() if RuledText in (hint, *get_args(hint))}
         code = getattr(function, "__wrapped__", function).__code__
         self._in_order = code.co_varnames[: code.co_argcount]
 
@@ -54,7 +57,7 @@ class Kinds:
         if type(value) not in classes and not _is_one_of(classes, value):
             allowed = " or ".join(dict.fromkeys(map(_word, classes)))
             raise InvalidArgument(name, f"must be {allowed}, not {repr(value)[:80]}")
-        if isinstance(value, str):
+        if isinstance(value, str) and name not in self._ruled:
             require_storable(name, value)
         elif isinstance(value, EntityAddress):
             require_storable(name, value.namespace)

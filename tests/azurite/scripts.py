@@ -22,7 +22,7 @@ from .brokers import Azurite, Changed, Core, Handle, Seen, Service, Stored
 PHASE = 2  # seconds
 NEVER_SEEN = 1001  # seconds: long after any script
 WITHIN = 0.7  # seconds from a phase's beginning, in which all of it has to be done
-AT_ONCE = 8  # scripts that Azurite is told at a time
+AT_ONCE = 20  # scripts that Azurite is told at a time, begun at any time within a phase
 TRIES = 3
 MOST_STEPS = 60
 
@@ -164,7 +164,7 @@ class Teller:
         return getattr(self, f"_{step.what}")(**step.given)
 
     def _put(self, message: int, until: int | None = None, **ends: int | None) -> Any:
-        options = {} if until is None else {"visibility": self._from_now(until)}
+        options: dict[str, Any] = {} if until is None else {"visibility": self._from_now(until)}
         if ends:
             options["life"] = -1 if ends["ends"] is None else self._from_now(ends["ends"])
         return self._heard(message, self.service.put(f"m{message}", **options))
@@ -214,7 +214,7 @@ class Teller:
 
     def _handle(self, message: int, age: int) -> Handle | None:
         found = self.receipts.get(message)
-        return found and found[max(0, len(found) - 1 - age)]
+        return found[max(0, len(found) - 1 - age)] if found else None
 
     def _message(self, seen: Seen) -> int:
         return next(message for message, handles in self.receipts.items() if handles[0].id == seen.handle.id)
@@ -272,6 +272,7 @@ class Comparison:
 
     def _azurite(self, script: Script, name: str) -> list[Any] | None:
         for _ in range(TRIES):
+            time.sleep(random.uniform(0, PHASE))
             try:
                 return AzuriteTeller(Azurite(self._server, name)).tell(script)
             except TooSlow:
@@ -288,15 +289,37 @@ class Comparison:
 
 
 def shortest(found: Difference, comparison: Comparison, seconds: float) -> Difference:
-    """The shortest script found within so many seconds that still ends apart: steps are left out, many at first."""
-    ends_at, size = time.monotonic() + seconds, max(1, found.at // 2)
-    found = Difference(found.script[: found.at + 1], found.at, found.theirs, found.ours)
+    """The shortest script found within so many seconds that still ends apart.
+
+    Left out is all that is done with one message, or all of one kind, then runs of steps, ever shorter ones; each time as much as
+    can be left out together.
+    """
+    ends_at, sizes = time.monotonic() + seconds, iter((0, 8, 4, 2, 1))
+    script, spare = found.script[: found.at + 1], []
     while time.monotonic() < ends_at:
-        shorter = [found.script[:at] + found.script[at + size :] for at in range(0, len(found.script), size)]
-        again = next(filter(None, comparison.differences(filter(None, shorter))), None)
-        if again is not None:
-            found = Difference(again.script[: again.at + 1], again.at, again.theirs, again.ours)
-        elif size == 1:
+        if not spare and (size := next(sizes, None)) is None:
             break
-        size = max(1, min(size // (1 if again else 2), len(found.script) // 2))
+        parts = _runs(script, size) if size else _by_subject(script)
+        tried = list(comparison.differences(_without(script, part) for part in parts))
+        spare = [part for part, still in zip(parts, tried, strict=True) if still]
+        if spare:
+            together = next(comparison.differences([_without(script, set().union(*spare))]))
+            found = together or next(filter(None, tried))
+            script = found.script[: found.at + 1]
     return found
+
+
+def _runs(script: Script, size: int) -> list[set[int]]:
+    """Which steps, by their places."""
+    return [set(range(at, at + size)) for at in range(0, len(script), size)]
+
+
+def _by_subject(script: Script) -> list[set[int]]:
+    about: dict[Any, set[int]] = {}
+    for at, step in enumerate(script):
+        about.setdefault(step.given.get("message", step.what), set()).add(at)
+    return list(about.values())
+
+
+def _without(script: Script, places: set[int]) -> Script:
+    return tuple(step for at, step in enumerate(script) if at not in places)

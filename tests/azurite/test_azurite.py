@@ -37,7 +37,7 @@ MEANT: dict[tuple[str, str], str] = {
     ): "QS-901: what has expired does not count; Azurite's does until somebody looks",
 }
 SCRIPTS = int(os.environ.get("SCRIPTS") or 40)
-SHORTEN_FOR = 120  # seconds
+SHORTEN_FOR = 180  # seconds
 
 _numbers = itertools.count(1)
 pytestmark = pytest.mark.usefixtures("looks_are_cheap")

@@ -88,8 +88,9 @@ def test_a_put_that_is_wrong_stores_nothing_and_wins_over_a_missing_queue(queue)
                 put_wrongly(address, "a", **wrong)
         with pytest.raises(RequestBodyTooLarge):
             put(address, "x" * 65_537, visibility_timeout=timedelta(days=8))
-        with pytest.raises(InvalidXmlDocument):
-            put(address, "\x01")
+        for unreadable in ("\x01", "a\x00b", "\ud800"):
+            with pytest.raises(InvalidXmlDocument):
+                put(address, unreadable)
     with pytest.raises(QueueNotFound):
         put(missing, "a")
     assert queue_storage.approximate_count(queue) == 0
@@ -348,8 +349,9 @@ def test_an_update_that_is_wrong_changes_nothing(queue):
         update(queue, message.message_id, message.pop_receipt, visibility_timeout=timedelta(days=8))
     with pytest.raises(RequestBodyTooLarge):
         update(queue, message.message_id, message.pop_receipt, visibility_timeout=SECOND, text="x" * 65_537)
-    with pytest.raises(InvalidXmlDocument):
-        update(queue, message.message_id, message.pop_receipt, visibility_timeout=SECOND, text="\x02")
+    for unreadable in ("\x02", "\x00", "\udfff"):
+        with pytest.raises(InvalidXmlDocument):
+            update(queue, message.message_id, message.pop_receipt, visibility_timeout=SECOND, text=unreadable)
     assert texts(peek(queue)) == ["a"]
     delete(queue, message.message_id, message.pop_receipt)
 
