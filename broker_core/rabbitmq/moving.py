@@ -35,7 +35,7 @@ from .topology import QueueInfo, Topology
 from .work import Work, require_current, transact
 
 MOST_NAMED = 1_000  # messages that a report names one by one; all are counted
-LOOKED_AT = 20_000  # messages that a preview looks at
+LOOKED_AT = 10_000  # messages that a preview looks at
 LOOK_BATCH = 2_000
 
 
@@ -148,7 +148,6 @@ class _Way(NamedTuple):
 
     queues: tuple[str, ...]
     properties: Mapping[str, Any]
-    headers: Mapping[str, Any]
     death: Death | None
 
 
@@ -271,27 +270,32 @@ def _look(known: Topology, name: str, queue: QueueInfo, to: Target, numbers: Seq
 
 
 def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
-    before = table.decode(row.application_properties or {})
-    after = deaths.set_aside(before)
-    death = deaths.origin(before, first=isinstance(to, Back) and to.first)
+    stored = row.application_properties or {}
+    tell = table.decode({header: stored[header] for header in deaths.TELL_ORIGIN if header in stored})
+    death = deaths.origin(tell, first=isinstance(to, Back) and to.first)
     match to:
         case ToQueue(target):
-            found = _Way((target,), _published_again(row, "", target), after, death)
+            found = _Way((target,), _published_again(row, "", target), death)
         case ToExchange(exchange, key):
             key = row.properties["routing_key"] if key is None else key
-            keys, after = messages.keys_of(key, after)
-            queues = known.router.route(exchange, keys, after, by_broker=True).queues
-            found = _Way(queues, _published_again(row, exchange, key), after, death)
+            keys, headers = messages.keys_of(key, _headers(stored))
+            queues = known.router.route(exchange, keys, headers, by_broker=True).queues
+            found = _Way(queues, _published_again(row, exchange, key), death)
         case Back() if death is None:
             return Left(Why.NEVER_DIED)
         case Back() if death.queue == name:
             return Left(Why.DIED_HERE)
         case Back():
-            found = _Way((death.queue,), _as_it_was(row, death), after, death)
+            found = _Way((death.queue,), _as_it_was(row, death), death)
     missing = next((target for target in found.queues if target not in known.queues), None)
     if missing is not None:
         return Left(Why.NO_QUEUE, missing)
     return found if found.queues else Left(Why.NO_ROUTE)
+
+
+def _headers(stored: Mapping[str, list]) -> dict[str, Any]:
+    """A message's headers as it goes on with."""
+    return deaths.set_aside(table.decode(stored))
 
 
 def _as_it_was(row: Any, death: Death) -> dict[str, Any]:
@@ -344,7 +348,7 @@ def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoi
     """The message as it is published again. One that has an expiration, as no dead letter has, lives for it anew."""
     return message._replace(
         properties=way.properties,
-        headers=table.encode(way.headers) or None,
+        headers=table.encode(_headers(message.headers or {})) or None,
         expiration=parse(message.properties.get("expiration")),
         origin={"from": origin_of(name, queue, message.place, MOVED)},
     )

@@ -22,6 +22,7 @@ X_DEATH = "x-death"
 MOVED = "moved"  # why a message left that an operator moved: it did not die
 BEFORE_MOVE = "x-death-before-move"  # Vitrine's own
 FIRST, LAST = "x-first-death-", "x-last-death-"
+TELL_ORIGIN = (X_DEATH, BEFORE_MOVE, f"{FIRST}queue")  # the headers that `origin` reads
 
 
 class Reason(StrEnum):
