@@ -17,9 +17,8 @@ from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
 from .shared import Known, entity_id_of, forget, on, on_entity, require_count, require_receivable, whole_numbers
-from .tidying import TIDY_BATCH, advance_head, tidy
+from .tidying import HEAD_LAG, TIDY_BATCH, advance_head, tidy
 
-HEAD_LAG = 1000  # numbers between the bound and what is received that make it worth advancing
 POLL_SECONDS = 1.0  # between looks while waiting; wake-ups come sooner
 FIRST_POLL_SECONDS = 0.05  # a send that was under way when the wait began may not know of it
 

@@ -24,9 +24,9 @@ from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
-from .receiving import HEAD_LAG, patiently, session_key
+from .receiving import patiently, session_key
 from .shared import Known, entity_id_of, on, on_entity, require_count, require_receivable, wake
-from .tidying import tidy
+from .tidying import HEAD_LAG, tidy
 
 TRIES = 3  # of what takes two statements
 

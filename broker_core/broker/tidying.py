@@ -16,6 +16,7 @@ from .shared import BROKER, all_or_none, undo, wake
 
 TIDY_BATCH = 500  # messages that are moved out of a receive's way in one transaction
 TIDY_ROUNDS = 20  # such batches at most for one receive
+HEAD_LAG = 1000  # numbers between a bound and what is received above it that make it worth raising
 PAUSE_SHARE = 3.0  # of the time that a sweep's batch took: receivers on other queues keep most of their rate
 
 

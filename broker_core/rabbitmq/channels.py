@@ -236,8 +236,7 @@ def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_
         channel.prefetch_of_all = prefetch
     else:
         channel.prefetch = prefetch
-    return
-    yield
+    yield from ()
 
 
 @_on_channel

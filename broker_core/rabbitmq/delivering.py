@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.shared import Memory, require_count, wake
-from broker_core.broker.tidying import advance_head
+from broker_core.broker.tidying import HEAD_LAG, advance_head
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.arguments import QUORUM
 from broker_core.semantics.types import (
@@ -35,7 +35,6 @@ from .tidying import clear_head, keep_limit
 from .topology import QueueInfo
 from .work import Work, on_queue, transact
 
-HEAD_LAG = 1000  # numbers between the bound and what is delivered that make it worth advancing
 DELIVERY_COUNT = "x-delivery-count"
 
 _looked_from = Memory(10_000)  # database and queue -> the number at which its head bound was last looked after
