@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.reads import Clock
+from explorer.pages.presenters import epoch_ms
 
 DRIFT_MS = 250  # a browser's idea of the clock may be off by this before it is told
 
@@ -80,7 +81,7 @@ def _encoded(picture: Picture, version: int, rows: Mapping, texts: Mapping, *, o
     frame: dict[str, Any] = {"version": version}
     if picture.clock:
         clock = picture.clock
-        frame["clock"] = {"now": round(clock.now.timestamp() * 1000), "rate": clock.rate, "manual": clock.is_manual}
+        frame["clock"] = {"now": epoch_ms(clock.now), "rate": clock.rate, "manual": clock.is_manual}
     if picture.stamp is not None:
         frame["stamp"] = picture.stamp
     if order:

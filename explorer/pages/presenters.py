@@ -16,6 +16,7 @@ from broker_core.semantics.standing import Standing
 from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
 from explorer.pages.figures import at_hand, is_poison
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SUBQUEUE_SLUGS = {
     SubQueue.MAIN: "main",
     SubQueue.DEAD_LETTER: "dead-letter",
@@ -131,6 +132,12 @@ def age(delta: timedelta) -> str:
     return "now"
 
 
+def age_in_words(delta: timedelta) -> str:
+    """As a sentence has it: "12 s ago", and "now"."""
+    shown = age(delta)
+    return shown if shown == "now" else f"{shown} ago"
+
+
 def clock_text(delta: timedelta) -> str:
     """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "deciding"."""
     seconds = int(delta.total_seconds())
@@ -165,7 +172,8 @@ def rate(per_second: float) -> str:
 
 
 def epoch_ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
+    """Whole milliseconds, rounded down everywhere alike: what is 30 s apart is so in the browser, too."""
+    return (at - EPOCH) // timedelta(milliseconds=1)
 
 
 def absolute(at: datetime) -> str:

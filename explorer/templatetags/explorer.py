@@ -89,8 +89,11 @@ def state(badge: presenters.Badge) -> str:
 
 
 @register.simple_tag
-def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """How long ago it was, with the instant in full on hover. now: the namespace's, for instants by its clock."""
+def ago(at: datetime | None, now: datetime | None = None, *, in_words: bool = False) -> str:
+    """How long ago it was, with the instant in full on hover. now: the namespace's, for instants by its clock.
+
+    in_words: for a sentence, "12 s ago", but "now".
+    """
     if not at:
         return mark_safe('<span class="quiet">–</span>')
     now = now or real_now()
@@ -99,8 +102,9 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
         at.isoformat(),
         presenters.epoch_ms(at),
         presenters.epoch_ms(now),
+        mark_safe(" data-in-words") if in_words else "",
         presenters.absolute(at),
-        presenters.age(now - at),
+        presenters.age_in_words(now - at) if in_words else presenters.age(now - at),
     )
 
 

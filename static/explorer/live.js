@@ -88,7 +88,8 @@
       bar.value = Math.min(1, Math.max(0, (now - bar.dataset.from) / (bar.dataset.to - bar.dataset.from)));
     }
     for (const element of document.querySelectorAll("[data-since]")) {
-      setText(element, ageText(Math.max(0, now + skew(element, now) - Number(element.dataset.since))));
+      const age = ageText(Math.max(0, now + skew(element, now) - Number(element.dataset.since)));
+      setText(element, "inWords" in element.dataset && age !== "now" ? `${age} ago` : age);
     }
   }
 

@@ -22,6 +22,7 @@ from broker_core.semantics.types import Actor, EntityAddress, Message, Right
 from explorer.live import feed as feeds
 from explorer.live.feed import Feed
 from explorer.live.frames import Element, Picture, difference, whole
+from explorer.pages.presenters import epoch_ms
 from explorer.templatetags.live import live_address
 
 HOST = "testserver.example"
@@ -431,6 +432,13 @@ def test_a_frame_holds_what_changed_and_nothing_else(old, new, expected):
 )
 def test_a_clock_is_told_when_it_goes_otherwise_than_expected(then, now, told):
     assert (difference(Picture(then), Picture(now), 1, {}) is not None) == told
+
+
+def test_a_frames_clock_is_rounded_as_a_pages_deadlines_are():
+    """A lock of 30 s on a clock that stands still shows 0:30, not 0:29."""
+    now = NOON + timedelta(microseconds=604_700)
+    told = json.loads(whole(Picture(Clock(now, now, 0, True)), 1))["clock"]["now"]
+    assert told == epoch_ms(now) == epoch_ms(now + 30 * SECOND) - 30_000
 
 
 def test_the_whole_is_enough_for_any_older_page():

@@ -34,6 +34,14 @@ def test_an_age_has_one_unit_and_is_never_negative(length, expected):
     assert presenters.age(seconds(length)) == expected
 
 
+def test_an_age_in_a_sentence():
+    assert [presenters.age_in_words(timedelta(seconds=n)) for n in (0, 12)] == ["now", "12 s ago"]
+
+
+def test_milliseconds_are_begun_ones():
+    assert presenters.epoch_ms(datetime(2026, 11, 21, 14, 8, 21, 280_604, tzinfo=UTC)) == 1_795_270_101_280
+
+
 @pytest.mark.parametrize(
     ("left", "expected"),
     [
