@@ -3,7 +3,8 @@
 # make lint   ruff, import contracts, templates
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
-# make test-rabbitmq  the same stories told to a RabbitMQ server on loopback and to the core (as root it installs Debian's, if need be)
+# make test-rabbitmq  the same stories and random scripts told to a RabbitMQ server on loopback, which root installs from Debian if need
+#             be, and to the core (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour)
 # make test-azurite   the same with storage queues and Azurite, which npm installs, if need be (make test-azurite SEED=7 SCRIPTS=200)
 # make clean  remove the virtual environment, not the data
 

@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pika
-from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, NackError, UnroutableError
+from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, ConnectionClosedByBroker, NackError, UnroutableError
 
 from broker_core import entities, rabbitmq, sweeps
 from broker_core.rabbitmq import Properties, Publication
@@ -83,9 +84,9 @@ class Broker(Told):
 class Real(Broker):
     """The server. A virtual host of its own."""
 
-    def __init__(self, server: Any, vhost: str, *, is_new: bool = True):
+    def __init__(self, server: Any, vhost: str, *, is_new: bool = True, settles_in: float = SETTLES_IN):
         super().__init__()
-        self.server, self.vhost = server, vhost
+        self.server, self.vhost, self.settles_in = server, vhost, settles_in
         if is_new:
             self._api("PUT", f"/vhosts/{quote(vhost, '')}", {})
             self._api("PUT", f"/permissions/{quote(vhost, '')}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
@@ -95,11 +96,12 @@ class Real(Broker):
 
     def another(self) -> Real:
         """A client with a connection of its own to the same virtual host."""
-        return Real(self.server, self.vhost, is_new=False)
+        return Real(self.server, self.vhost, is_new=False, settles_in=self.settles_in)
 
     def disconnect(self) -> None:
         if self._connection and self._connection.is_open:
-            self._connection.close()
+            with suppress(AMQPConnectionError):  # what was wrong is told by the server only now
+                self._connection.close()
 
     def close(self) -> None:
         self.disconnect()
@@ -146,6 +148,9 @@ class Real(Broker):
     def bind_exchange(self, destination: str, source: str, key: str = "", arguments: Mapping | None = None) -> str:
         return self._done(lambda channel: channel.exchange_bind(destination, source, key, arguments=arguments))
 
+    def unbind_exchange(self, destination: str, source: str, key: str = "", arguments: Mapping | None = None) -> str:
+        return self._done(lambda channel: channel.exchange_unbind(destination, source, key, arguments=arguments))
+
     def policy(self, name: str, definition: Mapping, *, pattern=".*", apply_to="queues", priority=0, operator=False) -> str:
         body = {"pattern": pattern, "definition": definition, "apply-to": apply_to, "priority": priority}
         return self._policy("PUT", name, operator, body)
@@ -156,7 +161,7 @@ class Real(Broker):
     def _policy(self, method: str, name: str, operator: bool, body: Any = None) -> str:
         kind = "operator-policies" if operator else "policies"
         found = self._api(method, f"/{kind}/{quote(self.vhost, '')}/{name}", body)
-        time.sleep(SETTLES_IN)
+        time.sleep(self.settles_in)
         if not found:
             return "done"
         text = " ".join(html.unescape(found).replace("Validation failed", "").split())
@@ -179,37 +184,40 @@ class Real(Broker):
             return f"{refused.reply_code} {refused.reply_text}"
         return "ack"
 
-    def get(self, name: str = "q", *, no_ack: bool = False) -> Any:
-        found = self._try(lambda channel: channel.basic_get(name, auto_ack=no_ack))
+    def get(self, name: str = "q", *, no_ack: bool = False, on: str = "main") -> Any:
+        """on: which channel it is got on, and so settled on."""
+        found = self._try(lambda channel: channel.basic_get(name, auto_ack=no_ack), on)
         if isinstance(found, str) or found[0] is None:
             return found if isinstance(found, str) else None
         return _seen(*found)
 
-    def ack(self, tag: int, **options: bool) -> str:
-        return self._settled(lambda channel: channel.basic_ack(tag, **options))
+    def ack(self, tag: int, *, multiple: bool = False, on: str = "main") -> str:
+        return self._settled(lambda channel: channel.basic_ack(tag, multiple=multiple), on)
 
-    def nack(self, tag: int, *, requeue: bool, multiple: bool = False) -> str:
-        return self._settled(lambda channel: channel.basic_nack(tag, multiple=multiple, requeue=requeue))
+    def nack(self, tag: int, *, requeue: bool, multiple: bool = False, on: str = "main") -> str:
+        return self._settled(lambda channel: channel.basic_nack(tag, multiple=multiple, requeue=requeue), on)
 
-    def reject(self, tag: int, *, requeue: bool) -> str:
-        return self._settled(lambda channel: channel.basic_reject(tag, requeue=requeue))
+    def reject(self, tag: int, *, requeue: bool, on: str = "main") -> str:
+        return self._settled(lambda channel: channel.basic_reject(tag, requeue=requeue), on)
 
-    def _settled(self, call: Any) -> str:
+    def _settled(self, call: Any, on: str) -> str:
         def wait(channel: Any) -> None:
             call(channel)
             channel.basic_qos()  # what is asked after it is answered after it
-            time.sleep(SETTLES_IN)
+            time.sleep(self.settles_in)
 
-        return self._done(wait)
+        return self._done(wait, on)
 
-    def recover(self) -> None:
-        self._channel("main").basic_recover(requeue=True)
-        time.sleep(SETTLES_IN)
+    def recover(self, on: str = "main") -> None:
+        self._channel(on).basic_recover(requeue=True)
+        time.sleep(self.settles_in)
 
-    # Consumers, each on its own channel, named by its tag
+    # Consumers, each on its own channel, named by its tag, unless it is told on which
 
-    def consume(self, tag: str, queue: str = "q", *, prefetch=0, no_ack=False, exclusive=False, arguments=None) -> str:
-        channel = self._channel(tag)
+    def consume(
+        self, tag: str, queue: str = "q", *, prefetch=0, no_ack=False, exclusive=False, arguments=None, on: str = ""
+    ) -> str:
+        channel = self._channel(on or tag)
         inbox = self._received.setdefault(tag, [])
 
         def on_message(_: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -233,6 +241,17 @@ class Real(Broker):
         found, inbox[:] = list(inbox), []
         return found
 
+    def arrived(self, tag: str) -> list[Seen]:
+        """What the consumer got since it was last asked, as far as it is here already."""
+        found, inbox = list(self._received.get(tag, ())), self._received.get(tag, [])
+        inbox.clear()
+        return found
+
+    def listen(self) -> None:
+        """Take in what the server has sent."""
+        if self._connection is not None and self._connection.is_open:
+            self._connection.process_data_events(0)
+
     def settle(self, tag: str, delivery_tag: int, how: str = "ack") -> None:
         """how: ack, requeue, reject."""
         channel = self._channel(tag)
@@ -240,14 +259,17 @@ class Real(Broker):
             channel.basic_ack(delivery_tag)
         else:
             channel.basic_nack(delivery_tag, requeue=how == "requeue")
-        time.sleep(SETTLES_IN)
+        time.sleep(self.settles_in)
 
-    def cancel(self, tag: str) -> None:
-        self._channel(tag).basic_cancel(tag)
+    def cancel(self, tag: str, on: str = "") -> None:
+        self._channel(on or tag).basic_cancel(tag)
 
     def close_channel(self, tag: str) -> None:
         self._channel(tag).close()
-        time.sleep(SETTLES_IN)
+        time.sleep(self.settles_in)
+
+    def is_open(self, channel: str) -> bool:
+        return channel in self._channels and self._channels[channel].is_open
 
     # Inside
 
@@ -264,14 +286,14 @@ class Real(Broker):
                 channel.confirm_delivery()
         return channel
 
-    def _try(self, call: Any) -> Any:
+    def _try(self, call: Any, on: str = "main") -> Any:
         try:
-            return call(self._channel("main"))
+            return call(self._channel(on))
         except (ChannelClosedByBroker, ConnectionClosedByBroker) as refused:
             return f"{refused.reply_code} {refused.reply_text}"
 
-    def _done(self, call: Any) -> str:
-        found = self._try(call)
+    def _done(self, call: Any, on: str = "main") -> str:
+        found = self._try(call, on)
         return found if isinstance(found, str) else "done"
 
     def _api(self, method: str, path: str, body: Any = None) -> str | None:
@@ -359,6 +381,9 @@ class Core(Broker):
     def bind_exchange(self, *args: Any) -> str:
         return self._done(lambda _: rabbitmq.bind_exchange(self.vhost, *args))
 
+    def unbind_exchange(self, *args: Any) -> str:
+        return self._done(lambda _: rabbitmq.unbind_exchange(self.vhost, *args))
+
     def policy(self, name: str, definition: Mapping, *, pattern=".*", apply_to="queues", priority=0, operator=False) -> str:
         policy = Policy(name, pattern, definition, apply_to, priority, operator)
         try:
@@ -368,8 +393,7 @@ class Core(Broker):
         return "done"
 
     def delete_policy(self, name: str, operator: bool = False) -> str:
-        rabbitmq.delete_policy(self.vhost, name, operator)
-        return "done"
+        return self._done(lambda _: rabbitmq.delete_policy(self.vhost, name, operator))
 
     # Messages
 
@@ -380,34 +404,42 @@ class Core(Broker):
             return found
         return "returned" if mandatory and found.unroutable else "nack" if found.refused else "ack"
 
-    def get(self, name: str = "q", *, no_ack: bool = False) -> Any:
-        found = self._try(lambda channel: channel.get(name, no_ack=no_ack))
+    def get(self, name: str = "q", *, no_ack: bool = False, on: str = "main") -> Any:
+        found = self._try(lambda channel: channel.get(name, no_ack=no_ack), on)
         return found if isinstance(found, str) or found is None else _as_seen(found)
 
-    def ack(self, tag: int, **options: bool) -> str:
-        return self._done(lambda channel: channel.ack(tag, **options))
+    def ack(self, tag: int, *, on: str = "main", **options: bool) -> str:
+        return self._done(lambda channel: channel.ack(tag, **options), on)
 
-    def nack(self, tag: int, **options: bool) -> str:
-        return self._done(lambda channel: channel.nack(tag, **options))
+    def nack(self, tag: int, *, on: str = "main", **options: bool) -> str:
+        return self._done(lambda channel: channel.nack(tag, **options), on)
 
-    def reject(self, tag: int, *, requeue: bool) -> str:
-        return self._done(lambda channel: channel.reject(tag, requeue=requeue))
+    def reject(self, tag: int, *, requeue: bool, on: str = "main") -> str:
+        return self._done(lambda channel: channel.reject(tag, requeue=requeue), on)
 
-    def recover(self) -> None:
-        self._channel("main").recover()
+    def recover(self, on: str = "main") -> None:
+        self._channel(on).recover()
 
     # Consumers
 
-    def consume(self, tag: str, queue: str = "q", *, prefetch=0, **options: Any) -> str:
+    def consume(self, tag: str, queue: str = "q", *, prefetch=0, on: str = "", **options: Any) -> str:
         def begin(channel: Any) -> str:
             channel.qos(prefetch)
             channel.consume(queue, tag=tag, **options)
             return "done"
 
-        return self._try(begin, tag)
+        return self._try(begin, on or tag)
 
     def received(self, tag: str) -> list[Seen]:
         return [_as_seen(delivery) for delivery in self._channel(tag).deliveries(1000)]
+
+    def arrived_on(self, channel: str) -> dict[str, list[Seen]]:
+        """What the consumers of a channel got since they were last asked, by tag; nothing where it is closed."""
+        found: dict[str, list[Seen]] = {}
+        if self.is_open(channel):
+            for delivery in self._channel(channel).deliveries(1000):
+                found.setdefault(delivery.consumer_tag, []).append(_as_seen(delivery))
+        return found
 
     def settle(self, tag: str, delivery_tag: int, how: str = "ack") -> None:
         channel = self._channel(tag)
@@ -416,11 +448,14 @@ class Core(Broker):
         else:
             channel.nack(delivery_tag, requeue=how == "requeue")
 
-    def cancel(self, tag: str) -> None:
-        self._channel(tag).cancel(tag)
+    def cancel(self, tag: str, on: str = "") -> None:
+        self._channel(on or tag).cancel(tag)
 
     def close_channel(self, tag: str) -> None:
         self._channel(tag).close()
+
+    def is_open(self, channel: str) -> bool:
+        return channel in self._channels and self._channels[channel].is_open
 
     # Inside
 
@@ -440,8 +475,8 @@ class Core(Broker):
         except BrokerError as refused:
             return f"{type(refused).__name__} {refused}"
 
-    def _done(self, call: Any) -> str:
-        found = self._try(call)
+    def _done(self, call: Any, channel: str = "main") -> str:
+        found = self._try(call, channel)
         return found if isinstance(found, str) else "done"
 
 

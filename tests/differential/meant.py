@@ -1,0 +1,84 @@
+"""The differences from RabbitMQ 3.10 that are meant, each with the rule that says so. Whatever else differs is a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .telling import Difference, expires
+
+# In stories, by story and fact: why the core does otherwise.
+IN_STORIES: dict[tuple[str, str], str] = {
+    ("a_new_time_by_policy", "a message without a time"): "RMQ-902: as the guide says, it counts for what is there",
+    ("a_new_time_by_policy", "a shorter time"): "RMQ-902: the same",
+    ("bad_policies", "a long life"): "RMQ-918: a policy's time has the bound of an argument's",
+    ("bad_policies", "apply-to"): "RMQ-371: with the types of queues that 3.12 added, and its text",
+    ("bad_policies", "operator overflow"): "RMQ-203: later versions have this key",
+    ("what_a_dead_letter_is", "headers"): "RMQ-912: x-last-death-*, as later versions add them",
+    ("positions_in_quorum_queues", "returned apart"): "RMQ-909: each to its original place, as in classic queues",
+    ("redeclaring_queues", "timeout"): "RMQ-127: an argument since 3.12, so it is compared",
+    ("bad_arguments", "queue-type 'stream'"): "RMQ-908: there are no streams",
+    ("bad_arguments", "quorum: delivery-limit '5'"): "RMQ-341: checked, where 3.10 takes anything and ignores it",
+}
+
+# What scripts do not compare at all.
+ALIKE = (
+    "RMQ-912: x-last-death-* are there in later versions",
+    "RMQ-003, RMQ-014: of a message that was got, how many are left behind it; how many are ready is looked at after a sweep",
+    "RMQ-902: that a time-to-live by policy holds for what is there; these queues have retroactive_ttl off",
+    "RMQ-145: which of several channels gets a message of a queue that they all consume from",
+    "RMQ-908: consumers of a quorum queue, among which RabbitMQ counts who holds a message that was got",
+)
+
+
+def _is_about_order(d: Difference) -> bool:
+    return bool(d.queues & d.quorum & d.returned)
+
+
+def _lives_not(d: Difference) -> set[str]:
+    """The queues it is about in which nothing may live."""
+    return {name for name in d.queues if d.in_force.get(name, {}).get("message_ttl") == 0}
+
+
+def _is_told_so_late(d: Difference) -> bool:
+    return bool(_lives_not(d)) and any(step.given.get("definition", {}).get("message-ttl") == 0 for step in d.done)
+
+
+def _is_handed_over(d: Difference) -> bool:
+    """A consumer of RabbitMQ's got a dead letter."""
+    here = [message for found in d.core.delivered.values() for message in found]
+    more = [message for found in d.real.delivered.values() for message in found if message not in here]
+    return bool(_lives_not(d)) and bool(more) and all("x-death" in headers for *_, headers in more)
+
+
+def _is_unused_quorum(d: Difference) -> bool:
+    return any(expires(step) for step in d.done) and any(
+        step.given.get("arguments", {}).get("x-queue-type") == "quorum" for step in d.done
+    )
+
+
+def _overshoots(d: Difference) -> bool:
+    return any(d.in_force.get(name, {}).get("overflow", "").startswith("reject") for name in d.quorum)
+
+
+def _counts_before_it_is_fetched(d: Difference) -> bool:
+    """A dead letter comes to a queue with a limit, whose consumer has room for what is there."""
+    consumed = {name for name in d.queues if isinstance(found := d.core.queues.get(name), tuple) and found[-1] > 0}
+    return d.step.what in ("settle", "tick") and any(
+        {"max_length", "max_length_bytes"} & d.in_force[name].keys() for name in consumed
+    )
+
+
+# After which a script ends: from there on the two are not in the same state.
+IN_SCRIPTS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
+    ("RMQ-909: what came back to a quorum queue is at its original place", _is_about_order),
+    ("RMQ-093: a quorum queue that refuses takes exactly what fits, too, and no more", _overshoots),
+    ("RMQ-016: what may live for no time, by a policy, dies at once, also behind what was there before", _is_told_so_late),
+    ("RMQ-922: a dead letter is published by the broker, which has no consumer to hand it to", _is_handed_over),
+    ("RMQ-090: a dead letter counts with what is ready, before a consumer has fetched that", _counts_before_it_is_fetched),
+    ("RMQ-045: an unused quorum queue goes at its instant, not at the next look of a process", _is_unused_quorum),
+)
+
+
+def why_meant(difference: Difference) -> str | None:
+    """Why a difference is meant; None: it is not."""
+    return next((why for why, applies in IN_SCRIPTS if applies(difference)), None)
