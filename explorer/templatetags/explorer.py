@@ -98,7 +98,7 @@ def ago(at: datetime | None, now: datetime | None = None, *, in_words: bool = Fa
         return mark_safe('<span class="quiet">–</span>')
     now = now or real_now()
     return format_html(
-        '<time datetime="{}" data-since="{}" data-now="{}" title="{}">{}</time>',
+        '<time datetime="{}" data-since="{}" data-now="{}"{} title="{}">{}</time>',
         at.isoformat(),
         presenters.epoch_ms(at),
         presenters.epoch_ms(now),
