@@ -99,7 +99,7 @@ class Preview:
 
 
 @use_case
-def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
+def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
     """What changing these settings of a queue, topic or subscription would do now. Changes nothing.
 
     Needs MANAGE, as the change itself, and refuses what that would refuse. Raises EntityNotFound.
@@ -109,7 +109,20 @@ def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: An
 
 
 @use_case
-def preview_delete(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def change(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
+    """Change these settings, and tell what that means, as a Preview that is counted in the transaction which changes them."""
+    actor = _allowed(address, actor, Right.MANAGE)
+
+    def steps() -> Steps[Preview]:
+        told = yield from _change(address, changes, actor)
+        yield from entities.update_entity.steps(address, actor=actor, **changes)
+        return told
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def preview_delete(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Preview]:
     """How many messages would go with the entity, and with a topic's subscriptions; exact. Needs MANAGE."""
     _allowed(address, actor, Right.MANAGE)
     return (yield Atomically(_delete(address)))
@@ -121,11 +134,13 @@ def preview_purge(
     *,
     states: Sequence[MessageState] = (MessageState.ACTIVE,),
     enqueued_before: datetime | None = None,
+    session_id: str | None = None,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[Preview]:
     """How many messages `broker.purge` would delete from a list now. Needs OPERATE."""
     (actor or Actor.local()).require(Right.OPERATE, address)
-    return (yield Atomically(_purge(address, {"states": tuple(states), "enqueued_before": enqueued_before})))
+    options = {"states": tuple(states), "enqueued_before": enqueued_before, "session_id": session_id}
+    return (yield Atomically(_purge(address, options)))
 
 
 @use_case
@@ -170,7 +185,7 @@ def _require_same(previewed: Preview, now: Preview) -> None:
 # Changes of settings
 
 
-def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps:
+def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps[Preview]:
     """The preview of a change, with the entity's row held, in the caller's transaction."""
     namespace = yield from namespace_to_configure(address, actor)
     current = yield from lock_entity(address, None)
@@ -255,7 +270,7 @@ def _notes(current: Entity, after: Settings) -> Iterable[str]:
 # Delete and purge
 
 
-def _delete(address: EntityAddress) -> Steps:
+def _delete(address: EntityAddress) -> Steps[Preview]:
     current = yield from lock_entity(address, None)
     rows = yield call("preview_delete", entity_id=current.id)
     found = [row for row in rows if row.path is not None]
@@ -276,7 +291,7 @@ def _delete(address: EntityAddress) -> Steps:
     )
 
 
-def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps:
+def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]:
     current = yield from lock_entity(address.main, None)
     states = [int(state) for state in options["states"]]
     (row,) = yield call(
@@ -285,6 +300,7 @@ def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps:
         subqueue=address.subqueue,
         states=states,
         enqueued_before=options["enqueued_before"],
+        session_id=options["session_id"],
         scan_cap=SCAN_CAP,
     )
     capped = row.scanned >= SCAN_CAP
@@ -305,10 +321,8 @@ def _apply_purge(previewed: Preview, actor: Actor) -> Steps:
     actor.require(Right.OPERATE, previewed.address)
     now = yield Atomically(_purge(previewed.address, previewed.changes))
     _require_same(previewed, now)
-    before = previewed.changes["enqueued_before"] or now.at
-    return (
-        yield from broker.purge.steps(previewed.address, states=previewed.changes["states"], enqueued_before=before, actor=actor)
-    )
+    wanted = {**previewed.changes, "enqueued_before": previewed.changes["enqueued_before"] or now.at}
+    return (yield from broker.purge.steps(previewed.address, **wanted, actor=actor))
 
 
 def _token(settings: Settings | None, facts: list) -> str:

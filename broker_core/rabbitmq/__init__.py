@@ -24,7 +24,16 @@ from .listing import (
 )
 from .moving import Back, Moved, MovePreview, ToExchange, ToQueue, move, preview_move
 from .policies import PolicyChange, delete_policy, list_policies, set_policy, set_queue_option
-from .preview import ExchangeChange, KeyChange, PolicyPreview, QueueChange, apply_policy, preview_delete_policy, preview_policy
+from .preview import (
+    ExchangeChange,
+    KeyChange,
+    PolicyPreview,
+    QueueChange,
+    apply_policy,
+    change_policy,
+    preview_delete_policy,
+    preview_policy,
+)
 from .properties import Properties
 from .publishing import Publication, Published, publish
 from .queues import DeclaredQueue, declare_queue, delete_queue
@@ -58,6 +67,7 @@ __all__ = [
     "VhostContents",
     "acknowledge",
     "apply_policy",
+    "change_policy",
     "bind_exchange",
     "bind_queue",
     "connect",

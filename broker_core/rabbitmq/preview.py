@@ -90,7 +90,8 @@ class PolicyPreview:
 
     before:  None: there is none of this name. after: None: it is deleted.
     token:   of everything that was looked at: equal tokens mean the same changes and the same effects on the same messages.
-    notes:   what it means beside that. scanned: messages looked at; capped: there are more, so numbers are lower bounds.
+    governed: how many (queues, exchanges) it rules then. notes: what it means beside that.
+    scanned: messages looked at; capped: there are more, so numbers are lower bounds.
     """
 
     vhost: str
@@ -102,6 +103,7 @@ class PolicyPreview:
     queues: tuple[QueueChange, ...]
     exchanges: tuple[ExchangeChange, ...]
     token: str
+    governed: tuple[int, int] = (0, 0)
     notes: tuple[str, ...] = ()
     scanned: int = 0
     capped: bool = False
@@ -110,13 +112,18 @@ class PolicyPreview:
     def effects(self) -> tuple[Effect, ...]:
         return tuple(effect for queue in self.queues for effect in queue.effects)
 
+    @property
+    def lives(self) -> int:
+        """Ready messages whose life another time-to-live would count (RMQ-902)."""
+        return sum(queue.messages for queue in self.queues if any(key.key == "message_ttl" for key in queue.keys))
+
     def count(self, what: What) -> int:
         """Messages of all queues to which this would happen."""
         return sum(effect.count for effect in self.effects if effect.what is what)
 
 
 @use_case
-def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps:
+def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
     """What setting this policy, or operator policy, would do now. Changes nothing.
 
     Needs MANAGE, as setting it does. Raises InvalidPolicy; EntityNotFound for the virtual host.
@@ -127,7 +134,7 @@ def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) ->
 
 
 @use_case
-def preview_delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps:
+def preview_delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
     """The same for deleting one."""
     _allowed(vhost, actor)
     return (yield Atomically(_preview(vhost, name, operator, None, actor)))
@@ -140,16 +147,35 @@ def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Ste
     Returns PolicyChange. Messages leave right after the commit, as with every change of a policy.
     """
     _allowed(previewed.vhost, actor)
+    place = previewed.vhost, previewed.name, previewed.is_operator
+    _, change = yield Atomically(_changed(*place, previewed.after, actor, previewed))
+    return change
 
-    def steps() -> Steps:
-        yield from vhosts.hold_vhost(previewed.vhost)
-        place = previewed.vhost, previewed.name, previewed.is_operator
-        _require_same(previewed, (yield from _preview(*place, previewed.after, actor)))
-        if previewed.after is None:
-            return (yield from policies.delete_policy.steps(*place, actor=actor))
-        return (yield from policies.set_policy.steps(previewed.vhost, previewed.after, actor=actor))
 
-    return (yield Atomically(steps()))
+@use_case
+def change_policy(
+    vhost: str, name: str, operator: bool, policy: Policy | None, *, actor: Actor | None = None
+) -> Steps[PolicyPreview]:
+    """Set a policy of this name, or delete it (None), and tell what that means: a PolicyPreview, counted in the transaction that
+    does it. Raises as set_policy does."""
+    if policy is not None:
+        rules.check(policy)
+    _allowed(vhost, actor)
+    told, _ = yield Atomically(_changed(vhost, name, operator, policy, actor))
+    return told
+
+
+def _changed(
+    vhost: str, name: str, operator: bool, wanted: Policy | None, actor: Actor | None, expected: PolicyPreview | None = None
+) -> Steps:
+    """(what it means, PolicyChange), in the caller's transaction. expected: nothing is done where it means something else."""
+    yield from vhosts.hold_vhost(vhost)
+    told = yield from _preview(vhost, name, operator, wanted, actor)
+    if expected is not None:
+        _require_same(expected, told)
+    if wanted is None:
+        return told, (yield from policies.delete_policy.steps(vhost, name, operator, actor=actor))
+    return told, (yield from policies.set_policy.steps(vhost, wanted, actor=actor))
 
 
 def _allowed(vhost: str, actor: Actor | None) -> None:
@@ -178,15 +204,17 @@ class _Queue:
     after: Effective
 
 
-def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps:
+def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
     """A preview, in the caller's transaction."""
     host = yield from vhosts.get_vhost.steps(vhost, actor=actor)
     there = yield from in_force.policies_of(host.id)
     before = next((p for p in there if (p.name, p.is_operator) == (name, is_operator)), None)
     then = [p for p in there if p is not before] + ([wanted] if wanted else [])
     rows = yield call("queues_of", namespace_id=host.id)
-    changing = [q for q in (_queue(row, there, then) for row in rows) if _differs(q.before, q.after)]
-    exchanges, alternates = yield from _exchanges(host.id, there, then)
+    compared = [_queue(row, there, then) for row in rows]
+    changing = [q for q in compared if _differs(q.before, q.after)]
+    exchanges, alternates, ruled = yield from _exchanges(host.id, there, then)
+    ruler = "operator_policy" if is_operator else "policy"
     fates = yield from _fates(host.name, changing, alternates, actor)
     queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
     clock = yield call("rabbit_now", namespace_id=host.id)
@@ -200,6 +228,7 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
         queues=queues,
         exchanges=exchanges,
         token=_token(before, queues, exchanges, fates),
+        governed=(sum(q.after.values.get(ruler) == name for q in compared), sum(one.get(ruler) == name for one in ruled)),
         notes=tuple(_notes(before, wanted, changing, exchanges, then)),
         scanned=sum(found.seen for found in fates.values()),
         capped=any(found.is_partial for found in fates.values()),
@@ -215,15 +244,16 @@ def _differs(before: Effective, after: Effective) -> bool:
 
 
 def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy]) -> Steps:
-    """The exchanges that change, and the alternate exchange of each one after the change."""
-    changes, alternates = [], {}
+    """The exchanges that change; of each one its alternate exchange after the change; and what is in force for each one then."""
+    changes, alternates, ruled = [], {}, []
     for row in (yield call("exchanges_of", namespace_id=namespace_id)):
         arguments = table.decode(row.arguments)
         before, after = (in_force.of_exchange(row.name, arguments, found) for found in (there, then))
         alternates[row.name] = after.values.get("alternate_exchange")
+        ruled.append(after.values)
         if _differs(before, after):
             changes.append(ExchangeChange(row.name, *_names(before, after), _keys(before, after)))
-    return tuple(changes), alternates
+    return tuple(changes), alternates, ruled
 
 
 def _names(before: Effective, after: Effective) -> tuple[tuple, tuple]:

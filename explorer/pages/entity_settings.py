@@ -17,6 +17,7 @@ from broker_core.semantics.errors import BrokerError, EntityNotFound, InvalidArg
 from broker_core.semantics.filters import Rule, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
+from explorer.pages.presenters import effects_told
 from explorer.pages.shell import Act, May, act, address_of, page
 
 MOST_TARGETS = 500  # offered to forward to; any other may be typed
@@ -104,8 +105,8 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
     done = act(
         request, "change settings", entity.address,
-        lambda: entities.update_entity(entity.address, **changes, actor=request.actor),
-        target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda _: changed(stored.settings, changes),
+        lambda: preview.change(entity.address, **changes, actor=request.actor),
+        target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
     )  # fmt: skip
     if done.error:
         return _show(request, "entity_settings", form, done=done, **context)
@@ -159,15 +160,15 @@ def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
     return sum(row.counts.total for row in [entity, *beneath])
 
 
-def changed(before: Any, changes: dict) -> str:
-    """What was changed, from what to what: also what the audit keeps."""
+def changed(before: Any, changes: dict, told: preview.Preview) -> str:
+    """What was changed, from what to what, and what that does to messages: also what the audit keeps."""
     if not changes:
         return "Nothing was changed."
     parts = [
         f"{SERVICE_NAMES[name]} from {_shown(getattr(before, name), name)} to {_shown(value, name)}"
         for name, value in changes.items()
     ]
-    return f"Changed {', '.join(parts)}."
+    return f"Changed {', '.join(parts)}. {effects_told(told.effects)}"
 
 
 def _shown(value: Any, name: str) -> str:

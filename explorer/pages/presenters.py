@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from broker_core.preview import Effect
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
 from broker_core.semantics.filters import FalseFilter, Filter, SqlFilter, TrueFilter
@@ -94,6 +95,17 @@ _RABBIT_TAGS = (
     ("auto-delete", "It goes when its last consumer does", lambda options: options.get("auto_delete")),
     ("transient", "It is not durable", lambda options: options.get("durable") is False),
 )
+_MEETS = {  # what a change does to one message, and to several
+    "expired": ("expires now", "expire now"),
+    "too many": ("is too many", "are too many"),
+    "dead-lettered": ("is dead-lettered", "are dead-lettered"),
+    "dropped": ("is dropped", "are dropped"),
+    "saved": ("stays that was about to leave", "stay that were about to leave"),
+    "unlocked": ("loses its lock", "lose their lock"),
+    "forwarded": ("is forwarded", "are forwarded"),
+    "undeliverable": ("can no longer be delivered", "can no longer be delivered"),
+    "deliverable": ("can be delivered now", "can be delivered now"),
+}
 _DEAD = Badge("dead-lettered", "dead", "dead")
 GONE = Badge("gone", "gone", "gone")
 
@@ -214,6 +226,17 @@ def rule_takes(filter: Filter) -> tuple[str, bool]:
             return filter.text, True
     compared = {name.replace("_", " "): value for name, value in filter.texts.items()} | dict(filter.properties)
     return " and ".join(f"{name} is {getattr(value, 'value', value)!r}" for name, value in compared.items()), False
+
+
+def effects_told(effects: Sequence[Effect]) -> str:
+    """What a change did to the messages that are there, in a sentence for its notice: all lists together."""
+    sums: dict[str, int] = {}
+    for effect in effects:
+        sums[effect.what] = sums.get(effect.what, 0) + effect.count
+    if not sums:
+        return "No message that is there is touched."
+    least = "at least " if any(effect.at_least for effect in effects) else ""
+    return f"Of the messages there, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
 
 
 def state_text(state: bytes) -> str:

@@ -421,7 +421,9 @@ def test_create_change_delete(pages, as_):
 
     changed = {k: v for k, v in data.items() if k not in ("namespace", "path")} | {"default_message_time_to_live": "PT10M"}
     client.post(f"/settings/{address}", changed)
-    assert the_last_act().detail == "Changed DefaultMessageTimeToLive from never to 10 min."
+    assert the_last_act().detail == (
+        "Changed DefaultMessageTimeToLive from never to 10 min. No message that is there is touched."
+    )
 
     assert client.post(f"/delete/{address}", {"name": "wrong"}).status_code == 400
     assert client.post(f"/delete/{address}", {"name": "fresh"}).status_code == 302

@@ -128,7 +128,9 @@ def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages,
     client, eu = as_("administrator"), pages.market.subscription("eu")
     client.post(f"/settings/{eu}", filled(client, f"/settings/{eu}") | {"forward_dead_lettered_messages_to": "eu/orders"})
     assert entities.get_subscription(eu).settings.forward_dead_lettered_messages_to == "eu/orders"
-    assert AuditRecord.objects.latest("id").detail == "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders."
+    assert AuditRecord.objects.latest("id").detail == (
+        "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders. No message that is there is touched."
+    )
 
 
 def test_settings_can_be_previewed_before_they_are_saved(pages, as_):

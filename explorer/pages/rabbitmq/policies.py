@@ -16,6 +16,7 @@ from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import Right
 from explorer.forms.rabbitmq_policy import PolicyForm, initial_of
 from explorer.forms.rabbitmq_words import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
+from explorer.pages.presenters import effects_told
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
 from explorer.pages.rabbitmq.shared import draw, link, vhost_of
@@ -99,7 +100,7 @@ def _edit(
         return _previewed(request, host, form, wanted, context)
     done = act(
         request, _action("set", wanted.is_operator), None, lambda: _set(request, host.name, wanted),
-        target=f"{host.name}: {wanted.name}", says=lambda made: was_set(wanted, made),
+        target=f"{host.name}: {wanted.name}", says=was_set,
     )  # fmt: skip
     if isinstance(done.error, WorldMoved):
         return _previewed(request, host, form, wanted, context, done)
@@ -108,14 +109,18 @@ def _edit(
     return HttpResponseRedirect(link("policies", host.name))
 
 
-def _set(request: HttpRequest, vhost: str, wanted: Policy) -> Any:
-    """Set it; with the token of a preview only if it would still do the same. Raises WorldMoved."""
+def _set(request: HttpRequest, vhost: str, wanted: Policy) -> PolicyPreview:
+    """Set it; with the token of a preview only if it would still do the same. Returns what it did. Raises WorldMoved."""
     token = request.POST.get("token")
     if not token:
-        return rabbitmq.set_policy(vhost, wanted, actor=request.actor)
-    previewed = rabbitmq.preview_policy(vhost, wanted, actor=request.actor)
+        return rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, actor=request.actor)
+    return _apply(rabbitmq.preview_policy(vhost, wanted, actor=request.actor), token, request)
+
+
+def _apply(previewed: PolicyPreview, token: str, request: HttpRequest) -> PolicyPreview:
     _require_same(previewed, token)
-    return rabbitmq.apply_policy(previewed, actor=request.actor)
+    rabbitmq.apply_policy(previewed, actor=request.actor)
+    return previewed
 
 
 def _require_same(previewed: PolicyPreview, token: str) -> None:
@@ -172,11 +177,31 @@ def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, An
     return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
 
 
-def was_set(policy: Policy, made: Any) -> str:
+def was_set(told: PolicyPreview) -> str:
     """What setting it did, in words."""
-    what = f"{'Created' if made.created else 'Changed'} the {'operator ' if policy.is_operator else ''}policy {policy.name}"
-    queues, exchanges = len(made.queues), len(made.exchanges)
-    return f"{what}. Something else is in force for {_count(queues, 'queue')} and {_count(exchanges, 'exchange')} now."
+    queues, exchanges = told.governed
+    rules = f"It rules {_count(queues, 'queue')} and {_count(exchanges, 'exchange')} now."
+    return f"{'Changed' if told.before else 'Created'} the {_called(told)}. {rules} {_difference(told)}"
+
+
+def was_deleted(told: PolicyPreview) -> str:
+    return f"Deleted the {_called(told)}. {_difference(told)}" if told.before else f"The {_called(told)} was gone already."
+
+
+def _called(told: PolicyPreview) -> str:
+    return f"{'operator ' if told.is_operator else ''}policy {told.name}"
+
+
+def _difference(told: PolicyPreview) -> str:
+    """What it changed for queues, exchanges and the messages that are there."""
+    queues, exchanges = len(told.queues), len(told.exchanges)
+    if not queues and not exchanges:
+        return "Nothing else is in force for any queue or exchange."
+    said = f"Something else is in force for {_count(queues, 'queue')} and {_count(exchanges, 'exchange')}."
+    if told.lives:
+        lives = "The life of 1 ready message is" if told.lives == 1 else f"The lives of {told.lives:,} ready messages are"
+        said += f" {lives} counted anew."
+    return f"{said} {effects_told(told.effects)}" if queues else said
 
 
 def _count(count: int, noun: str) -> str:
@@ -195,18 +220,17 @@ def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
     done = act(
         request, _action("delete", is_operator), None, lambda: _delete(request, host.name, policy),
         target=f"{host.name}: {policy.name}",
-        says=lambda _: f"Deleted the {'operator ' if is_operator else ''}policy {policy.name}.",
+        says=was_deleted,
     )  # fmt: skip
     return _ask(request, host, policy, context, done) if done.error else HttpResponseRedirect(link("policies", host.name))
 
 
-def _delete(request: HttpRequest, vhost: str, policy: Policy) -> Any:
+def _delete(request: HttpRequest, vhost: str, policy: Policy) -> PolicyPreview:
     """Delete it if that would do what the page said; or whatever it does, where messages come and go too fast for that."""
     if "anyway" in request.POST:
-        return rabbitmq.delete_policy(vhost, policy.name, policy.is_operator, actor=request.actor)
+        return rabbitmq.change_policy(vhost, policy.name, policy.is_operator, None, actor=request.actor)
     previewed = rabbitmq.preview_delete_policy(vhost, policy.name, policy.is_operator, actor=request.actor)
-    _require_same(previewed, request.POST.get("token", ""))
-    return rabbitmq.apply_policy(previewed, actor=request.actor)
+    return _apply(previewed, request.POST.get("token", ""), request)
 
 
 def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], done: Act = Act()) -> HttpResponse:

@@ -1,0 +1,89 @@
+"""What saving and deleting did is told in the notice, and kept in the audit: counted in the transaction that did it."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities, preview, rabbitmq, reads
+from broker_core.semantics.rabbitmq.policies import Policy
+from broker_core.semantics.types import EntityAddress, Message
+from explorer.models import AuditRecord
+from explorer.pages.presenters import effects_told
+from tests.broker.fixtures import vhost  # noqa: F401 - fixture
+from tests.rabbitmq import rabbits
+
+
+@pytest.fixture
+def orders(vhost):  # noqa: F811
+    """A queue with three messages that came 60 s ago, and an empty one."""
+    queue = rabbits.declare(vhost, "orders")
+    rabbits.declare(vhost, "other")
+    rabbits.send(queue, "1", "2", "3")
+    entities.step_clock(vhost, timedelta(seconds=60))
+    return queue
+
+
+def said(response) -> str:
+    [message] = response.context["messages"]
+    assert AuditRecord.objects.latest("id").detail == str(message)
+    return str(message)
+
+
+def new(client, vhost, **given):  # noqa: F811
+    from django.urls import reverse
+
+    fields = {"name": "p", "pattern": "^o", "apply_to": "queues", "priority": "0", **given}
+    return client.post(reverse("explorer:rabbitmq_policy_new", args=("user", vhost)), fields, follow=True)
+
+
+def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: F811
+    told = said(new(as_("administrator"), vhost, **{"message_ttl": "30 s"}))
+    assert told == (
+        "Created the policy p. It rules 2 queues and 0 exchanges now. Something else is in force for 2 queues and 0 exchanges. "
+        "The lives of 3 ready messages are counted anew. Of the messages there, 3 expire now, 3 are dropped."
+    )
+    assert reads.counts(orders).active == 0  # and so it was
+
+
+def test_saving_one_that_touches_nothing_says_so(orders, as_, vhost):  # noqa: F811
+    told = said(new(as_("administrator"), vhost, **{"message_ttl": "1 h"}))
+    assert told.endswith("The lives of 3 ready messages are counted anew. No message that is there is touched.")
+    assert reads.counts(orders).active == 3
+
+
+def test_deleting_one_tells_what_it_ruled(orders, as_, vhost):  # noqa: F811
+    from django.urls import reverse
+
+    rabbitmq.set_policy(vhost, Policy("p", "^orders$", {"message-ttl": 3_600_000}, "queues"))
+    client = as_("administrator")
+    url = reverse("explorer:rabbitmq_policy_delete", args=("user", vhost, "p"))
+    token = client.get(url).context["previewed"].token
+    told = said(client.post(url, {"token": token}, follow=True))
+    assert told.startswith("Deleted the policy p. Something else is in force for 1 queue and 0 exchanges. The lives of 3 ready")
+
+
+def test_the_core_tells_how_many_it_rules_then(orders, vhost):  # noqa: F811
+    rabbitmq.set_policy(vhost, Policy("strong", "^orders$", {"max-length": 9}, "queues", 9))
+    told = rabbitmq.change_policy(vhost, "weak", False, Policy("weak", "", {"max-length": 8}, "all"))
+    assert told.governed == (1, 6)  # the stronger one keeps orders; the default exchange is never ruled
+    assert rabbitmq.preview_policy(vhost, Policy("weak", "", {"max-length": 8}, "all")).governed == (1, 6)
+    told = rabbitmq.change_policy(vhost, "weak", False, None)
+    assert (told.governed, told.after) == ((0, 0), None)
+    assert [policy.name for policy in rabbitmq.list_policies(vhost)] == ["strong"]
+
+
+def test_saving_settings_of_a_service_bus_queue_tells_its_effect(namespace, as_):
+    address = EntityAddress(namespace, "orders")
+    entities.create_queue(address, dead_lettering_on_message_expiration=True)
+    broker.send(address, [Message(body=b"1"), Message(body=b"2", time_to_live=timedelta(days=1))])
+    entities.step_clock(namespace, timedelta(minutes=10))
+    told = preview.change(address, default_message_time_to_live=timedelta(minutes=5))
+    assert effects_told(told.effects) == "Of the messages there, 1 expires now, 1 is dead-lettered."
+    assert entities.get_entity(address).settings.default_message_time_to_live == timedelta(minutes=5)
+    client = as_("administrator")
+    page = client.get(f"/settings/{address}")
+    fields = {name: value for name, value in page.context["form"].initial.items() if value is not None}
+    fields = {name: value for name, value in fields.items() if value is not False} | {"default_message_time_to_live": "never"}
+    fields["lock_duration"] = "1 min"
+    response = client.post(f"/settings/{address}", fields, follow=True)
+    assert "DefaultMessageTimeToLive from 5 min to never" in said(response)
