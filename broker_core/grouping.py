@@ -248,13 +248,14 @@ async def _complete_together(key: tuple[EntityAddress, Actor], groups: list[Sequ
     address, actor = key
     report = await broker.complete.aio(address, [token for tokens in groups for token in tokens], actor=actor)
     settled = dict(report.settled)
-    return [_share(tokens, settled) for tokens in groups]
+    return [_share(tokens, settled, report) for tokens in groups]
 
 
-def _share(tokens: Sequence[UUID], settled: dict[UUID, int]) -> SettleReport:
+def _share(tokens: Sequence[UUID], settled: dict[UUID, int], report: SettleReport) -> SettleReport:
     """One caller's part; a token that two callers gave was settled by the first of them (SB-071)."""
     held = {token: settled.pop(token) for token in tokens if token in settled}
-    return SettleReport(tuple(held.items()), tuple(token for token in dict.fromkeys(tokens) if token not in held))
+    lost = tuple(token for token in dict.fromkeys(tokens) if token not in held)
+    return SettleReport(tuple(held.items()), lost, lost_sessions=tuple(t for t in report.lost_sessions if t[0] in lost))
 
 
 async def _receive_together(key: tuple[Any, EntityAddress, Actor], ones: list[int]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,7 +33,8 @@ def resubmit(
     """Send dead letters to their queue again and remove them, in one transaction (SB-105). Returns old number -> new number.
 
     A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
-    their ancestor; a body replaces theirs. Raises MessageTooLarge for one over the entity's limit (SB-007).
+    their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
+    would have more properties than may be sent (2.4).
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -43,8 +45,13 @@ def resubmit(
         _, look = yield from _look(address)
         if len(body) > look.largest:
             raise MessageTooLarge("body", len(body), look.largest)
+    patch = service_bus.properties_json(properties)
+    if patch is not None:
+        entity_id = yield from entity_id_of(address.main)
+        for row in (yield call("properties_of_dead_letters", entity_id=entity_id, numbers=numbers)):
+            service_bus.check_properties_fit(row.application_properties | json.loads(patch))
     entity_id, rows, look = yield from on(
-        address.main, "resubmit", actor=str(actor), numbers=numbers, properties=service_bus.properties_json(properties), body=body
+        address.main, "resubmit", actor=str(actor), numbers=numbers, properties=patch, body=body
     )
     if not rows:
         require_sendable(address, look)
@@ -114,12 +121,14 @@ def purge(
     states: Sequence[MessageState] = (MessageState.ACTIVE,),
     enqueued_before: datetime | None = None,
     sequence_numbers: Sequence[int] | None = None,
+    session_id: str | None = None,
     max_count: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Delete messages of a list that nobody holds, oldest first, and say how many (SB-153).
 
-    Without enqueued_before it takes what was there when it began. In batches, each its own transaction.
+    Without enqueued_before it takes what was there when it began. session_id: of that session alone. In batches,
+    each its own transaction.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -130,7 +139,8 @@ def purge(
         # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
         while max_count is None or total < max_count:
             wanted = PURGE_BATCH if max_count is None else min(PURGE_BATCH, max_count - total)
-            done = yield from _purge(entity_id, address, state, wanted, enqueued_before or look.now, actor, numbers=numbers)
+            before = enqueued_before or look.now
+            done = yield from _purge(entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id)
             total += done
             if done < wanted:
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -14,13 +15,14 @@ from broker_core.semantics.limits import STRICT
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
+from broker_core.store.statements import call
 
 from .forwarding import forward_on
 from .shared import forget, known, on, require_receivable, wake
 
 
 @use_case
-def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
+def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
     """Remove the messages that these tokens hold (SB-080). Answers with a SettleReport: lost locks change nothing (SB-071)."""
     return (yield from _settle("complete", address, tokens, actor))
 
@@ -28,7 +30,7 @@ def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | N
 @use_case
 def abandon(
     address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
-) -> Steps:
+) -> Steps[SettleReport]:
     """Give the messages back: a failed delivery, which may dead-letter or expire them (SB-081, SB-027, SB-091).
 
     properties: application properties to set or overwrite.
@@ -38,7 +40,7 @@ def abandon(
 
 
 @use_case
-def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
+def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
     """Give the messages back as if they had not been delivered (SB-090, SB-926)."""
     return (yield from _settle("release", address, tokens, actor))
 
@@ -46,7 +48,7 @@ def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | No
 @use_case
 def defer(
     address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
-) -> Steps:
+) -> Steps[SettleReport]:
     """Set the messages aside, to be received by number (SB-083)."""
     return (yield from _settle("defer", address, tokens, actor, properties=service_bus.properties_json(properties)))
 
@@ -60,7 +62,7 @@ def dead_letter(
     properties: Mapping[str, Any] | None = None,
     *,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[SettleReport]:
     """Move the messages to the dead-letter queue (SB-082). Raises NotAllowed inside one (SB-089)."""
     service_bus.check_may_dead_letter(address.subqueue)
     for name, text in (("reason", reason), ("description", description)):
@@ -71,7 +73,7 @@ def dead_letter(
 
 
 @use_case
-def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps:
+def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
     """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end.
 
     Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
@@ -84,7 +86,7 @@ def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None
     return (yield from _settle("renew", address, tokens, actor))
 
 
-def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Actor | None, **params: Any) -> Steps:
+def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Actor | None, **params: Any) -> Steps[SettleReport]:
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     tokens = unique_tokens(tokens)
@@ -100,10 +102,24 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
         yield from wake([entity_id])
     if rows and getattr(rows[0], "forwards", False):
         yield AfterCommit(forward_on([entity_id]))
-    return settle_report(tokens, rows)
+    report = settle_report(tokens, rows)
+    return (yield from _with_sessions(address, entity_id, report)) if report.lost else report
 
 
-def _stop_renewing(tokens: Sequence[UUID]) -> Steps:
+def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
+    """The report with the sessions that were lost: of messages that are there, in sessions that nobody holds (SB-117)."""
+    if address.subqueue or not (yield from known(address)).requires_session:
+        return report
+    numbers = [sequence_number_of(token) for token in report.lost]
+    there = {
+        row.sequence_number: row.session_id
+        for row in (yield call("sessions_that_nobody_holds", entity_id=entity_id, numbers=numbers))
+    }
+    lost = [(token, session) for token in report.lost if (session := there.get(sequence_number_of(token))) is not None]
+    return replace(report, lost_sessions=tuple((token, str(address), session) for token, session in lost))
+
+
+def _stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
     """A transaction that is rolled back leaves the locks, and their renewal, as they were (SB-163)."""
     renewer.drop(tokens)
     yield from ()

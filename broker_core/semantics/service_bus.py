@@ -254,6 +254,11 @@ def properties_json(properties: Mapping[str, Any] | None) -> str | None:
     for name, (_, text) in encoded.items():
         if len(name) + len(text or "") > STRICT.one_property:
             raise MessageTooLarge(f"application property {name[:40]!r}", len(name) + len(text or ""), STRICT.one_property)
+    return check_properties_fit(encoded)
+
+
+def check_properties_fit(encoded: Mapping[str, list]) -> str:
+    """Application properties as JSON. Raises MessageTooLarge for more than a message may have (2.4)."""
     stored = json.dumps(encoded)
     if len(stored) > STRICT.all_properties:
         raise MessageTooLarge("set of application properties", len(stored), STRICT.all_properties)

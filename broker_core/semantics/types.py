@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
-from .errors import InvalidArgument, LockLost, NotAuthorized
+from .errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
 
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER = "$Transfer"
@@ -430,15 +430,20 @@ class SettleReport:
     settled: (token, sequence number) of those whose lock was held.
     lost:    tokens that hold nothing any more (SB-070, SB-071): nothing was changed for them.
     locked_until, lock_duration: after a renew, when the locks in `settled` end, and how long they were made.
+    lost_sessions: of the lost ones, those that were lost with their session (SB-117): (token, entity, session).
     """
 
     settled: tuple[tuple[UUID, int], ...]
     lost: tuple[UUID, ...]
     locked_until: datetime | None = None
     lock_duration: timedelta | None = None
+    lost_sessions: tuple[tuple[UUID, str, str], ...] = ()
 
     def require_all(self) -> SettleReport:
-        """Raise LockLost if any lock was lost; else return self."""
+        """Raise LockLost if any lock was lost, or SessionLockLost if it was a session's; else return self."""
+        for token, entity, session_id in self.lost_sessions:
+            if token in self.lost:
+                raise SessionLockLost(entity, session_id)
         if self.lost:
             raise LockLost(self.lost)
         return self

@@ -481,6 +481,18 @@ def test_a_resubmitted_body_has_its_own_size_and_the_entitys_limit(queue):
     assert size >= 1000 and ledger_agrees(queue)
 
 
+def test_resubmitting_adds_no_more_properties_than_may_be_sent(queue):
+    """SB-105: each set alone is within the limit (2.4), both together are not."""
+    broker.send(queue, [Message(b"a", properties={f"old{n}": "x" * 10_000 for n in range(4)}), Message(b"b")])
+    broker.dead_letter(queue, tokens(broker.receive(queue, 2)))
+    many = {f"new{n}": "x" * 10_000 for n in range(4)}
+    with pytest.raises(MessageTooLarge, match="set of application properties"):
+        broker.resubmit(queue.dead_letter, [1, 2], properties=many)
+    assert len(broker.peek(queue.dead_letter, max_count=5)) == 2 and broker.peek(queue) == []
+    assert broker.resubmit(queue.dead_letter, [2], properties=many) == {2: 3}
+    assert broker.resubmit(queue.dead_letter, [1], properties={f"old{n}": "y" * 10_000 for n in range(4)}) == {1: 4}
+
+
 def test_half_a_surrogate_pair_is_refused_as_a_value(queue):
     """No text of ours can hold it; so it is the caller's mistake, not a failure."""
     half = chr(0xD800)

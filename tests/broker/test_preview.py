@@ -186,6 +186,18 @@ def test_purge_says_how_many_messages_go_and_spares_later_ones(queue, step):
     assert preview.preview_purge(queue.dead_letter, states=list(MessageState)[:2]).effects == ()
 
 
+def test_a_purge_may_be_of_one_session_alone(make_queue, step):
+    queue = make_queue(requires_session=True)
+    broker.send(queue, [Message(b"x", session_id=session) for session in ("a", "b", "a", "c")])
+    step(SECOND)
+    found = preview.preview_purge(queue, session_id="a")
+    assert told(found) == {(What.PURGED, None): (2, (1, 3))}
+    assert preview.apply(found) == 2
+    assert broker.purge(queue, session_id="nobody's") == 0
+    assert broker.purge(queue, session_id="c", states=(MessageState.ACTIVE, MessageState.DEFERRED)) == 1
+    assert [message.session_id for message in broker.peek(queue, max_count=5)] == ["b"]
+
+
 def test_a_preview_refuses_what_the_change_would_refuse(queue):
     with pytest.raises(InvalidArgument, match="max_delivery_count"):
         preview.preview(queue, max_delivery_count=0)

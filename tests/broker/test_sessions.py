@@ -15,6 +15,7 @@ from broker_core.renewal import renewer
 from broker_core.semantics.errors import (
     EntityDisabled,
     InvalidArgument,
+    LockLost,
     MessageNotFound,
     MessageTooLarge,
     NoSessionAvailable,
@@ -829,3 +830,25 @@ def test_what_is_being_received_is_renewed_and_closed_with_its_session(queue, st
     query = "SELECT locked_until FROM vitrine_message WHERE entity_id = %s"
     assert {row.locked_until for row in connections.current().execute(query, (entity_id(queue),))} == {ends}
     assert ledger_agrees(queue)
+
+
+def test_settling_after_the_session_was_lost_says_so(queue, step):
+    """SB-117: what is settled in a session that nobody holds any more was lost with it; what was settled before is lost alone."""
+    sent(queue, "a1", "a2", "b1")
+    session = broker.accept_session(queue, "a", max_count=2)
+    first, second = session.messages
+    broker.complete(queue, [first.lock_token])
+    with pytest.raises(LockLost):
+        broker.complete(queue, [first.lock_token]).require_all()
+    broker.abandon(queue, [second.lock_token])
+    with pytest.raises(LockLost):  # the session is still held
+        broker.abandon(queue, [second.lock_token]).require_all()
+    other = broker.accept_session(queue, "b", max_count=1)
+    step(2 * MINUTE)
+    for name in ("complete", "abandon", "defer", "dead_letter"):
+        report = getattr(broker, name)(queue, tokens(other.messages))
+        assert report.lost == tuple(tokens(other.messages))
+        with pytest.raises(SessionLockLost, match="'b'"):
+            report.require_all()
+    with pytest.raises(SessionLockLost), broker.transaction() as transaction:
+        transaction.complete(queue, tokens(other.messages))

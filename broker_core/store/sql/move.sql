@@ -72,6 +72,19 @@ counted AS (
 SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
  WHERE (SELECT CASE WHEN count(*) IN (0, (SELECT count(*) FROM wanted)) THEN true ELSE vitrine_try_again() END FROM cancelled);
 
+-- name: sessions_that_nobody_holds
+-- Of messages that are there, by number.
+SELECT m.sequence_number, m.session_id
+  FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.session_id IS NOT NULL
+   AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id AND s.locked_until > e.now);
+
+-- name: properties_of_dead_letters
+-- What resubmit sets properties on.
+SELECT sequence_number, application_properties FROM vitrine_message
+ WHERE entity_id = %(entity_id)s AND subqueue = 1 AND state = ANY ('{0,1}') AND sequence_number = ANY (%(numbers)b::bigint[])
+   AND application_properties IS NOT NULL ORDER BY sequence_number;
+
 -- name: resubmit
 -- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message that names
 -- its ancestor. Those locked by a receiver are left alone.

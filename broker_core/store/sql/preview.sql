@@ -104,6 +104,7 @@ looked_at AS MATERIALIZED (
            SELECT m.sequence_number, m.locked_until FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = l.state AND m.sequence_number >= l.head
               AND m.enqueued_at < coalesce(%(enqueued_before)s::timestamptz, (SELECT now FROM entity))
+              AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
             ORDER BY m.sequence_number LIMIT %(scan_cap)s) AS m
      LIMIT %(scan_cap)s),
 taken AS (
