@@ -26,6 +26,12 @@ def refuses(queue: QueueInfo) -> bool:
     return is_limited(queue) and queue.effective.get("overflow") in (REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 
 
+def exceeds(queue: QueueInfo, n: int, size: int) -> bool:
+    """Whether so many ready messages, or so many bytes, are more than it may have."""
+    most, most_bytes = queue.effective.get("max_length"), queue.effective.get("max_length_bytes")
+    return most is not None and n > most or most_bytes is not None and size > most_bytes
+
+
 def ready(entity_ids: Sequence[int]) -> Steps:
     """How many messages of each queue are ready, and their bytes, by id."""
     rows = yield call("rabbit_ready", entity_ids=list(entity_ids))
@@ -51,8 +57,7 @@ class Rooms:
         if queue.id not in self._used:
             return True
         n, used = self._used[queue.id]
-        most, most_bytes = queue.effective.get("max_length"), queue.effective.get("max_length_bytes")
-        return not (most is not None and n + 1 > most or most_bytes is not None and used + size > most_bytes)
+        return not exceeds(queue, n + 1, used + size)
 
     def admit(self, queue: QueueInfo, size: int) -> bool:
         """Whether a message of so many bytes is taken; then it is in (RMQ-093)."""

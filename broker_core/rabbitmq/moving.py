@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -28,7 +28,7 @@ from broker_core.store.statements import call
 from . import topology
 from .arriving import lets_nothing_wait, make_room, settle_in
 from .dead_lettering import BATCH, as_outgoing, bury
-from .limits import Rooms
+from .limits import Rooms, drops_head, exceeds, ready
 from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
 from .properties import check_routing_key
 from .topology import QueueInfo, Topology
@@ -121,11 +121,13 @@ class Group:
 class MovePreview:
     """What a move would do now. last_number: the highest that the queue had given then: a move up to it takes nothing newer.
 
+    overflowing: queues that would have more than they may, and drop their heads (RMQ-091); whether those are dead-lettered.
     scanned: messages looked at; capped: there are more, so the counts are lower bounds.
     """
 
     groups: tuple[Group, ...]
     left: Mapping[Left, int]
+    overflowing: Mapping[str, bool]
     last_number: int
     scanned: int
     capped: bool
@@ -198,26 +200,16 @@ def preview_move(
     chosen = None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers))
     queue = yield from _source(address, to)
     last = yield from _last(queue, chosen, None)
-    known, rooms = (yield from topology.current(address.namespace)), Rooms()
-    groups, left = Counter[tuple[str | None, str | None, tuple[str, ...]]](), Counter[Left]()
-    scanned, after = 0, -1
+    known = yield from topology.current(address.namespace)
+    foreseen, scanned, after = _Foreseen(known), 0, -1
     while scanned < LOOKED_AT and (numbers := (yield from _next_numbers(queue, chosen, after, last, LOOK_BATCH))):
         ways, stay = yield from _look(known, address.path, queue, to, numbers)
-        yield from rooms.look((known.queues[name] for way, _ in ways.values() for name in way.queues), hold=False)
-        left.update(stay.values())
-        left[Left(Why.GONE)] += (len(numbers) - len(ways) - len(stay)) if chosen is not None else 0
-        for way, message in ways.values():
-            refusing = next((name for name in way.queues if not rooms.fits(known.queues[name], message.size)), None)
-            if refusing is not None:
-                left[Left(Why.REFUSED, refusing)] += 1
-                continue
-            for name in way.queues:
-                rooms.admit(known.queues[name], message.size)
-            groups[(way.death and way.death.queue, way.death and way.death.reason, way.queues)] += 1
+        gone = len(numbers) - len(ways) - len(stay) if chosen is not None else 0
+        yield from foreseen.add(ways.values(), [*stay.values(), *[Left(Why.GONE)] * gone])
         scanned, after = scanned + len(numbers), numbers[-1]
     capped = scanned >= LOOKED_AT and bool((yield from _next_numbers(queue, chosen, after, last, 1)))
-    found = tuple(Group(died_in, why, names, count) for (died_in, why, names), count in groups.most_common())
-    return MovePreview(found, +left, last, scanned, capped)
+    overflowing = yield from foreseen.overflowing()
+    return MovePreview(foreseen.groups(), foreseen.left, overflowing, last, scanned, capped)
 
 
 def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
@@ -371,6 +363,48 @@ def _brief(work: Work, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[
         if lets_nothing_wait(work.topology.queues[name]):
             found.setdefault(name, []).append(number)
     return found
+
+
+class _Foreseen:
+    """A preview in the making: who would go where, and what room there is, as far as it is known without holding anybody up."""
+
+    def __init__(self, known: Topology):
+        self.left = Counter[Left]()
+        self._known, self._rooms = known, Rooms()
+        self._groups = Counter[tuple[str | None, str | None, tuple[str, ...]]]()
+        self._counts, self._sizes = Counter[str](), Counter[str]()
+
+    def add(self, ways: Collection[tuple[_Way, Outgoing]], stay: Iterable[Left]) -> Steps:
+        """What becomes of some messages, in their order."""
+        queues = self._known.queues
+        yield from self._rooms.look((queues[name] for way, _ in ways for name in way.queues), hold=False)
+        self.left.update(stay)
+        for way, message in ways:
+            refusing = next((name for name in way.queues if not self._rooms.fits(queues[name], message.size)), None)
+            if refusing is not None:
+                self.left[Left(Why.REFUSED, refusing)] += 1
+                continue
+            for name in way.queues:
+                self._rooms.admit(queues[name], message.size)
+                self._counts[name] += 1
+                self._sizes[name] += message.size
+            died_in, reason = (way.death.queue, way.death.reason) if way.death else (None, None)
+            self._groups[died_in, reason, way.queues] += 1
+
+    def groups(self) -> tuple[Group, ...]:
+        """The largest first."""
+        return tuple(Group(died_in, reason, names, count) for (died_in, reason, names), count in self._groups.most_common())
+
+    def overflowing(self) -> Steps[dict[str, bool]]:
+        """Of the queues that drop their heads, those that it would be too much for; whether what leaves them is dead-lettered."""
+        queues = {name: queue for name in self._counts if drops_head(queue := self._known.queues[name])}
+        there = (yield from ready([queue.id for queue in queues.values()])) if queues else {}
+        found = {}
+        for name, queue in queues.items():
+            n, size = there.get(queue.id, (0, 0))
+            if exceeds(queue, n + self._counts[name], size + self._sizes[name]):
+                found[name] = "dead_letter_exchange" in queue.effective
+        return found
 
 
 class _Tally:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from broker_core import rabbitmq
+from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress
 from explorer.models import AuditRecord
 
@@ -96,6 +97,13 @@ def test_another_target_than_the_one_that_was_shown_is_asked_about_again(office,
     assert "1 message goes to the queue spare" in page and counts(office) == before
     as_("operator").post(f"/rabbitmq/move/{office.at}/dead", {**asked, "confirmed": "to the queue spare"})
     assert counts(office) == {**before, "dead": before["dead"] - 1, "spare": 1}
+
+
+def test_a_queue_that_would_drop_its_head_is_warned_of(office, dead, as_):
+    rabbitmq.set_policy(office.vhost, Policy("small", "^spare$", {"max-length": 1}, "queues", 9))
+    asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1", "2"]}
+    page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
+    assert "spare would have more than it may:</strong> what is first in it leaves, dropped, as after a publish." in page
 
 
 def test_to_an_exchange_with_a_key(office, dead, as_):

@@ -462,6 +462,19 @@ def test_a_preview_counts_the_room_there_is(vhost, dead):
     assert (would.arriving, would.left) == ({"small": 2}, {Left(Why.REFUSED, "small"): 1})
 
 
+def test_a_preview_warns_of_queues_that_drop_their_heads(vhost, dead):
+    """RMQ-394, RMQ-091: by messages or bytes, and whether what leaves is dead-lettered."""
+    send(dead, "aaaa", "bbbb")
+    with_dlx(vhost, "kept", max_length=1)
+    declare(vhost, "lost", max_length_bytes=7)
+    declare(vhost, "wide", max_length=2, max_length_bytes=8)
+    told = {name: dict(rabbitmq.preview_move(dead, ToQueue(name)).overflowing) for name in ("kept", "lost", "wide", "orders")}
+    assert told == {"kept": {"kept": True}, "lost": {"lost": False}, "wide": {}, "orders": {}}
+    rabbitmq.move(dead, ToQueue("wide"))
+    send(dead, "c")
+    assert rabbitmq.preview_move(dead, ToQueue("wide")).overflowing == {"wide": False}
+
+
 def test_a_preview_of_more_than_it_looks_at_says_so(dead, monkeypatch):
     monkeypatch.setattr(moving, "LOOKED_AT", 2)
     monkeypatch.setattr(moving, "LOOK_BATCH", 2)
