@@ -100,7 +100,9 @@ def _plans(plan: NamespacePlan) -> Iterator[tuple]:
             yield EntityKind.SUBSCRIPTION, address.subscription(subscription.name), subscription
 
 
-def _create(kind: EntityKind, address: EntityAddress, plan: _Planned, namespace: Namespace, actor: Actor | None) -> Steps:
+def _create(
+    kind: EntityKind, address: EntityAddress, plan: _Planned, namespace: Namespace, actor: Actor | None
+) -> Steps[_Wanted]:
     """Create what is missing, for now without forwards; returns the _Wanted."""
     settings = new_settings(kind, plan.settings, namespace.limits)
     try:
@@ -159,7 +161,7 @@ def _rules(wanted: _Wanted, actor: Actor | None) -> Steps:
     return changes
 
 
-def _rule(address: EntityAddress, rule, stored, actor: Actor | None) -> Steps:
+def _rule(address: EntityAddress, rule, stored, actor: Actor | None) -> Steps[str]:
     if stored is None:
         yield from entities.create_rule.steps(address, rule, actor=actor)
         return "created"

@@ -120,7 +120,7 @@ def _described(row: Any) -> dict[str, Any]:
     }
 
 
-def _policies(namespace_id: int, entity_id: int | None, write: Callable[[str], Any], with_keys: bool) -> Steps:
+def _policies(namespace_id: int, entity_id: int | None, write: Callable[[str], Any], with_keys: bool) -> Steps[None]:
     for row in (yield call("export_policies", namespace_id=namespace_id, entity_id=entity_id)):
         keys = {"primary_key": row.primary_key, "secondary_key": row.secondary_key} if with_keys else {}
         write(line("policy", {"name": row.name, "send": row.send, "listen": row.listen, "manage": row.manage, **keys}))

@@ -57,7 +57,7 @@ def new_key() -> str:
 @use_case
 def create_policy(
     scope: Scope, name: str, *, send: bool = False, listen: bool = False, manage: bool = False, actor: Actor | None = None
-) -> Steps:
+) -> Steps[Policy]:
     """Add a policy with new keys; returns the Policy. At most 12 in a scope. Raises EntityExists where the name is taken."""
     _allow(actor, scope)
     check_policy_name(name)
@@ -78,7 +78,7 @@ def create_policy(
     return (yield Atomically(steps()))
 
 
-def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps:
+def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps[Policy]:
     """The writing part of create_policy, for a scope whose row the caller's transaction holds."""
     rows = yield call(
         "create_policy",
@@ -97,7 +97,7 @@ def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, l
 
 
 @use_case
-def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps:
+def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps[list[Policy]]:
     """The policies of exactly this scope, oldest first."""
     _allow(actor, scope)
     rows = yield call("list_policies", **_where(scope))
@@ -115,7 +115,7 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def find_policies(namespace: str, path: str | None, name: str) -> Steps:
+def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Policy]]:
     """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked.
 
     At a subscription those of its topic hold (7.7).
@@ -126,7 +126,9 @@ def find_policies(namespace: str, path: str | None, name: str) -> Steps:
 
 
 @use_case
-def update_policy(scope: Scope, name: str, *, send: bool, listen: bool, manage: bool, actor: Actor | None = None) -> Steps:
+def update_policy(
+    scope: Scope, name: str, *, send: bool, listen: bool, manage: bool, actor: Actor | None = None
+) -> Steps[Policy]:
     """Set a policy's rights; returns it. Its keys stay."""
     _allow(actor, scope)
     _require_a_right(send, listen, manage)
@@ -134,7 +136,7 @@ def update_policy(scope: Scope, name: str, *, send: bool, listen: bool, manage: 
 
 
 @use_case
-def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Actor | None = None) -> Steps:
+def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Actor | None = None) -> Steps[Policy]:
     """Replace the "primary" or the "secondary" key; tokens made with the old one are refused from now on. Returns the Policy."""
     _allow(actor, scope)
     if which not in ("primary", "secondary"):
@@ -143,7 +145,7 @@ def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Ac
 
 
 @use_case
-def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
+def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps[None]:
     """Remove a policy; tokens made with its keys are refused from now on."""
     _allow(actor, scope)
 
@@ -155,7 +157,7 @@ def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Ste
     yield Atomically(steps())
 
 
-def _update(scope: Scope, name: str, **changes) -> Steps:
+def _update(scope: Scope, name: str, **changes) -> Steps[Policy]:
     held = yield from _lock(scope)
     unchanged = dict.fromkeys(("send", "listen", "manage", "primary_key", "secondary_key"))
     rows = yield call(

@@ -51,5 +51,5 @@ def _start(name: str) -> Steps:
 
 
 @use_case
-def _finish(run_id: int, outcome: dict[str, Any], error: str) -> Steps:
+def _finish(run_id: int, outcome: dict[str, Any], error: str) -> Steps[None]:
     yield call("finish_sweep_run", run_id=run_id, outcome=json.dumps(outcome), error=error.replace("\x00", ""))

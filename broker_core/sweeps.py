@@ -199,7 +199,7 @@ def check_ledger() -> Steps:
     }
 
 
-def _delete_idle(row: Any) -> Steps:
+def _delete_idle(row: Any) -> Steps[bool]:
     yield from entities.delete_entity.steps(EntityAddress(row.namespace_name, row.path), actor=Actor.local("broker"))
     return True
 

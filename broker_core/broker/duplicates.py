@@ -22,7 +22,7 @@ def claim_ids(entity_id: int, message_ids: Sequence[str | None]) -> Steps:
     return is_new
 
 
-def note_ids(entity_id: int, message_ids: Sequence[str | None], numbers: Sequence[int | None], actor: str) -> Steps:
+def note_ids(entity_id: int, message_ids: Sequence[str | None], numbers: Sequence[int | None], actor: str) -> Steps[None]:
     """Remember the numbers of the messages that were kept, and tell of each that was not (number None) on the one that was."""
     kept = {
         message_id: number for message_id, number in zip(message_ids, numbers, strict=True) if message_id and number is not None

@@ -32,7 +32,7 @@ LISTS = (SubQueue.MAIN, SubQueue.DEAD_LETTER, SubQueue.TRANSFER)
 ROUNDS = 50  # of one call; what is left, a sweep forwards
 
 
-def afterwards(stored: Stored) -> Steps:
+def afterwards(stored: Stored) -> Steps[None]:
     """What follows a send: receivers are woken, and what is to be forwarded goes on. The latter never inside its transaction: who
     holds a counter waits for no forwarder."""
     yield from wake(stored.waiting)
@@ -185,17 +185,19 @@ def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
 
     def steps() -> Steps:
         scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)])
-        published = (yield from publish_rest()) if scheduled and rest else scheduled
-        if published is None:
+        if scheduled is None:
             undo()
         if not rest:
             return scheduled
+        published = yield from publish_rest()
+        if published is None:
+            undo()
         return published._replace(numbers=in_their_order(len(rows), later, scheduled.numbers, published.numbers))
 
     return (yield from (all_or_none(steps()) if later else publish_rest()))
 
 
-def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps[Stored | None]:
     prepared = [as_sent(row) for row in rows]
     origins = [_origin(row) for row in rows]
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]

@@ -31,7 +31,9 @@ class Stored(NamedTuple):
     forwards: Sequence[int] = ()
 
 
-def in_their_order(count: int, later: Container[int], scheduled: Iterable[int], others: Iterable[int | None]) -> list[int | None]:
+def in_their_order(
+    count: int, later: Container[int], scheduled: Iterable[int | None], others: Iterable[int | None]
+) -> list[int | None]:
     """The numbers of a topic's messages of which some were scheduled, at the places `later`, and the others published."""
     scheduled, others = iter(scheduled), iter(others)
     return [next(scheduled if place in later else others) for place in range(count)]
@@ -67,7 +69,9 @@ class _Rules(NamedTuple):
 _compiled = Memory(1_000)  # database and topic -> _Rules
 
 
-def publish(topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[Origin] | None = None) -> Steps:
+def publish(
+    topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[Origin] | None = None
+) -> Steps[Stored | None]:
     """Store a topic's messages in the subscriptions that take them, all or none (SB-210).
 
     Returns Stored with the topic's own numbers, or None if the topic refuses: `look` says why.

@@ -59,7 +59,7 @@ def store(address: EntityAddress, entity: Known, prepared: Sequence[Prepared], a
 
 
 @use_case
-def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
+def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps[None]:
     """Delete scheduled messages: all of them, or none and MessageNotFound (SB-048, SB-049)."""
     actor = actor or Actor.local()
     actor.require(Right.SEND, address)
@@ -130,7 +130,7 @@ def _store_new(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps
     return (yield from all_or_none(steps()))
 
 
-def _nothing_to_store(entity: Known) -> Steps:
+def _nothing_to_store(entity: Known) -> Steps[Stored | None]:
     look = yield call("look", entity_id=entity.id)
     return Stored([]) if look and EntityStatus(look[0].status).may_send else None
 

@@ -110,13 +110,13 @@ def on(address: EntityAddress, name: str, **params: Any) -> Steps:
     return entity.id, rows or [], look
 
 
-def wake(entity_ids: Iterable[int]) -> Steps:
+def wake(entity_ids: Iterable[int]) -> Steps[None]:
     """Tell who waits for messages of these entities, after the commit (design D8)."""
     for entity_id in entity_ids:
         yield AfterCommit(_wake(entity_id))
 
 
-def _wake(entity_id: int) -> Steps:
+def _wake(entity_id: int) -> Steps[None]:
     yield call("wake", entity_id=entity_id)
 
 

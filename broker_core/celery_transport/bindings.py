@@ -12,13 +12,13 @@ from broker_core.store.statements import call
 
 
 @use_case
-def bind(address: EntityAddress, exchange: str, routing_key: str) -> Steps:
+def bind(address: EntityAddress, exchange: str, routing_key: str) -> Steps[None]:
     """Send a copy of what is published to `exchange` to this queue. Twice is as good as once; for no queue it does nothing."""
     yield call("celery_bind", namespace=address.namespace, path=address.path, exchange=exchange, routing_key=routing_key)
 
 
 @use_case
-def unbind(address: EntityAddress, exchange: str, routing_key: str) -> Steps:
+def unbind(address: EntityAddress, exchange: str, routing_key: str) -> Steps[None]:
     """The inverse of bind; nothing happens where there was no binding."""
     yield call("celery_unbind", namespace=address.namespace, path=address.path, exchange=exchange, routing_key=routing_key)
 

@@ -30,7 +30,7 @@ class Clock:
 
 
 @use_case
-def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps:
+def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
     """What the namespace's clock shows, and how fast it runs."""
     (actor or Actor.local()).require(Right.BROWSE, namespace)
     rows = yield call("get_clock", name=namespace)
@@ -40,13 +40,13 @@ def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def pause_clock(namespace: str, *, actor: Actor | None = None) -> Steps:
+def pause_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
     """Stop the namespace's clock where it is; returns the Clock. Statements already running may still have read a little more."""
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=0.0))
 
 
 @use_case
-def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -> Steps:
+def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -> Steps[Clock]:
     """Move the namespace's clock forward by `step`, running or paused; returns the Clock. It never goes back."""
     longest = limits().clock_step
     if not isinstance(step, timedelta) or not timedelta(0) <= step <= longest:
@@ -56,9 +56,9 @@ def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -
 
 
 @use_case
-def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps:
-    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. Who asks twice at once for the same
-    instant gets there once. Raises InvalidArgument for one that lies behind."""
+def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps[Clock]:
+    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. Who asks twice at once for the
+    same instant gets there once. Raises InvalidArgument for one that lies behind."""
     shown = yield from get_clock.steps(namespace, actor=actor)
     if at <= shown.now:
         when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"
@@ -70,7 +70,7 @@ def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -
 
 
 @use_case
-def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = None) -> Steps:
+def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = None) -> Steps[Clock]:
     """Let the namespace's clock run on from where it is, `rate` times as fast as real time; returns the Clock."""
     fastest = limits().clock_rate
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or not 0 < rate <= fastest:
@@ -80,7 +80,7 @@ def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = Non
 
 def _set_clock(
     namespace: str, actor: Actor | None, *, step: timedelta, rate: float | None, to: datetime | None = None
-) -> Steps:
+) -> Steps[Clock]:
     found = yield from changeable_namespace(namespace, actor)
 
     def steps() -> Steps:

@@ -145,7 +145,7 @@ def update_entity(address: EntityAddress, *, actor: Actor | None = None, **chang
 
 
 @use_case
-def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
     """Delete a queue with its dead-letter queue (SB-240). Its name is free at once; the sweep removes its messages.
 
     Others may forward to it: their messages then go where SB-174 says (SB-242).
@@ -154,19 +154,19 @@ def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps
 
 
 @use_case
-def delete_topic(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def delete_topic(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
     """Delete a topic with its subscriptions, as delete_queue does a queue (SB-240)."""
     yield from _delete(TOPIC, address, actor)
 
 
 @use_case
-def delete_subscription(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def delete_subscription(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
     """Delete a subscription with its rules, as delete_queue does a queue."""
     yield from _delete(SUBSCRIPTION, address, actor)
 
 
 @use_case
-def delete_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def delete_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
     """Delete whatever has this address."""
     yield from _delete(None, address, actor)
 
@@ -320,7 +320,7 @@ def settings_after(current: Entity, changes: Mapping[str, Any], namespace: HeldN
     return (yield from _with_destinations(current.address, wanted, moved))
 
 
-def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:
+def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps[None]:
     """What else a change of settings means: to the topic's fan-out (SB-218), and to the locks that are held (SB-072)."""
     flag = "dead_lettering_on_filter_evaluation_exceptions"
     if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
@@ -332,7 +332,7 @@ def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps:
         yield from drop_locks.steps(before.address, actor=by)
 
 
-def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:
+def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps[None]:
     actor = _may_configure(address, actor)
 
     def steps() -> Steps:
@@ -347,7 +347,7 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
     yield Atomically(steps())
 
 
-def _delete_subscriptions(topic: Topic) -> Steps:
+def _delete_subscriptions(topic: Topic) -> Steps[None]:
     rows = yield call(
         "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
     )

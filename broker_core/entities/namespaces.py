@@ -54,7 +54,7 @@ def create_namespace(
     tier: Tier | str = Tier.STANDARD,
     is_system: bool = False,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[Namespace]:
     """Create a namespace, of Service Bus with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
 
     family: whose semantics hold in it (design D10); a storage account's and a virtual host's names have rules of their own.
@@ -98,7 +98,7 @@ def ensure_namespace(
 
 
 @use_case
-def get_namespace(name: str, *, actor: Actor | None = None) -> Steps:
+def get_namespace(name: str, *, actor: Actor | None = None) -> Steps[Namespace]:
     """One namespace; its name is compared without case."""
     (actor or Actor.local()).require(Right.BROWSE, name)
     rows = yield call("get_namespace", name=name)
@@ -108,7 +108,7 @@ def get_namespace(name: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def list_namespaces(*, actor: Actor | None = None) -> Steps:
+def list_namespaces(*, actor: Actor | None = None) -> Steps[list[Namespace]]:
     """All namespaces by name."""
     (actor or Actor.local()).require(Right.BROWSE, "namespaces")
     rows = yield call("list_namespaces")
@@ -118,7 +118,7 @@ def list_namespaces(*, actor: Actor | None = None) -> Steps:
 @use_case
 def update_namespace(
     name: str, *, description: str | None = None, tier: Tier | str | None = None, actor: Actor | None = None
-) -> Steps:
+) -> Steps[Namespace]:
     """Change a namespace's description or tier; its name is part of every address and stays. What is None stays, too.
 
     Raises NotAllowed for a tier that lacks what one of its entities has.
@@ -139,7 +139,7 @@ def update_namespace(
 
 
 @use_case
-def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps:
+def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
     """Delete a namespace that has no entity. Of those it had, the history stays readable until its retention is over: under the
     namespace's name with the time of its deletion. The name itself is free at once."""
     yield from changeable_namespace(name, actor)
@@ -201,7 +201,7 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family 
     return namespace
 
 
-def hold_namespace(name: str) -> Steps:
+def hold_namespace(name: str) -> Steps[HeldNamespace]:
     """The namespace, whose tier and entities nobody else changes before the transaction ends."""
     rows = yield call("hold_namespace", name=name)
     if not rows:
@@ -210,7 +210,7 @@ def hold_namespace(name: str) -> Steps:
     return HeldNamespace(**_fields(row), entities=row.entities)
 
 
-def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps:
+def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps[None]:
     allowed = limits(tier)
     for row in (yield call("list_entities", namespace=namespace.name, family=str(Family.SERVICE_BUS), kind=None, topic_id=None)):
         entity = from_row(row)

@@ -49,7 +49,7 @@ def require_kind(entity: Entity, kind: EntityKind | None) -> Entity:
     return entity
 
 
-def fanout_changed(topic_id: int) -> Steps:
+def fanout_changed(topic_id: int) -> Steps[None]:
     """In the same transaction as the change, so that whoever sees the one sees the other."""
     yield call("raise_rules_version", topic_id=topic_id)
 

@@ -58,7 +58,7 @@ def update_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None 
 
 
 @use_case
-def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None = None) -> Steps:
+def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None = None) -> Steps[None]:
     """Take a rule away, be it `$Default`. Its subscription may be without one: then it receives nothing. No activity (SB-196)."""
 
     def steps(held, limits) -> Steps:
@@ -69,14 +69,14 @@ def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None =
 
 
 @use_case
-def list_rules(subscription: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def list_rules(subscription: EntityAddress, *, actor: Actor | None = None) -> Steps[list[StoredRule]]:
     """The rules of a subscription as StoredRules, by name."""
     (actor or Actor.local()).require(Right.BROWSE, subscription)
     found = require_kind(from_row((yield from entity_row(subscription))), EntityKind.SUBSCRIPTION)
     return [_stored(row) for row in (yield call("list_rules", subscription_id=found.id))]
 
 
-def insert_rule(held: Subscription, rule: Rule, limits: Limits) -> Steps:
+def insert_rule(held: Subscription, rule: Rule, limits: Limits) -> Steps[StoredRule]:
     """The writing part of create_rule, for a subscription whose topic the caller's transaction holds."""
     yield from _require_room(held, rule, limits)
     rows = yield call("create_rule", subscription_id=held.id, **_columns(rule))
@@ -104,7 +104,7 @@ def _require_rule(rule: Rule) -> None:
         raise InvalidArgument("rule", f"must be a Rule, not a {type(rule).__name__}")
 
 
-def _require_room(held: Subscription, rule: Rule, limits: Limits) -> Steps:
+def _require_room(held: Subscription, rule: Rule, limits: Limits) -> Steps[None]:
     """Raise NotAllowed where the topic's subscriptions have as many filters of the rule's sort as they may (SB 2.4)."""
     (there,) = yield call("count_rules", topic_id=held.topic_id, subscription_id=held.id, name=rule.name)
     word, count, most = "SQL", there.sql, limits.sql_filters_per_topic

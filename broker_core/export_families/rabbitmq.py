@@ -42,7 +42,7 @@ def lines_before(namespace_id: int) -> Steps:
     return told
 
 
-def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps:
+def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps[list[str]]:
     """Bindings between exchanges, and to the queues that were exported."""
     rows = yield call("export_bindings", namespace_id=namespace_id, entity_ids=entity_ids)
     return [line("binding", _binding(row)) for row in rows]

@@ -64,7 +64,7 @@ def update(
 
 
 @use_case
-def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | str, *, actor: Actor | None = None) -> Steps:
+def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | str, *, actor: Actor | None = None) -> Steps[None]:
     """Remove a message for good, also after its lease has ended, as long as nobody got or updated it since (QS-060, QS-063).
 
     Raises MissingRequiredQueryParameter; then QueueNotFound, MessageNotFound, PopReceiptMismatch (QS-061).

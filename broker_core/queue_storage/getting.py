@@ -20,7 +20,7 @@ from broker_core.store.statements import call
 
 from .shared import may, on_queue, there
 from .tidying import expire_batch, move_poison
-from .values import got_message, peeked_message
+from .values import GotMessage, PeekedMessage, got_message, peeked_message
 
 LOOK_EVERY = 0.5  # seconds between looks from the beginning, per process and queue, while gets find all that they ask for
 CHEAP = 0.005  # a look that took no longer is repeated whenever a get finds less than it asked for
@@ -42,7 +42,7 @@ _looked = Memory(100_000)  # database and queue -> _Looked
 @use_case
 def get(
     address: EntityAddress, count: int = 1, *, visibility_timeout: timedelta = DEFAULT_LEASE, actor: Actor | None = None
-) -> Steps:
+) -> Steps[list[GotMessage]]:
     """Up to count (1 to 32) visible messages, invisible from now on for visibility_timeout: a list of GotMessage (QS-020,
     QS-021).
 
@@ -57,7 +57,7 @@ def get(
 
 
 @use_case
-def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) -> Steps:
+def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) -> Steps[list[PeekedMessage]]:
     """Up to count (1 to 32) visible messages as a get would return them, unchanged: a list of PeekedMessage (QS-035)."""
     may(actor, Right.LISTEN, address)
     check_count(count)

@@ -45,7 +45,7 @@ def on_queue(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps
     return answer[0]
 
 
-def there(queue_id: int) -> Steps:
+def there(queue_id: int) -> Steps[bool]:
     """Whether a queue is still there: for an attempt that found nothing, which a queue that is gone has as well."""
     return bool((yield call("storage_bounds", entity_id=queue_id)))
 

@@ -11,6 +11,7 @@ from typing import Any
 from broker_core.broker.shared import BROKER
 from broker_core.broker.tidying import in_batches
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
+from broker_core.semantics.queue_storage.names import SPENT
 from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -19,7 +20,6 @@ from .queues import ensure_target
 
 BATCH = 500
 MET = 500  # visible messages among which spent ones are looked for: those that gets meet
-SPENT = "MaxDequeueCountExceeded"
 
 
 def is_due(entity: Any) -> bool:
@@ -50,7 +50,7 @@ def expire_batch(queue_id: int) -> Steps:
     return row.done
 
 
-def move_poison(queue_id: int) -> Steps:
+def move_poison(queue_id: int) -> Steps[int]:
     """Move one batch of spent messages to the poison queue, which is made if it is not there. Returns how many."""
     for _ in range(2):
         rows = yield call("storage_poison", entity_id=queue_id, max_count=MET)

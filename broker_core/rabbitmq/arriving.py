@@ -47,7 +47,7 @@ def make_room(work: Work, names: Iterable[str], keys: Iterable[str]) -> Steps:
     return limited
 
 
-def settle_in(work: Work, limited: Sequence[str], brief: Mapping[str, Sequence[int]]) -> Steps:
+def settle_in(work: Work, limited: Sequence[str], brief: Mapping[str, Sequence[int]]) -> Steps[None]:
     """Afterwards: what may live for no time goes to consumers or has expired, and what is too much leaves again.
 
     limited: as `make_room` gave it. brief: the numbers of what may live for no time, by queue.
@@ -59,7 +59,7 @@ def settle_in(work: Work, limited: Sequence[str], brief: Mapping[str, Sequence[i
     yield from keep_limits(work, limited)
 
 
-def _at_once(work: Work, brief: Mapping[str, Sequence[int]]) -> Steps:
+def _at_once(work: Work, brief: Mapping[str, Sequence[int]]) -> Steps[None]:
     """RMQ-016: what may live for no time goes to a consumer that has room for it now, or has expired."""
     for name, numbers in brief.items():
         queue = work.topology.queues[name]
@@ -84,7 +84,7 @@ def _hand_over(work: Work, name: str, queue: QueueInfo, numbers: list[int]) -> S
     return sorted(left)
 
 
-def _relieve(work: Work, name: str) -> Steps:
+def _relieve(work: Work, name: str) -> Steps[None]:
     """A queue with a limit: the head goes to consumers of this process that have room, since only what they leave is too much."""
     queue = work.topology.queues[name]
     if lets_nothing_wait(queue):
@@ -94,7 +94,7 @@ def _relieve(work: Work, name: str) -> Steps:
         yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
 
 
-def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer, statement: str, **which: Any) -> Steps:
+def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer, statement: str, **which: Any) -> Steps[bool]:
     """Deliver messages to a consumer, once this transaction is committed. Returns whether its connection is still there."""
     if not (yield call("rabbit_give_to", connection_id=consumer.owner_id)):
         return False
@@ -108,7 +108,7 @@ def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer,
     return True
 
 
-def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps:
+def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
     """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
     held = [delivery.token for delivery in deliveries if delivery.token is not None]
     if not consumer.hand_over(deliveries) and held:

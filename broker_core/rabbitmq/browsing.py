@@ -148,7 +148,7 @@ def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None
 
 
 @use_case
-def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps:
+def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead]:
     """The QueueHead of a queue: what stands first, and what expired ones wait behind it."""
     _require(actor, f"entity {entity_id}")
     (row,) = yield call("browse_queue_head", entity_id=entity_id, cap=HEAD_CAP)
@@ -176,7 +176,7 @@ def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None
 
 
 @use_case
-def connections(vhost: str, *, actor: Actor | None = None) -> Steps:
+def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[ConnectionRow]]:
     """ConnectionRow of each connection, oldest first; at most MOST_CONNECTIONS."""
     _require(actor, vhost)
     rows = yield call("browse_connections", vhost=vhost, max_count=MOST_CONNECTIONS)
@@ -190,7 +190,7 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps:
+def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[Held]]:
     """What connections hold of these queues, as Held; HEAD_CAP messages of each queue are looked at."""
     _require(actor, vhost)
     rows = (yield call("browse_held", entity_ids=list(entity_ids), cap=HEAD_CAP)) if entity_ids else ()
@@ -200,7 +200,7 @@ def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -
 @use_case
 def would_route(
     vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None, *, actor: Actor | None = None
-) -> Steps:
+) -> Steps[Route]:
     """Where a message would go that is published now, as a Route. Raises AmqpError as publishing it would (RMQ-309, RMQ-312)."""
     _require(actor, vhost)
     known = yield from topology.current(vhost)
@@ -210,7 +210,7 @@ def would_route(
 
 
 @use_case
-def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps:
+def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps[VhostCounts]:
     """VhostCounts. Raises EntityNotFound."""
     _require(actor, vhost)
     rows = yield call("browse_vhost_counts", vhost=vhost)

@@ -119,7 +119,7 @@ class EndsWhatItBegan(UseCase):
 
 
 @_Connect
-def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps:
+def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[Connection]:
     """Open a connection to a virtual host. Raises AmqpError (530) where there is none of this name.
 
     name: as it is shown, and as the holder of messages; the actor's by default.
@@ -145,7 +145,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps:
 
 
 @EndsWhatItBegan
-def close(connection: Connection) -> Steps:
+def close(connection: Connection) -> Steps[None]:
     """Close a connection; closing one that is closed, or lost, does nothing."""
     yield from close_because(connection, errors.connection_forced("the connection was closed"))
 
@@ -177,7 +177,7 @@ def recover_dead() -> Steps:
     return {"connections": ended} if ended else {}
 
 
-def close_because(connection: Connection, why: Exception) -> Steps:
+def close_because(connection: Connection, why: Exception) -> Steps[None]:
     """Close a connection that is open; whoever uses it afterwards is told why."""
     if not connection.is_lost:
         connection.end(why)
@@ -195,7 +195,7 @@ def end(connection_id: int) -> Steps:
                 raise
 
 
-def end_held(connection_id: int, vhost: str) -> Steps:
+def end_held(connection_id: int, vhost: str) -> Steps[bool]:
     """End a connection in the caller's transaction. Returns whether it was there.
 
     The virtual host is held first, as by all who change it; then the connection, so that nothing more is done in its name.

@@ -172,7 +172,7 @@ def register(
     exclusive: bool,
     priority: int | None,
     arguments: Mapping[str, Any],
-) -> Steps:
+) -> Steps[Consumer]:
     """Begin to consume from a queue, in a transaction that the caller opens. Returns the Consumer. Raises AmqpError."""
     if priority is not None:
         arguments = {**arguments, "x-priority": priority}
@@ -205,7 +205,7 @@ def register(
     return Consumer(added[0].id, channel, address, entity_id, tag, no_ack, level, channel.prefetch, may_take)
 
 
-def unregister(consumer: Consumer) -> Steps:
+def unregister(consumer: Consumer) -> Steps[None]:
     """End a consumer, in a transaction that the caller opens; with the last one an auto-delete queue goes (RMQ 1.3)."""
     held = yield from hold_vhost(consumer.address.namespace)
     yield call("lock_queues_left", entity_ids=[consumer.entity_id])
@@ -213,7 +213,7 @@ def unregister(consumer: Consumer) -> Steps:
     yield from after_leaving(held, [consumer.entity_id])
 
 
-def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Steps:
+def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
     """End the consumers of a connection, or of one channel of it, in a transaction that holds the virtual host."""
     queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
     if queues:
@@ -222,7 +222,7 @@ def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Step
         yield from after_leaving(held, queues)
 
 
-def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps:
+def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
     """What follows for queues that have lost consumers: some go, the others' time of being unused begins, the next in line is
     told (RMQ-043, RMQ-050, RMQ-148)."""
     left = yield call("queues_left", entity_ids=list(entity_ids))
@@ -232,7 +232,7 @@ def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps:
     yield from shared.wake(sorted(set(entity_ids) - {row.id for row in gone}))
 
 
-def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps:
+def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
     """Delete these queues (id, path) with all that is in them."""
     if rows:
         yield from remove(held.id, [row.id for row in rows])

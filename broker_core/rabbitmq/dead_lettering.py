@@ -113,7 +113,7 @@ def keep_limits(work: Work, names: Iterable[str]) -> Steps:
     return total
 
 
-def hold_chain(work: Work, names: Iterable[str], keys: Sequence[str] = ()) -> Steps:
+def hold_chain(work: Work, names: Iterable[str], keys: Sequence[str] = ()) -> Steps[None]:
     """Hold the counters of these queues, and of those that what is too much in them goes to, on and on: all in one order, so that
     two who come from different ends do not meet crosswise.
 
@@ -136,7 +136,7 @@ def hold_chain(work: Work, names: Iterable[str], keys: Sequence[str] = ()) -> St
         yield call("rabbit_lock_counters", entity_ids=ids)
 
 
-def expire_at_head(work: Work, name: str) -> Steps:
+def expire_at_head(work: Work, name: str) -> Steps[int]:
     """Take away a batch of what has expired before the first message that lives (RMQ-012). Returns how many those were."""
     queue = work.queue(name)
     if queue is None:

@@ -29,7 +29,7 @@ def declare_exchange(
     internal: bool = False,
     arguments: Mapping[str, Any] | None = None,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[bool]:
     """Declare an exchange. Returns whether it was created; one that is there must be equivalent (RMQ-310, RMQ-311).
 
     passive: only ask whether it is there, whatever the rest says (RMQ-309).
@@ -53,7 +53,7 @@ def declare_exchange(
 
 
 @use_case
-def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Actor | None = None) -> Steps:
+def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Actor | None = None) -> Steps[None]:
     """Delete an exchange with the bindings from it and to it (RMQ-308, RMQ-353); one that is not there is no error.
 
     if_unused: refuse while there are bindings from it. System exchanges stay (RMQ-307).
@@ -86,7 +86,7 @@ def as_definition(row: Any) -> ExchangeDef:
     )
 
 
-def _create(held: HeldVhost, wanted: ExchangeDef) -> Steps:
+def _create(held: HeldVhost, wanted: ExchangeDef) -> Steps[bool]:
     policies = yield from in_force.policies_of(held.id)
     found = in_force.of_exchange(wanted.name, wanted.arguments, policies)
     rows = yield insert_exchanges(held.id, [wanted], [json.dumps(found.values)])

@@ -27,24 +27,24 @@ def use(address: EntityAddress) -> Steps:
     return rows[0] if rows else None
 
 
-def delete_idle(row: Any) -> Steps:
+def delete_idle(row: Any) -> Steps[bool]:
     """Delete a queue that a sweep found unused (RMQ-045). Returns whether it still was. row: entity_id, namespace_name, path."""
     return (yield from _delete_unused(row.entity_id, EntityAddress(row.namespace_name, row.path)))
 
 
-def restart(entity_ids: Sequence[int]) -> Steps:
+def restart(entity_ids: Sequence[int]) -> Steps[None]:
     """From now on these queues are unused: their last consumer went, or a policy was applied (RMQ-043, RMQ-048)."""
     if entity_ids:
         yield call("restart_expiry", entity_ids=list(entity_ids))
 
 
-def begin_anew(epoch: int) -> Steps:
+def begin_anew(epoch: int) -> Steps[None]:
     """A process begins. If it is the only one, the broker does: time in which there was none is not held against a queue
     (RMQ-047)."""
     yield call("restart_expiry_of_all", epoch=epoch)
 
 
-def _delete_unused(entity_id: int, address: EntityAddress) -> Steps:
+def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:
     """Its messages go with it and are not dead-lettered; its bindings go (RMQ-040, RMQ-051)."""
 
     def steps() -> Steps:

@@ -20,7 +20,7 @@ COLUMNS = ("effective", "default_message_time_to_live", "auto_delete_on_idle", "
 
 
 @use_case
-def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Effective]:
     """What is in force for a queue: an Effective, which tells of each key who won and who else said a value (RMQ-904).
 
     Raises AmqpError (404).
@@ -30,13 +30,13 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def effective_of_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps:
+def effective_of_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps[Effective]:
     """What is in force for an exchange, in the same way."""
     exchange = yield from get_exchange.steps(vhost, name, actor=actor)
     return of_exchange(name, exchange.arguments, (yield from _policies_in(vhost, actor)))
 
 
-def policies_of(namespace_id: int) -> Steps:
+def policies_of(namespace_id: int) -> Steps[list[Policy]]:
     """All policies of a virtual host, operator policies among them."""
     rows = yield call("policies_of", namespace_id=namespace_id)
     return [Policy(row.name, row.pattern, row.definition, row.apply_to, _number(row.priority), row.is_operator) for row in rows]
@@ -70,7 +70,7 @@ def queue_columns(options: Mapping[str, Any], found: Effective) -> dict[str, Any
     }
 
 
-def _policies_in(vhost: str, actor: Actor | None) -> Steps:
+def _policies_in(vhost: str, actor: Actor | None) -> Steps[list[Policy]]:
     found = yield from get_vhost.steps(vhost, actor=actor)
     return (yield from policies_of(found.id))
 

@@ -97,7 +97,7 @@ def list_bindings(
     queue: str | None = None,
     exchange: str | None = None,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[list[StoredBinding]]:
     """The bindings of a virtual host, or those from an exchange, to a queue, to an exchange. Those that every queue has from the
     default exchange are not among them."""
     _require(actor, vhost)
@@ -106,7 +106,7 @@ def list_bindings(
 
 
 @use_case
-def list_queues(vhost: str, *, actor: Actor | None = None) -> Steps:
+def list_queues(vhost: str, *, actor: Actor | None = None) -> Steps[list[StoredQueue]]:
     """The queues of a virtual host by name, with their counts."""
     _require(actor, vhost)
     rows = yield call("list_rabbitmq_queues", vhost=vhost, name=None)
@@ -114,7 +114,7 @@ def list_queues(vhost: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps[StoredQueue]:
     """One queue; its name is compared exactly. Raises AmqpError (404)."""
     _require(actor, address)
     rows = yield call("list_rabbitmq_queues", vhost=address.namespace, name=address.path)

@@ -82,7 +82,7 @@ def set_queue_option(
     retroactive_ttl: bool | None = None,
     exact_expiry: bool | None = None,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[None]:
     """Change how a queue treats the lives of its messages; what is None stays. Not part of RabbitMQ's declarations.
 
     retroactive_ttl: whether a time-to-live that comes later holds for the messages that are there (RMQ-902).
@@ -119,7 +119,7 @@ def bring_into_force(held: HeldVhost) -> Steps:
     return queues, exchanges
 
 
-def _tidy(vhost: str, queues: Sequence[int]) -> Steps:
+def _tidy(vhost: str, queues: Sequence[int]) -> Steps[None]:
     """What is in force now is so already: a queue that is too busy to be tidied is left to its publishers and the sweeps."""
     try:
         yield from topology.current(vhost)  # what this process remembers is of before the change
@@ -139,7 +139,7 @@ def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
     return tuple(entity_id for entity_id, _ in changed)
 
 
-def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, Any]]]) -> Steps:
+def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, Any]]]) -> Steps[None]:
     """Write what is in force for queues, ids with columns, in one statement."""
     if changed:
         yield call(

@@ -44,7 +44,7 @@ def declare_queue(
     owner_id: int | None = None,
     history_level: HistoryLevel = HistoryLevel.FULL,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[DeclaredQueue]:
     """Declare a queue; one that is there must be equivalent (RMQ-344 to RMQ-348). Returns DeclaredQueue.
 
     address:  an empty path asks for a name (RMQ-320).
@@ -101,7 +101,7 @@ def delete_queue(
     return (yield from changing(address.namespace, actor, change))
 
 
-def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps:
+def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps[None]:
     """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
     exchanges that lived by these (RMQ-313, RMQ-353)."""
     yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
@@ -137,7 +137,7 @@ class _Given(NamedTuple):
     history_level: HistoryLevel
 
 
-def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps:
+def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps[DeclaredQueue]:
     """asking: the connection that declares."""
     names.check_new_queue_name(given.name)  # one that is there as well (RMQ-324): a passive declaration asks for those
     while True:
@@ -177,7 +177,7 @@ def _stored(row: Any) -> QueueDef:
     return QueueDef(row.name, options["type"], options["durable"], options["auto_delete"], row.owner_id, arguments)
 
 
-def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps:
+def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps[EntityAddress | None]:
     """The address of the new queue; None if there is one of this name."""
     if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
         raise errors.connection_forced("the connection is not open any more, and owns nothing")
@@ -209,7 +209,7 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> St
     return EntityAddress(held.name, queue.name)
 
 
-def _is_still_there(found: Any) -> Steps:
+def _is_still_there(found: Any) -> Steps[bool]:
     """A declaration is use of a queue, also a passive one (RMQ-041); one that was unused for too long is gone."""
     if "expires" not in found.effective:
         return True

@@ -28,7 +28,7 @@ class VhostContents:
 
 
 @use_case
-def preview_delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
+def preview_delete_vhost(name: str, *, actor: Actor | None = None) -> Steps[VhostContents]:
     """What would go with a virtual host now, as VhostContents. Needs MANAGE, as deleting it does."""
     (actor or Actor.local()).require(Right.MANAGE, name)
     host = yield from get_vhost.steps(name, actor=actor)
@@ -63,7 +63,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     return found
 
 
-def _contents(namespace_id: int, name: str, actor: Actor | None) -> Steps:
+def _contents(namespace_id: int, name: str, actor: Actor | None) -> Steps[VhostContents]:
     has = yield from contents(namespace_id)
     counts = yield from browsing.vhost_counts.steps(name, actor=actor)
     own = counts.exchanges - len(STORED) - 1  # and the default one

@@ -49,13 +49,13 @@ def expire_head(entity_id: int) -> Steps:
     return total
 
 
-def after_policy(entity_ids: Sequence[int]) -> Steps:
+def after_policy(entity_ids: Sequence[int]) -> Steps[None]:
     """What a change of policies means for messages that are there: too many leave (RMQ-097), and those whose life is over by it
     (RMQ-902). After the commit of that change, if there is a transaction around it."""
     yield AfterCommit(_after_policy(list(entity_ids)))
 
 
-def _after_policy(entity_ids: list[int]) -> Steps:
+def _after_policy(entity_ids: list[int]) -> Steps[None]:
     for queue in (yield call("rabbit_queues_due", entity_ids=entity_ids)):
         if queue.expired:
             yield from expire_head(queue.entity_id)
@@ -93,7 +93,7 @@ def _expire_unless_busy(vhost: str, name: str) -> Steps:
         return 0
 
 
-def clear_head(vhost: str, name: str) -> Steps:
+def clear_head(vhost: str, name: str) -> Steps[bool]:
     """Take away what has expired at the head, as much as may be on the way of something else. Returns whether that was all."""
     for _ in range(ROUNDS):
         if (yield from expire_some(vhost, name)) < BATCH:

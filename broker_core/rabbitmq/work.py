@@ -70,7 +70,7 @@ def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], *, held: bool)
     return answer, work.waiting
 
 
-def require_current(known: Topology) -> Steps:
+def require_current(known: Topology) -> Steps[None]:
     """Raises Stale where the topology is another by now: for who stores nothing, and so is not told."""
     (row,) = yield call("rabbit_topology_is", namespace_id=known.namespace_id, topology_version=known.version)
     if not row.is_current:

@@ -28,5 +28,6 @@ async def renew(request: Request, actor: Actor) -> Answer:
     """The new end of the lock is in BrokerProperties."""
     report = await broker.renew.aio(request.target.address, [request.target.lock], actor=actor)
     report.require_all()
-    until = {"LockToken": str(request.target.lock), "LockedUntilUtc": write_rfc1123(report.locked_until)}
-    return Answer(200, [(broker_properties.HEADER, write_json(until))])
+    until = report.locked_until and write_rfc1123(report.locked_until)
+    renewed = {"LockToken": str(request.target.lock), "LockedUntilUtc": until}
+    return Answer(200, [(broker_properties.HEADER, write_json(renewed))])
