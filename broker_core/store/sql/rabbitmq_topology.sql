@@ -23,17 +23,14 @@ SELECT %(namespace_id)s::bigint, t.name, t.type, t.durable, t.auto_delete, t.int
 ON CONFLICT (namespace_id, name) DO NOTHING
 RETURNING x.id, x.name;
 
--- fragment: ready_and_consumers
--- Ready are those that nobody holds, expired ones that wait for the head included (RMQ-013).
-(SELECT coalesce(sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END), 0)::bigint
-   FROM (SELECT state, until, n FROM vitrine_count_base WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)
-         UNION ALL SELECT state, until, n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)) AS l) AS ready,
-(SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = e.id) AS consumers
-
 -- name: find_rabbitmq_queue
--- A queue by its exact name; no row: the host is not there. id NULL: the queue is not.
+-- A queue by its exact name; no row: the host is not there. id NULL: the queue is not. ready: messages that nobody holds, expired ones that wait for
+-- the head included (RMQ-013).
 SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at,
-       -- include: ready_and_consumers
+       (SELECT coalesce(sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END), 0)::bigint
+          FROM (SELECT state, until, n FROM vitrine_count_base WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)
+                UNION ALL SELECT state, until, n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)) AS l) AS ready,
+       (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = e.id) AS consumers
   FROM vitrine_namespace AS n
   LEFT JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.key = %(name)s AND e.deleted_at IS NULL
  WHERE lower(n.name) = lower(%(vhost)s);
@@ -182,12 +179,22 @@ SELECT b.id, s.name AS source, q.path AS queue, d.name AS exchange, b.routing_ke
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash, b.id;
 
 -- name: list_rabbitmq_queues
--- The queues of a virtual host, or one by its exact name, with their counts.
-SELECT e.id, n.name AS vhost, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at,
-       -- include: ready_and_consumers
-  FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL
- WHERE lower(n.name) = lower(%(vhost)s) AND n.family = 'rabbitmq' AND (%(name)s::text IS NULL OR e.key = %(name)s::text)
- ORDER BY e.path;
+-- The queues of a virtual host, or one by its exact name, with their counts, as find_rabbitmq_queue has them. The ledger is read once for all.
+WITH queue AS MATERIALIZED (
+    SELECT e.id, n.name AS vhost, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at
+      FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL
+     WHERE lower(n.name) = lower(%(vhost)s) AND n.family = 'rabbitmq' AND (%(name)s::text IS NULL OR e.key = %(name)s::text)),
+ledger AS MATERIALIZED (
+    SELECT l.entity_id, sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END)::bigint AS ready
+      FROM (SELECT entity_id, state, n FROM vitrine_count_base
+             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = 0 AND state IN (0, 10)
+            UNION ALL
+            SELECT entity_id, state, n FROM vitrine_count_delta
+             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = 0 AND state IN (0, 10)) AS l
+     GROUP BY l.entity_id)
+SELECT q.*, coalesce(l.ready, 0) AS ready, (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = q.id) AS consumers
+  FROM queue AS q LEFT JOIN ledger AS l ON l.entity_id = q.id
+ ORDER BY q.name;
 
 -- name: empty_vhost
 -- What a virtual host has of its own, before it goes. Its queues are deleted, and its connections ended.
