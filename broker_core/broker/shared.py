@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed
@@ -126,7 +126,7 @@ def new_ids(count: int) -> list[str]:
     return [ids[at : at + 32] for at in range(0, 32 * count, 32)]
 
 
-def whole_numbers(sequence_numbers: Sequence[int]) -> list[int]:
+def whole_numbers(sequence_numbers: Iterable[int]) -> list[int]:
     """Each number once, in the order given. Raises InvalidArgument."""
     if not isinstance(sequence_numbers, Iterable):
         raise InvalidArgument("sequence_number", f"{sequence_numbers!r} is no list of numbers")

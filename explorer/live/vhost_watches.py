@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 from django.http import QueryDict
@@ -125,4 +126,5 @@ def _queue_looks(line: queues.QueueLine) -> tuple:
 
 def _connection_looks(line: connections.ConnectionLine) -> tuple:
     """All but what is left of its lease, of which the page says only whether it is late."""
-    return replace(line.connection, lease_left=None, lease_until=None), line.consumers, line.held, line.is_silent
+    same = replace(line.connection, lease_left=timedelta(0), lease_until=line.connection.opened_at)
+    return same, line.consumers, line.held, line.is_silent
