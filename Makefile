@@ -1,6 +1,6 @@
 # make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
 # make test   all tests, those in a real browser included
-# make lint   ruff, import contracts, templates
+# make lint   ruff, types, import contracts, templates
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
 # make test-rabbitmq  the same stories and random scripts told to a RabbitMQ server on loopback, which root installs from Debian if need
@@ -42,6 +42,7 @@ test-azurite: $(VENV)/dev.stamp
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/djlint --lint --quiet templates
 
@@ -73,6 +74,6 @@ $(VENV)/spark.tried: requirements-spark.txt $(VENV)/base.stamp
 	  echo "Spark could not be installed (see above). Analyses will not run; everything else works. The next make up tries again." >&2; fi
 
 $(VENV)/dev.stamp: requirements-dev.txt $(VENV)/base.stamp
-	@echo "Installing what the tests need, once: about 120 MB."
+	@echo "Installing what the tests need, once: about 135 MB."
 	@$(PIP) -r requirements-dev.txt
 	@touch $@
