@@ -28,11 +28,12 @@ from .queues import (
     set_metadata,
     update_queue,
 )
-from .reading import explain
+from .reading import CameFrom, came_from, explain
 from .values import GotMessage, PeekedMessage, PutMessage, Updated
 
 __all__ = [
     "AccountContents",
+    "CameFrom",
     "Deleted",
     "GotMessage",
     "PeekedMessage",
@@ -40,6 +41,7 @@ __all__ = [
     "StorageQueue",
     "Updated",
     "approximate_count",
+    "came_from",
     "clear",
     "create_account",
     "create_queue",

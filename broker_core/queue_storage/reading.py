@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from broker_core.broker.shared import Known, whole_numbers
@@ -35,6 +37,48 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
         return [_explanation(row) for row in rows]
 
     return next(iter((yield from on_queue(address, attempt))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CameFrom:
+    """What a message was in another queue, before it was moved (QS-109).
+
+    reason: names.SPENT or names.REQUEUED. dequeue_count: how often it was got there; max_dequeue_count: of how many allowed; None:
+    not known, or no limit. at: when it was moved, by the account's clock. times: how often it has been moved in all.
+    """
+
+    address: EntityAddress
+    sequence_number: int
+    reason: str | None
+    dequeue_count: int | None
+    max_dequeue_count: int | None
+    at: datetime | None
+    times: int
+
+    @classmethod
+    def of(cls, account: str, stored: Mapping[str, Any]) -> CameFrom:
+        """From what is stored with a message, or with the event of its arrival."""
+        at = stored.get("at")
+        return cls(
+            EntityAddress(account, stored["path"]), stored["sequence_number"], stored.get("reason"), stored.get("dequeue_count"),
+            stored.get("max_dequeue_count"), datetime.fromisoformat(at) if at else None, stored.get("times") or 1,
+        )  # fmt: skip
+
+
+@use_case
+def came_from(address: EntityAddress, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
+    """CameFrom by number, of those messages that were moved here. Raises QueueNotFound."""
+    may(actor, Right.BROWSE, address)
+    numbers = whole_numbers(sequence_numbers)
+
+    def attempt(queue: Known) -> Steps:
+        rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
+        if not rows and not (yield from there(queue.id)):
+            return None
+        return rows
+
+    rows = yield from on_queue(address, attempt)
+    return {row.sequence_number: CameFrom.of(address.namespace, row.resubmitted_from) for row in rows if row.resubmitted_from}
 
 
 def queue_facts(path: str, options: Mapping[str, Any]) -> explaining.QueueFacts:

@@ -18,13 +18,12 @@ from functools import partial
 from django.http import QueryDict
 from django.template.loader import render_to_string
 
-from broker_core import entities, reads
+from broker_core import entities, queue_storage, reads
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import Capped, Clock, EntityRow, MessageRow, Tab
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.filters import rule_to_json
-from broker_core.semantics.queue_storage.explaining import QueueFacts
-from broker_core.semantics.types import Actor, EventKind, Family, HistoryLevel
+from broker_core.semantics.types import Actor, EntityAddress, EventKind, Family, HistoryLevel
 from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery, StorageQuery
 from explorer.pages import clocks, figures, overview, presenters, receiver, timeline
 from explorer.pages import entity as entity_page
@@ -236,6 +235,7 @@ class StorageQueueWatch(Watch):
         self._entity_id = 0
         self._found: list[int] | None = None
         self._left = 0
+        self._origin: tuple[EntityAddress | None] | None = None  # known after the first look
         self.least_seconds = HISTORY_SECONDS if self._tab == HISTORY else 0.0
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
@@ -248,10 +248,19 @@ class StorageQueueWatch(Watch):
         if self._tab == HISTORY:
             return Picture(entity.clock, texts=texts, stamp=self._stamp(touched))
         rows, onward = self._messages()
-        facts = queue_facts(entity.address.path, entity.options)
-        elements = {row.dom_id: Element(_storage_looks(row, facts), partial(_storage_html, row, facts)) for row in rows}
+        context = {"facts": queue_facts(entity.address.path, entity.options), **self._origins(entity, rows)}
+        elements = {row.dom_id: Element(_storage_looks(row, context), partial(_storage_html, row, context)) for row in rows}
         self._await((row.deadline for row in rows), entity.clock)
         return Picture(entity.clock, elements, texts, None, not self._form.narrows, onward)
+
+    def _origins(self, entity: EntityRow, rows: Iterable[MessageRow]) -> dict:
+        """For a poison queue: which queue's, and where each of its messages came from."""
+        if self._origin is None:
+            self._origin = (storage_lists.origin_address(entity.address, self.actor),)
+        [origin] = self._origin
+        numbers = [row.sequence_number for row in rows]
+        found = queue_storage.came_from(entity.address, numbers, actor=self.actor) if origin else {}
+        return {"origin": origin, "came_from": found}
 
     def _stamp(self, touched: Touched | None) -> str:
         if touched and any(kind.is_terminal for kind in touched.get(self._entity_id, {}).values()):
@@ -433,12 +442,12 @@ def _subscription_html(row: EntityRow, rules: list[reads.RuleRow]) -> str:
     return render_to_string("explorer/_subscription_row.html", {"entity": row, "rules": rules})
 
 
-def _storage_looks(row: MessageRow, facts: QueueFacts) -> tuple:
-    return _message_looks(row), storage_rows.shown(row, facts).flags
+def _storage_looks(row: MessageRow, context: Mapping) -> tuple:
+    return _message_looks(row), storage_rows.shown(row, context["facts"]).flags
 
 
-def _storage_html(row: MessageRow, facts: QueueFacts) -> str:
-    return render_to_string("explorer/queue_storage/_row.html", {"row": row, "facts": facts})
+def _storage_html(row: MessageRow, context: Mapping) -> str:
+    return render_to_string("explorer/queue_storage/_row.html", {"row": row, **context})
 
 
 def _next_change(entity: EntityRow, actor: Actor) -> dict[str, str]:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django import template
 from django.utils.html import format_html
 
+from broker_core.queue_storage import CameFrom
 from broker_core.reads import MessageRow
 from broker_core.semantics.queue_storage.explaining import QueueFacts
 from explorer.pages import presenters
 from explorer.pages.queue_storage import rows
 
 register = template.Library()
+
+
+register.filter("why_moved", rows.why_moved)
+
+
+@register.filter
+def of_number(found: Mapping[int, CameFrom], number: int) -> CameFrom | None:
+    """Where a message of a list came from."""
+    return found.get(number)
+
+
+@register.filter
+def came_from(stored: Mapping | None, account: str) -> CameFrom | None:
+    """What a message was before it was moved, as stored with it."""
+    return CameFrom.of(account, stored) if stored else None
 
 
 @register.simple_tag

@@ -220,6 +220,35 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
     assert "gone: moved" in gone and f'href="/messages/{at(jobs)}/9"' in gone
 
 
+@pytest.mark.parametrize("poison_queue", [None, "graveyard"])
+def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, as_, poison_queue):
+    pictures, poison = EntityAddress(jobs.namespace, "pictures"), EntityAddress(jobs.namespace, poison_queue or "pictures-poison")
+    queue_storage.create_queue(pictures, max_dequeue_count=2, poison_queue=poison_queue)
+    entities.pause_clock(jobs.namespace)
+    queue_storage.put(pictures, "torn", actor=WORKER)
+    for _ in range(3):
+        queue_storage.get(pictures, visibility_timeout=timedelta(seconds=1), actor=WORKER)
+        entities.step_clock(jobs.namespace, timedelta(seconds=1))
+    entities.step_clock(jobs.namespace, timedelta(minutes=4))
+    client = as_("viewer")
+    listed = body_of(client.get(f"/entities/{at(poison)}"))
+    assert f'href="/messages/{at(pictures)}/1">message 1 of pictures</a>' in listed
+    assert "dequeue count exceeded: 2 of 2, moved" in listed and ">4 min</time>" in listed
+    queue_storage.update_queue(pictures, max_dequeue_count=9)  # what was allowed then is what is told
+    page = body_of(client.get(f"/messages/{at(poison)}/1"))
+    assert "Came from" in page and "dequeue count exceeded: 2 of 2; moved" in page and f'href="/messages/{at(pictures)}/1"' in page
+    assert f'href="/messages/{at(poison)}/1"' in body_of(client.get(f"/messages/{at(pictures)}/1"))
+    [got] = queue_storage.get(poison, actor=WORKER)
+    queue_storage.delete(poison, got.message_id, got.pop_receipt, actor=WORKER)
+    gone = body_of(client.get(f"/messages/{at(poison)}/1"))
+    assert "Came from" in gone and "message 1 of pictures</a>: dequeue count exceeded; moved" in gone
+    assert "Came from" not in body_of(client.get(f"/entities/{at(pictures)}"))
+
+
+def test_what_was_put_into_a_poison_queue_by_hand_says_so(jobs, as_):
+    assert "put here" in body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
+
+
 def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
     client = as_("operator")
     page = body_of(client.get(f"/messages/{at(jobs)}/2"))

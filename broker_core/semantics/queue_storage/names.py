@@ -12,6 +12,7 @@ from .errors import InvalidResourceName, OutOfRangeInput
 
 SHORTEST, LONGEST = 3, 63
 POISON = "-poison"
+SPENT = "MaxDequeueCountExceeded"  # why a message was moved to a poison queue (QS-105)
 REQUEUED = "Requeued"  # why a message was moved from a poison queue back
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _QUEUE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -382,7 +382,7 @@ stored AS (
            ,
            -- include: storage_message_id
            , jsonb_build_object('entity_id', e.id, 'path', e.path, 'sequence_number', m.old_number, 'message_id', m.message_id,
-                                'dequeue_count', m.delivery_count, 'enqueued_at', m.enqueued_at, 'reason', %(reason)s::text, 'at', e.now,
+                                'dequeue_count', m.delivery_count, 'max_dequeue_count', e.max_dequeue_count, 'enqueued_at', m.enqueued_at, 'reason', %(reason)s::text, 'at', e.now,
                                 'times', coalesce((m.resubmitted_from ->> 'times')::int, 0) + 1),
            m.body
       FROM entity AS e, (SELECT p.new_number AS sequence_number, p.old_number, g.message_id, g.delivery_count, g.enqueued_at, g.size,
@@ -476,7 +476,7 @@ chosen AS MATERIALIZED (
 ;
 
 -- name: storage_origins
--- What messages of a poison queue say of where they came from.
+-- What messages of a queue say of where they came from: those of a poison queue, and those that were brought back from one.
 SELECT m.sequence_number, m.resubmitted_from FROM vitrine_message AS m
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
  ORDER BY m.sequence_number;

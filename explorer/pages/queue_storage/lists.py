@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker_core import reads
+from broker_core import queue_storage, reads
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
+from broker_core.semantics.queue_storage.names import origin_of
 from broker_core.semantics.queue_storage.standing import HoldKind, Standing
 from broker_core.semantics.types import Actor, EntityAddress
 from explorer.forms.queries import HISTORY, StorageQuery
@@ -77,6 +78,15 @@ def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[Messa
         address, Tab.ACTIVE, filter=form.message_filter(_BY_SLUG[values["tab"] or FIRST].holds), cursor=values["cursor"] or None,
         newest_first=values["order"] != "oldest", actor=actor,
     )  # fmt: skip
+
+
+def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None:
+    """The queue whose failed messages come to this one, by this one's name or because that one names it. None: there is none."""
+    by_name = origin_of(address.path)
+    if by_name:
+        return EntityAddress(address.namespace, by_name)
+    queues = queue_storage.list_queues(address.namespace, actor=actor)
+    return next((other.address for other in queues if other.poison == address), None)
 
 
 def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:

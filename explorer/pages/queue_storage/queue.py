@@ -13,7 +13,6 @@ from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from broker_core.semantics.durations import human
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.queue_storage.names import origin_of
 from broker_core.semantics.types import EntityAddress
 from explorer.forms.queries import StorageQuery
 from explorer.pages.entity import TRAFFIC_MINUTES, Glance, selected_numbers, spark
@@ -52,6 +51,9 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         "facts": queue_facts(entity.address.path, entity.options),
         **lists.context(entity, form, request.actor),
     }
+    if context["origin"]:
+        numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
+        context["came_from"] = queue_storage.came_from(address, numbers, actor=request.actor)
     context["releasable"] = context["tab"] in HIDDEN_LISTS
     if not wants_fragment(request):
         stored = queue_storage.get_queue(address, actor=request.actor)
@@ -66,15 +68,9 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
-    """The queue whose failed messages come here, by this one's name or because that one names it. None: there is none."""
-    address = entity.address
-    by_name = origin_of(address.path)
-    if by_name:
-        return sibling(EntityAddress(address.namespace, by_name), request)
-    for other in queue_storage.list_queues(address.namespace, actor=request.actor):
-        if other.poison == address:
-            return sibling(other.address, request)
-    return None
+    """The queue whose failed messages come here. None: there is none."""
+    found = lists.origin_address(entity.address, request.actor)
+    return sibling(found, request) if found else None
 
 
 def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from broker_core.queue_storage import CameFrom
 from broker_core.reads import MessageRow
 from broker_core.semantics.explaining import Reason
 from broker_core.semantics.queue_storage.explaining import Code, QueueFacts, explain
+from broker_core.semantics.queue_storage.names import REQUEUED, SPENT
 from broker_core.semantics.queue_storage.standing import Standing
 from explorer.pages.presenters import Deadline
 
@@ -52,6 +54,16 @@ class Shown:
     until: Deadline | None
     progress: Progress | None
     flags: tuple[Flag, ...]
+
+
+def why_moved(one: CameFrom) -> str:
+    """Why a message was moved here, in words."""
+    if one.reason == REQUEUED:
+        return "requeued by hand"
+    if one.reason != SPENT:
+        return one.reason or "moved"
+    of = f" of {one.max_dequeue_count}" if one.max_dequeue_count else ""
+    return "dequeue count exceeded" + ("" if one.dequeue_count is None else f": {one.dequeue_count}{of}")
 
 
 def shown(row: MessageRow, queue: QueueFacts) -> Shown:
