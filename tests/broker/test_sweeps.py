@@ -9,6 +9,8 @@ from broker_core import broker, entities, sweeps
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.types import ExpiryMode, HistoryLevel, Message
 from broker_core.store import connections
+from broker_core.store.driver import run
+from broker_core.store.statements import call
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
@@ -44,6 +46,30 @@ def test_messages_that_live_by_the_default_leave_too_behind_any_number_of_others
     expire()
     assert set(bodies(broker.peek(queue, max_count=5000))) == {"held"}
     assert len(broker.complete(queue, [m.lock_token for m in held]).settled) == 1200
+
+
+def test_sweeps_are_told_of_what_may_be_due_alone(make_queue, step):
+    """An empty queue has nothing that can have expired, whatever would live by its default."""
+    queue = make_queue(default_message_time_to_live=MINUTE)
+
+    def ask():
+        return (yield call("entities_with_due", namespace=queue.namespace))
+
+    def due():
+        return [(row.scheduled, row.locks, row.expired) for row in run(ask()) if row.entity_id == entity_id(queue)]
+
+    assert due() == []
+    broker.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue) + SECOND)])
+    assert due() == []
+    step(SECOND)
+    assert due() == [(True, False, False)]
+    broker.receive(queue)
+    assert due() == [(False, False, True)]  # perhaps: only who looks knows
+    step(MINUTE)
+    assert due() == [(False, True, True)]
+    expire()
+    sweeps.end_locks()
+    assert due() == []
 
 
 def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
