@@ -43,8 +43,8 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 class CameFrom:
     """What a message was in another queue, before it was moved (QS-109).
 
-    reason: names.SPENT or names.REQUEUED. dequeue_count: how often it was got there; max_dequeue_count: of how many allowed; None:
-    not known, or no limit. at: when it was moved, by the account's clock. times: how often it has been moved in all.
+    reason: names.SPENT or names.REQUEUED. dequeue_count: how often it was got there; max_dequeue_count: of how many allowed.
+    None: not known, or no limit. at: when it was moved, by the account's clock. times: how often it has been moved in all.
     """
 
     address: EntityAddress
