@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -157,35 +157,46 @@ def _take(
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
         raise ValueError("what is to be acknowledged is held by a connection: pass its owner_id, or no_ack")
-    holder = holder or actor.holder_label
+    who = {"owner_id": owner_id, "holder": holder or actor.holder_label}
 
     def attempt(queue: QueueInfo) -> Steps:
         if queue_id not in (None, queue.id):
             return None
-        if is_use and queue.type == QUORUM and queue.effective.get("single_active_consumer"):
-            raise errors.no_get(address.namespace, address.path)
-        statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
-        if has_priorities(queue):
-            statement += "_by_priority"
-
-        def some(count: int, *, past_expired: bool) -> Steps:
-            how = {"owner_id": owner_id, "holder": holder, "past_expired": past_expired}
-            return (yield call(statement, entity_id=queue.id, max_count=count, **how))
-
-        if is_use and "expires" in queue.effective and (yield from expiring.use(address)) is None:
-            raise errors.not_found_queue(address.namespace, address.path)
-        rows = yield from some(max_count, past_expired=False)
-        if not rows:
-            return None
-        found, expired, is_clear = _delivered(rows), rows[0].expired, True
-        if expired:
-            is_clear = yield from clear_head(address.namespace, address.path)
-        if expired and (not found or is_clear and len(found) < max_count):
-            found += _delivered((yield from some(max_count - len(found), past_expired=not is_clear)))
-        yield from _look_after_head(queue, found, rows[0].head, force=expired)
-        return [(queue, row) for row in found]
+        if is_use:
+            yield from _use(address, queue)
+        rows = yield from _take_from(address, queue, max_count, no_ack, who)
+        return None if rows is None else [(queue, row) for row in rows]
 
     return (yield from on_queue(address, attempt, owner_id=owner_id))
+
+
+def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
+    """A get: refused by a quorum queue with a single active consumer, and use of a queue that can expire (RMQ-041)."""
+    if queue.type == QUORUM and queue.effective.get("single_active_consumer"):
+        raise errors.no_get(address.namespace, address.path)
+    if "expires" in queue.effective and (yield from expiring.use(address)) is None:
+        raise errors.not_found_queue(address.namespace, address.path)
+
+
+def _take_from(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, who: Mapping[str, Any]) -> Steps:
+    """Rows of what is delivered; None: the queue is gone. What has expired at the head is taken away on the way (RMQ-012)."""
+    statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
+    if has_priorities(queue):
+        statement += "_by_priority"
+
+    def some(count: int, *, past_expired: bool) -> Steps:
+        return (yield call(statement, entity_id=queue.id, max_count=count, past_expired=past_expired, **who))
+
+    rows = yield from some(max_count, past_expired=False)
+    if not rows:
+        return None
+    found, expired, is_clear = _delivered(rows), rows[0].expired, True
+    if expired:
+        is_clear = yield from clear_head(address.namespace, address.path)
+    if expired and (not found or is_clear and len(found) < max_count):
+        found += _delivered((yield from some(max_count - len(found), past_expired=not is_clear)))
+    yield from _look_after_head(queue, found, rows[0].head, force=expired)
+    return found
 
 
 def _delivered(rows: Sequence[Any]) -> list[Any]:
