@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+MOST = 400  # characters of a fact that are printed
 _DIFFERENCES: dict[str, list[str]] = {}  # by server: what is printed at the end
 
 
@@ -39,7 +40,10 @@ def compare(server: str, story: str, theirs: Mapping[str, Any], ours: Mapping[st
     differing = {fact for fact in theirs if comparable(theirs[fact]) != comparable(ours[fact])}
     for fact in sorted(differing):
         why = meant.get((story, fact), "NOT MEANT")
-        note(server, f"{story}, {fact}: {why}\n    {server + ':':9} {theirs[fact]!r}\n    {'here:':9} {ours[fact]!r}")
+        note(
+            server,
+            f"{story}, {fact}: {why}\n    {server + ':':9} {repr(theirs[fact])[:MOST]}\n    {'here:':9} {repr(ours[fact])[:MOST]}",
+        )
     listed = {fact for about, fact in meant if about == story}
     if differing - listed:
         pytest.fail(f"{story}: the core does otherwise than {server}: {', '.join(sorted(differing - listed))}", pytrace=False)
