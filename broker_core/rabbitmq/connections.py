@@ -19,7 +19,7 @@ from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
 
-from . import consumers, delivering, expiring, processes
+from . import consumers, delivering, processes
 from .processes import ConnectionLost
 from .vhosts import hold_vhost
 from .work import TRIES
@@ -135,7 +135,6 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
         if process.is_fresh:
             process.is_fresh = False
             yield from recover_dead.steps()
-            yield from expiring.begin_anew(process.epoch)
         rows = yield call("open_connection", vhost=vhost, name=name, epoch=process.epoch)
         if not rows:
             raise errors.vhost_not_found(vhost)

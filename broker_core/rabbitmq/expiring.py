@@ -1,8 +1,9 @@
 """A queue's own life, x-expires: how long it may be unused (RMQ-040 to RMQ-051).
 
 The last use is written exactly, and only for queues that can expire. Uses are: a get, also an empty one; a declaration, also a
-passive one; the end of the last consumer; a policy that is applied; the start of the broker. Not: publishing, binding, purging,
-browsing. Consumers keep a queue alive. Who uses a queue whose time is over finds it gone, whether or not a sweep was there.
+passive one; the end of the last consumer; a policy that is applied. Not: publishing, connecting, binding, purging, browsing. The
+time begins anew with the broker, which is the database server. Consumers keep a queue alive. Who uses a queue whose time is over
+finds it gone, whether or not a sweep was there.
 """
 
 from __future__ import annotations
@@ -36,12 +37,6 @@ def restart(entity_ids: Sequence[int]) -> Steps[None]:
     """From now on these queues are unused: their last consumer went, or a policy was applied (RMQ-043, RMQ-048)."""
     if entity_ids:
         yield call("restart_expiry", entity_ids=list(entity_ids))
-
-
-def begin_anew(epoch: int) -> Steps[None]:
-    """A process begins. If it is the only one, the broker does: time in which there was none is not held against a queue
-    (RMQ-047)."""
-    yield call("restart_expiry_of_all", epoch=epoch)
 
 
 def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:

@@ -3,12 +3,13 @@
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import connections, delivering, expiring, processes
+from broker_core.rabbitmq import Publication, connections, delivering, expiring, processes
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.driver import run
 from broker_core.store.statements import call
+from tests.broker.looking import entity_id
 
 from .connected import as_another_process, is_there, query, send, step
 
@@ -169,28 +170,29 @@ def test_acknowledging_a_delivery_of_an_expired_queue_is_silent(connection):
     channel.reject(3, requeue=False)
 
 
-def test_the_time_begins_anew_when_the_broker_does(fresh_epoch, vhost):
-    """Not when a further process begins."""
+def test_a_process_that_connects_uses_no_queue(fresh_epoch, vhost):
+    """RMQ-047: be it the first, or the only one for a while, as a script that is run now and then."""
     address = declared(vhost, 1000)
-    step(vhost, 700)
-    with rabbitmq.connect(vhost):
-        step(vhost, 700)
-        assert sweep() == []
-        with as_another_process(), rabbitmq.connect(vhost):
-            pass
-        step(vhost, 300)
-        assert sweep() == ["brief"]
+    for _ in range(4):
+        with rabbitmq.connect(vhost) as connection:
+            connection.channel().publish([Publication(b"", routing_key="brief")])
+        processes.leave_all()
+        step(vhost, 250)
+    assert sweep() == ["brief"]
     assert not is_there(address)
 
 
-def test_time_without_a_broker_is_not_held_against_a_queue(fresh_epoch, vhost):
-    address = declared(vhost, 1000)
-    with rabbitmq.connect(vhost):
-        pass
-    processes.leave_all()
-    step(vhost, 60_000)
-    with rabbitmq.connect(vhost) as connection:
-        assert connection.channel().get(address.path) is None
+@pytest.mark.parametrize(("beyond", "goes"), [(60_000, False), (-1, True)])
+def test_the_time_begins_anew_when_the_database_server_does(vhost, beyond, goes):
+    """RMQ-047: as where a node of RabbitMQ starts. Only a clock that shows real time knows when that was."""
+    [(uptime,)] = query("SELECT ceil(1000 * extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()))::bigint")
+    lively = f"lively {vhost}"
+    rabbitmq.create_vhost(lively)
+    address = declared(lively, max(1, uptime + beyond))
+    never_used = "UPDATE vitrine_entity_activity SET last_activity_at = '2020-01-01' WHERE entity_id = %s RETURNING 1"
+    query(never_used, entity_id(address))
+    assert ("brief" in sweep()) is goes
+    assert is_there(address) is not goes
 
 
 def test_a_policy_counts_from_its_application(vhost):

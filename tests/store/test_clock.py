@@ -34,7 +34,6 @@ OF_REAL_TIME = {
     "give_to_the_dead": "a process's lease is of real time",
     "renew_lease": "a process's lease is of real time",
     "condemn_dead_processes": "a process's lease is of real time",
-    "restart_expiry_of_all": "a process's lease is of real time",
 }
 OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")
 

@@ -34,7 +34,9 @@ SELECT (SELECT count(*) FROM looked_at) AS scanned,
        (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place > (SELECT place FROM first_alive)) AS behind_the_head,
        (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place < coalesce((SELECT place FROM first_alive), 'infinity'::float8)) AS at_the_head,
        (SELECT sequence_number FROM first_alive) AS head,
-       (SELECT a.last_activity_at + e.auto_delete_on_idle FROM vitrine_entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+       (SELECT
+        -- include: unused_since
+        + e.auto_delete_on_idle FROM vitrine_entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
          WHERE e.id = %(entity_id)s AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id)) AS expires_at,
        (SELECT k.name FROM vitrine_entity AS e JOIN vitrine_connection AS k ON k.id = e.owner_id WHERE e.id = %(entity_id)s) AS owner;
 

@@ -95,9 +95,17 @@ DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
 -- To the process that it lives in, after the commit: over the connection that keeps its epoch, so that it hears or is dead.
 SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(what)s::text);
 
+-- fragment: unused_since
+-- When a queue's x-expires began: with its last use, or when the database server began, which is the broker (RMQ-047). A manual clock knows of uses
+-- alone.
+greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+                               WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
+
 -- fragment: unused_for_too_long
 -- A queue's x-expires is over: nobody consumes from it, and its last use is so long ago, to the instant (RMQ-041).
-(e.auto_delete_on_idle IS NOT NULL AND a.last_activity_at + e.auto_delete_on_idle <= e.now
+(e.auto_delete_on_idle IS NOT NULL AND
+ -- include: unused_since
+ + e.auto_delete_on_idle <= e.now
  AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
 
 -- name: use_queue
@@ -118,13 +126,6 @@ SELECT id, owner_id, is_over FROM found;
 UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, e.now)
   FROM vitrine_entity_now AS e
  WHERE e.id = ANY (%(entity_ids)s) AND a.entity_id = e.id AND e.auto_delete_on_idle IS NOT NULL;
-
--- name: restart_expiry_of_all
--- The same for every queue, where this process is the only one: the broker begins (RMQ-047).
-UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, e.now)
-  FROM vitrine_entity_now AS e
- WHERE a.entity_id = e.id AND e.family = 'rabbitmq' AND e.auto_delete_on_idle IS NOT NULL
-   AND NOT EXISTS (SELECT FROM vitrine_broker_process AS p WHERE p.epoch <> %(epoch)s AND p.lease_until > clock_timestamp());
 
 -- name: lock_unused_queue
 -- A queue whose x-expires is over, which nobody uses before the transaction ends; no row: it is not, or is gone.

@@ -429,8 +429,12 @@ SELECT what, at, number
       WHERE f.owner_id IS NOT NULL AND e.timeout > interval '0' AND f.last_received_at + e.timeout > e.now
       ORDER BY 2 LIMIT 1)
     UNION ALL
-    (SELECT 'queue', a.last_activity_at + e.auto_delete_on_idle, NULL FROM entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
-      WHERE e.family = 'rabbitmq' AND a.last_activity_at + e.auto_delete_on_idle > e.now
+    (SELECT 'queue', q.at, NULL
+       FROM entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+      CROSS JOIN LATERAL (SELECT
+            -- include: unused_since
+            + e.auto_delete_on_idle AS at) AS q
+      WHERE e.family = 'rabbitmq' AND q.at > e.now
         AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
  WHERE at IS NOT NULL
  ORDER BY at, number LIMIT 1;
