@@ -40,10 +40,8 @@ def compare(server: str, story: str, theirs: Mapping[str, Any], ours: Mapping[st
     differing = {fact for fact in theirs if comparable(theirs[fact]) != comparable(ours[fact])}
     for fact in sorted(differing):
         why = meant.get((story, fact), "NOT MEANT")
-        note(
-            server,
-            f"{story}, {fact}: {why}\n    {server + ':':9} {repr(theirs[fact])[:MOST]}\n    {'here:':9} {repr(ours[fact])[:MOST]}",
-        )
+        both = "".join(f"\n    {who + ':':9} {repr(facts[fact])[:MOST]}" for who, facts in ((server, theirs), ("here", ours)))
+        note(server, f"{story}, {fact}: {why}{both}")
     listed = {fact for about, fact in meant if about == story}
     if differing - listed:
         pytest.fail(f"{story}: the core does otherwise than {server}: {', '.join(sorted(differing - listed))}", pytrace=False)
