@@ -127,9 +127,9 @@ class ChannelState:
 
     def in_turn(self) -> list[list[Consumer]]:
         """The consumers that may take something now, queue by queue, another queue first each time; those of a queue that
-        acknowledge apart from those that do not, the higher priority first."""
+        acknowledge apart from those that do not, the higher priority first, then who was served longest ago."""
         by_queue: dict[int, dict[bool, list[Consumer]]] = {}
-        for consumer in sorted(self.consumers.values(), key=lambda c: -c.priority):
+        for consumer in sorted(self.consumers.values(), key=lambda c: (-c.priority, c.served)):
             if consumer.may_take and consumer.room and not consumers.outranked(consumer):
                 by_queue.setdefault(consumer.entity_id, {}).setdefault(consumer.no_ack, []).append(consumer)
         in_order = list(by_queue.values())

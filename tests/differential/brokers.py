@@ -165,7 +165,7 @@ class Real(Broker):
         if not found:
             return "done"
         text = " ".join(html.unescape(found).replace("Validation failed", "").split())
-        return re.sub(r", (?=[0-9]+\})", ",", text)  # where Erlang broke the line
+        return re.sub(r", (?=[0-9]+\}|\{)", ",", text)  # where Erlang broke the line
 
     # Messages
 

@@ -68,10 +68,29 @@ def _counts_before_it_is_fetched(d: Difference) -> bool:
     )
 
 
+def _is_of_later_operators(d: Difference) -> bool:
+    return d.step.given.get("operator", False) and d.step.given.get("definition", {}).keys() & {"overflow"} != set()
+
+
+def _has_one_of_many(d: Difference) -> bool:
+    return bool(d.queues & d.shared)
+
+
+def _changes_two_at_once(d: Difference) -> bool:
+    refuse = {name for name, found in d.in_force.items() if found.get("overflow", "").startswith("reject")}
+    return d.step.what in ("policy", "delete_policy") and d.queues <= refuse
+
+
 # After which a script ends: from there on the two are not in the same state.
 IN_SCRIPTS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
     ("RMQ-909: what came back to a quorum queue is at its original place", _is_about_order),
+    ("RMQ-203: an operator policy may say what later versions let it say", _is_of_later_operators),
     ("RMQ-093: a quorum queue that refuses takes exactly what fits, too, and no more", _overshoots),
+    ("RMQ-145: of several channels that consume from a queue, another one has the message", _has_one_of_many),
+    (
+        "RMQ-207: a policy's keys are in force together; 3.10 trims by a new limit before it knows of a new overflow",
+        _changes_two_at_once,
+    ),
     ("RMQ-016: what may live for no time, by a policy, dies at once, also behind what was there before", _is_told_so_late),
     ("RMQ-922: a dead letter is published by the broker, which has no consumer to hand it to", _is_handed_over),
     ("RMQ-090: a dead letter counts with what is ready, before a consumer has fetched that", _counts_before_it_is_fetched),

@@ -51,6 +51,7 @@ class Maker:
         self.random, self.timed = random.Random(f"{seed} {timed}"), timed
         self.bodies = 0
         self.declared: list[str] = []  # queues, as far as the maker knows
+        self.exchanges = list(SYSTEM)
         self.consumers: dict[str, tuple[str, str]] = {}
         self.tags = 0
         self.has_quorum = self.random.random() < 0.3
@@ -58,6 +59,7 @@ class Maker:
     def make(self) -> Script:
         steps = [self.declare() for _ in range(self.random.randint(1, 3))]
         steps += [self.exchange() for _ in range(self.random.choice((0, 0, 1, 2)))]
+        steps += [self.bind() for _ in range(self.random.choice((0, 1, 2, 4)))]
         length = self.random.randint(5, 12) if self.timed else self.random.randint(10, 35)
         while len(steps) < length:
             steps.append(getattr(self, self.random.choices(*self._weights())[0])())
@@ -115,13 +117,14 @@ class Maker:
             if pick.random() < chance:
                 found[argument] = pick.choice(values)
         if "x-dead-letter-exchange" in found and pick.random() < 0.75 or pick.random() < 0.02:
-            found["x-dead-letter-routing-key"] = pick.choice([*(q for q in QUEUES if q != name), *KEYS])
+            found["x-dead-letter-routing-key"] = pick.choice([*(q for q in QUEUES[:3] if q != name), *KEYS[:6]])
         return found
 
     def exchange(self) -> Step:
         pick = self.random
         given: dict[str, Any] = {"name": pick.choice(EXCHANGES[: 2 if pick.random() < 0.7 else 4])}
         given["type"] = pick.choice(("direct", "fanout", "topic", "headers"))
+        self.exchanges += [given["name"]] * 3
         for flag, chance in (("auto_delete", 0.1), ("internal", 0.06)):
             if pick.random() < chance:
                 given[flag] = True
@@ -288,7 +291,7 @@ class Maker:
         return self.random.choice(self.declared) if self.declared and self.random.random() < 0.95 else self.random.choice(QUEUES)
 
     def _exchange(self) -> str:
-        return self.random.choice(EXCHANGES[:2] * 3 + EXCHANGES + SYSTEM)
+        return self.random.choice(self.exchanges if self.random.random() < 0.92 else EXCHANGES)
 
 
 def made(seed: int, timed: bool = False) -> Script:

@@ -412,7 +412,7 @@ def first_difference(script: Script, real: Real, core: Core, *, patience: float 
             shared |= other.shared()
 
             def alike(view: View) -> View:
-                return compared(view, other.quorum, shared)
+                return compared(step, view, other.quorum, shared)
 
             shown = _shown_by_server(one, step, wanted, patience, alike)
             if alike(shown) != alike(wanted):
@@ -424,15 +424,19 @@ def first_difference(script: Script, real: Real, core: Core, *, patience: float 
         other.close()
 
 
-def compared(view: View, quorum: Container[str], shared: Container[str]) -> View:
-    """What is compared of a view: see meant.ALIKE."""
+def compared(step: Step, view: View, quorum: Container[str], shared: Container[str]) -> View:
+    """What is compared of what a step showed: see meant.ALIKE."""
+
+    def counts(name: str, found: Any) -> Any:
+        return found[:1] if name in quorum and isinstance(found, tuple) else found
+
     delivered: dict[str, list] = {}
     for who, found in view.delivered.items():
         queue = who.partition(" of ")[2]
         delivered.setdefault(f"all of {queue}" if queue in shared else who, []).extend(found)
     in_any_order = {who: sorted(found, key=str) if who.startswith("all ") else found for who, found in delivered.items()}
-    queues = {name: found[:1] if name in quorum and isinstance(found, tuple) else found for name, found in view.queues.items()}
-    return View(view.result, in_any_order, queues)
+    result = counts(step.given["name"], view.result) if step.what == "declare" else view.result
+    return View(result, in_any_order, {name: counts(name, found) for name, found in view.queues.items()})
 
 
 def _shown_by_server(teller: RealTeller, step: Step, wanted: View, patience: float, alike: Callable[[View], View]) -> View:
@@ -506,7 +510,7 @@ def timed_difference(script: Script, real: list[Told], core: tuple[list[Told], C
     """The first difference of two that were told the same script."""
     found, teller = core
     for number, (one, other) in enumerate(zip(real, found, strict=True), 1):
-        shown, wanted = (compared(told.view, teller.quorum, other.shared) for told in (one, other))
+        shown, wanted = (compared(told.step, told.view, teller.quorum, other.shared) for told in (one, other))
         if shown != wanted:
             about = frozenset(teller.quorum), other.shared, frozenset(teller.returned), teller.last_in_force
             return Difference(script[:number], shown, wanted, *about)

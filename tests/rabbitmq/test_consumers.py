@@ -87,6 +87,17 @@ def test_whose_turn_it_is_does_not_depend_on_when_one_looks(channel, queue):
     assert [d.consumer_tag for d in channel.deliveries(5)] == ["c"]
 
 
+def test_who_acknowledges_takes_turns_with_who_does_not(channel, queue):
+    """RMQ-145"""
+    channel.consume("q", tag="a", no_ack=True)
+    channel.consume("q", tag="b")
+    served = []
+    for body in "0123":
+        send(queue, body)
+        served += [d.consumer_tag for d in channel.deliveries(5)]
+    assert served == ["a", "b", "a", "b"]
+
+
 def test_nobody_has_a_quorum_queue_to_himself(connection, channel):
     """RMQ-386"""
     channel.declare_queue("quorum", type="quorum")
