@@ -21,7 +21,10 @@
 
   const clock = { now: Date.now(), rate: 1, at: performance.now() };
 
+  let moved = 0; // by how much it was set otherwise than it would have gone on
+
   function setClock(now, rate, at) {
+    moved += now + (performance.now() - at) * rate - clockNow();
     Object.assign(clock, { now, rate, at });
   }
 
@@ -79,10 +82,11 @@
 
   function showTime() {
     const now = clockNow();
+    const paused = clock.rate === 0 && !document.querySelector("#clock .notice"); // which says so for the whole page
     for (const element of document.querySelectorAll("[data-clock-now]")) setText(element, clockText());
     for (const element of document.querySelectorAll("[data-deadline]")) {
       const left = Number(element.dataset.deadline) - now;
-      setText(element, clock.rate === 0 && left > 0 ? `${countdownText(left)}, clock paused` : countdownText(left));
+      setText(element, paused && left > 0 ? `${countdownText(left)}, clock paused` : countdownText(left));
     }
     for (const bar of document.querySelectorAll("progress[data-to]")) {
       bar.value = Math.min(1, Math.max(0, (now - bar.dataset.from) / (bar.dataset.to - bar.dataset.from)));
@@ -99,9 +103,9 @@
   function skew(element, now) {
     const readAt = element.dataset.now;
     const known = skews.get(element);
-    if (known?.readAt === readAt) return known.by;
-    const by = Math.abs(readAt - now) > SAME_CLOCK_MS ? readAt - now : 0;
-    skews.set(element, { readAt, by });
+    const apart = known?.readAt === readAt ? known.by && known.by - (moved - known.moved) : readAt - now;
+    const by = Math.abs(apart) > SAME_CLOCK_MS ? apart : 0;
+    skews.set(element, { readAt, by, moved });
     return by;
   }
 

@@ -191,7 +191,7 @@ def test_countdowns_stand_still_while_paused_and_jump_on_a_step_by_keyboard(parc
     page = browser()
     page.goto(f"/entities/{parcels}?tab=locked")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
-    page.wait_for_function("() => document.querySelector('[data-deadline]').textContent.includes('clock paused')")
+    page.wait_for_selector("#clock .notice >> text=is paused")
     before = texts(page, "[data-deadline]"), texts(page, "[data-clock-now]")
     page.evaluate("new Promise(done => setTimeout(done, 1300))")  # real time goes on: more than one tick of a second
     assert (texts(page, "[data-deadline]"), texts(page, "[data-clock-now]")) == before

@@ -620,7 +620,7 @@ def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see
     page = see(page_of(queue))
     page.wait_for_function("() => /^0:0[0-4]$/.test(document.querySelector('#rows [data-deadline]').textContent)")
     entities.pause_clock(queue.namespace)
-    page.wait_for_selector("text=clock paused")
+    page.wait_for_selector("#clock .notice >> text=is paused")
     entities.resume_clock(queue.namespace)
     page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/deciding|lock ended/)", timeout=15000)
 
