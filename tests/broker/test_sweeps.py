@@ -250,3 +250,21 @@ def test_a_wrong_ledger_is_found_told_and_mended(queue):
     found = [d for d in sweeps.check_ledger()["differences"] if d["entity"] == str(queue)]
     assert found == [{"entity": str(queue), "list": [0, 0], "ledger": 6, "present": 1}]
     assert ledger_agrees(queue)
+
+
+def test_bounds_are_raised_where_something_has_gone_and_else_only_looked_at(make_queue):
+    idle, busy = make_queue(), make_queue()
+    for queue in (idle, busy):
+        broker.send(queue, [Message(b"x")] * 3)
+    broker.complete(busy, [message.lock_token for message in broker.receive(busy, 2)])
+    text = "SELECT head, xmin::text FROM vitrine_queue_head WHERE entity_id = %s AND subqueue = 0"
+
+    def bound(queue):
+        return connections.current().execute(text, [entity_id(queue)]).fetchone()
+
+    before = bound(idle)
+    sweeps.advance_heads()
+    assert bound(busy)[0] == 3 and bound(idle) == before
+    assert sweeps.advance_heads() == {"heads": 0}
+    broker.complete(busy, [message.lock_token for message in broker.receive(busy, 5)])
+    assert sweeps.advance_heads() == {"heads": 1} and bound(busy)[0] == 4

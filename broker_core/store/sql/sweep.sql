@@ -226,8 +226,15 @@ SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requir
  ORDER BY e.id;
 
 -- name: heads
--- Every head bound, for the sweep that advances them.
-SELECT h.entity_id, h.subqueue FROM vitrine_queue_head AS h JOIN vitrine_entity_now AS e ON e.id = h.entity_id ORDER BY 1, 2;
+-- The head bounds that lie below what is present, for the sweep that advances them: those of idle entities are only looked at.
+SELECT h.entity_id, h.subqueue
+  FROM vitrine_queue_head AS h
+  JOIN vitrine_entity AS e ON e.id = h.entity_id AND e.deleted_at IS NULL
+  JOIN vitrine_entity_counter AS c ON c.entity_id = h.entity_id
+ WHERE h.head < coalesce((SELECT m.sequence_number FROM vitrine_message AS m
+                           WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = 0 AND m.sequence_number >= h.head
+                           ORDER BY m.sequence_number LIMIT 1), c.next_number)
+ ORDER BY 1, 2;
 
 -- name: roll_up
 -- Fold up to max_count differences of the ledger into its sums and into the traffic of ten seconds each. Ended locks are forgotten an hour later.
