@@ -37,7 +37,7 @@ _HAPPENS = {
     Change.VISIBLE: "message {} becomes visible",
     Change.LIFE: "the life of message {} ends",
     Change.REMOVAL: "message {}, expired, is no longer shown",
-    Change.UNACKNOWLEDGED: "message {} has been unacknowledged for too long",
+    Change.UNACKNOWLEDGED: "the time to acknowledge message {} ends",
     Change.QUEUE: "the queue itself expires",
 }
 _CAME_OF_IT = {
