@@ -37,7 +37,7 @@ def new(client, vhost, **given):  # noqa: F811
 
 
 def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: F811
-    told = said(new(as_("administrator"), vhost, **{"message_ttl": "30 s"}))
+    told = said(new(as_("administrator"), vhost, message_ttl="30 s"))
     assert told == (
         "Created the policy p. It rules 2 queues and 0 exchanges now. Something else is in force for 2 queues and 0 exchanges. "
         "The lives of 3 ready messages are counted anew. Of the messages there, 3 expire now, 3 are dropped."
@@ -46,7 +46,7 @@ def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: 
 
 
 def test_saving_one_that_touches_nothing_says_so(orders, as_, vhost):  # noqa: F811
-    told = said(new(as_("administrator"), vhost, **{"message_ttl": "1 h"}))
+    told = said(new(as_("administrator"), vhost, message_ttl="1 h"))
     assert told.endswith("The lives of 3 ready messages are counted anew. No message that is there is touched.")
     assert reads.counts(orders).active == 3
 
