@@ -192,5 +192,4 @@ class Feed:
 
     def _close(self) -> None:
         self._follower.forget()
-        with suppress(psycopg.Error):
-            connections.current().close()
+        connections.close_all_of_this_thread()
