@@ -78,8 +78,8 @@ def delete_queue(
     """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many were ready.
 
     Deleting one that is not there succeeds, with 0 (RMQ-325). if_unused, if_empty: refuse while it has consumers, or ready
-    messages (RMQ-326); quorum queues do not know these (RMQ-385). owner_id: the connection that asks, which may delete its
-    exclusive queues.
+    messages (RMQ-326). owner_id: the connection that asks, which may delete its exclusive queues, and quorum queues without
+    these conditions only (RMQ-385).
     """
 
     def change(held: HeldVhost) -> Steps:
@@ -87,7 +87,8 @@ def delete_queue(
         if found.id is None:
             return 0
         require_access(held.name, found, owner_id)
-        checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
+        if owner_id is not None:
+            checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
         yield call("lock_rabbitmq_queue", entity_id=found.id)  # from here on nobody sends to it or consumes from it
         found = yield from _look(held.name, address.path)
         if if_unused and found.consumers:

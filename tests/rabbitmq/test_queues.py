@@ -279,16 +279,18 @@ def test_if_unused_and_if_empty(vhost, q):
 
 
 def test_a_quorum_queue_is_deleted_without_conditions(vhost, q):
-    """RMQ-385"""
+    """RMQ-385: by clients; who operates the broker may have conditions."""
     declare_queue(q, type="quorum")
     for condition in ("unused", "empty"):
-        with refused(
-            "NOT_IMPLEMENTED",
-            f"cannot delete queue 'q' in vhost '{vhost}'. queue.delete operations with if-{condition} "
-            "flag set are not supported by quorum queues",
-        ):
-            delete_queue(q, if_unused=condition == "unused", if_empty=condition == "empty")
-    assert delete_queue(q) == 0
+        with rabbitmq.connect(vhost) as connection:
+            problem = f"cannot delete queue 'q' in vhost '{vhost}'. queue.delete operations with if-{condition} flag set are not"
+            with refused("NOT_IMPLEMENTED", f"{problem} supported by quorum queues"):
+                connection.channel().delete_queue("q", **{f"if_{condition}": True})
+            assert connection.closed is not None
+    publish(vhost, b"a")
+    with refused("PRECONDITION_FAILED", f"queue 'q' in vhost '{vhost}' not empty"):
+        delete_queue(q, if_empty=True)
+    assert delete_queue(q, if_unused=True) == 1
 
 
 def test_deleting_dead_letters_nothing(vhost, q):
