@@ -129,7 +129,7 @@ def get_session_state(session: Session, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def set_session_state(session: Session, state: bytes | None, *, actor: Actor | None = None) -> Steps:
+def set_session_state(session: Session, state: bytes | bytearray | memoryview | None, *, actor: Actor | None = None) -> Steps:
     """Replace the session's state; None clears it (SB-119). It outlives the session's messages. Raises SessionLockLost."""
     (actor or Actor.local()).require(Right.LISTEN, session.address)
     yield from _check_state(session.address, state)
@@ -170,7 +170,7 @@ def _key(session: Session) -> Steps:
     return {"entity_id": entity_id, "subqueue": session.address.subqueue} | session_key(session, session.address)
 
 
-def _check_state(address: EntityAddress, state: bytes | None) -> Steps:
+def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview | None) -> Steps:
     """Refuse what is no state, or too large for the namespace's tier, which is asked only where it matters."""
     sessions.check_state(state, limits())
     if state is not None and len(state) > limits(Tier.BASIC).session_state:

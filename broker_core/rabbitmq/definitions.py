@@ -98,9 +98,9 @@ def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
     for found in (yield from listing.list_exchanges.steps(vhost, actor=actor)):
         flags = found.durable, found.auto_delete, found.internal
         told.exchanges.append(file.ExchangeItem(vhost, ExchangeDef(found.name, found.type, *flags, found.arguments)))
-    for found in (yield from listing.list_bindings.steps(vhost, actor=actor)):
-        to_queue = found.destination_type == "queue"
-        binding = BindingDef(found.source, found.destination, to_queue, found.routing_key, found.arguments)
+    for bound in (yield from listing.list_bindings.steps(vhost, actor=actor)):
+        to_queue = bound.destination_type == "queue"
+        binding = BindingDef(bound.source, bound.destination, to_queue, bound.routing_key, bound.arguments)
         told.bindings.append(file.BindingItem(vhost, binding))
 
 
@@ -217,18 +217,18 @@ class _Import:
 
     def steps(self) -> Steps:
         """In RabbitMQ's order: what refers to something comes after it."""
-        for item in self.wanted.vhosts:
-            yield from self._do(item.path, "virtual host", "", item.name, self._vhost(item))
-        for item in self.wanted.policies:
-            kind = "operator policy" if item.policy.is_operator else "policy"
-            yield from self._do(item.path, kind, item.vhost, item.policy.name, self._policy(item))
-        for item in self.wanted.queues:
-            yield from self._do(item.path, "queue", item.vhost, item.queue.name, self._queue(item))
-        for item in self.wanted.exchanges:
-            yield from self._do(item.path, "exchange", item.vhost, item.exchange.name, self._exchange(item))
-        for item in self.wanted.bindings:
-            name = f"{item.binding.source} -> {item.binding.destination}"
-            yield from self._do(item.path, "binding", item.vhost, name, self._binding(item))
+        for vhost in self.wanted.vhosts:
+            yield from self._do(vhost.path, "virtual host", "", vhost.name, self._vhost(vhost))
+        for policy in self.wanted.policies:
+            kind = "operator policy" if policy.policy.is_operator else "policy"
+            yield from self._do(policy.path, kind, policy.vhost, policy.policy.name, self._policy(policy))
+        for queue in self.wanted.queues:
+            yield from self._do(queue.path, "queue", queue.vhost, queue.queue.name, self._queue(queue))
+        for exchange in self.wanted.exchanges:
+            yield from self._do(exchange.path, "exchange", exchange.vhost, exchange.exchange.name, self._exchange(exchange))
+        for binding in self.wanted.bindings:
+            name = f"{binding.binding.source} -> {binding.binding.destination}"
+            yield from self._do(binding.path, "binding", binding.vhost, name, self._binding(binding))
         self.outcomes += [self._of_note(note, Result.NOT_TAKEN) for note in self.wanted.not_taken]
         return self._warned()
 
@@ -267,7 +267,7 @@ class _Import:
         queue = item.queue
 
         def declare() -> Steps:
-            options = {"type": queue.type, "durable": queue.durable, "auto_delete": queue.auto_delete}
+            options: dict[str, Any] = {"type": queue.type, "durable": queue.durable, "auto_delete": queue.auto_delete}
             address = EntityAddress(item.vhost, queue.name)
             done = yield from queues.declare_queue.steps(address, **options, arguments=queue.arguments, actor=self.actor)
             return done.created
@@ -325,11 +325,11 @@ class _Import:
     def _of_note(self, note: Note, result: Result) -> Outcome:
         section, item = self._place(note.path)
         name = next((item[key] for key in ("name", "user", "source") if isinstance(item.get(key), str)), "")
-        vhost = item.get("vhost") if isinstance(item.get("vhost"), str) else ""
+        vhost = item.get("vhost")
         kind = _KINDS.get(section, "file")
         if kind == "parameter" and item.get("component") == file.OPERATOR_POLICY:
             kind = "operator policy"
-        return Outcome(_shown(note.path), kind, _shown(vhost), _shown(name), result, note.text)
+        return Outcome(_shown(note.path), kind, _shown(vhost) if isinstance(vhost, str) else "", _shown(name), result, note.text)
 
     def _place(self, path: str) -> tuple[str, Mapping[str, Any]]:
         found = _PLACE.match(path)

@@ -142,7 +142,9 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
     return routed
 
 
-def _publish_to_one(known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str) -> Steps:
+def _publish_to_one(
+    known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str
+) -> Steps[list[Published]]:
     """The common case: one queue gets all."""
     name, queue = target
     rows = yield call(
@@ -174,7 +176,7 @@ def _unless_empty(values: list) -> list | None:
     return None if all(value is None for value in values) else values
 
 
-def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]) -> Steps:
+def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]) -> Steps[list[Published]]:
     """Store copies in all queues that take them."""
     placing, outcomes = Placing(work), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):

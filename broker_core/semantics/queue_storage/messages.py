@@ -1,6 +1,7 @@
 """Whether a put, a get or an update may be as it is asked for, before anything is looked up (QS-012); and what ids carry.
 
-Of several things that are wrong the text is told first, then the visibility timeout, then the rest (QS-F01). Refusals name the wire's parameters, and seconds as the wire has them.
+Of several things that are wrong the text is told first, then the visibility timeout, then the rest (QS-F01). Refusals name
+the wire's parameters, and seconds as the wire has them.
 """
 
 from __future__ import annotations
