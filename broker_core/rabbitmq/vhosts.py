@@ -49,6 +49,7 @@ def create_vhost(name: str, description: str = "", *, actor: Actor | None = None
 @use_case
 def ensure_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """The virtual host of this name, created if it is not there; one that is there is left as it is."""
+
     def create() -> Steps:
         return create_vhost.steps(name, description, actor=actor)
 
@@ -79,7 +80,7 @@ def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Step
     return (yield Atomically(steps()))
 
 
-def hold_vhost(name: str) -> Steps:
+def hold_vhost(name: str) -> Steps[HeldVhost]:
     """Hold a virtual host's row to the end of the transaction. Raises AmqpError (530)."""
     row = require_vhost(name, (yield call("hold_vhost", vhost=name)))
     return HeldVhost(row.id, row.name)
@@ -108,12 +109,12 @@ def require_vhost(name: str, rows: Sequence[Any]) -> Any:
     return rows[0]
 
 
-def topology_changed(namespace_id: int) -> Steps:
+def topology_changed(namespace_id: int) -> Steps[None]:
     """In the same transaction as the change, so that whoever sees the one sees the other."""
     yield call("topology_changed", namespace_id=namespace_id)
 
 
-def delete_idle_exchanges(ids: Sequence[int]) -> Steps:
+def delete_idle_exchanges(ids: Sequence[int]) -> Steps[None]:
     """Of exchanges that just lost bindings, delete the auto-delete ones that have none left as source; and so on from there
     (RMQ-313)."""
     while ids:
