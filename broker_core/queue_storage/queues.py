@@ -87,6 +87,7 @@ def ensure_account(name: str, description: str = "", *, actor: Actor | None = No
 
     Raises NotAllowed where the name is that of a namespace of another family.
     """
+
     def create() -> Steps:
         return create_account.steps(name, description, actor=actor)
 
