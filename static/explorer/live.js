@@ -98,6 +98,7 @@
   }
 
   // How far the clock that an age was read by is from the page's: a row of another namespace, a real instant on a page of a manual one.
+  // What was read after a step may be here before the page is told of that step: then the two clocks turn out to be one.
   const skews = new WeakMap();
 
   function skew(element, now) {
