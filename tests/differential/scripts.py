@@ -67,7 +67,7 @@ class Maker:
                 steps.append(Step("tick", {"count": self.random.choice((1, 1, 1, 2, 3))}))
         if self.timed:
             steps.append(Step("tick", {"count": 4}))
-        return (*steps, Step("read_out"))
+        return (*steps, *(Step("read_out", {"name": name}) for name in sorted(set(self.declared))))
 
     def _weights(self) -> tuple[list[str], list[int]]:
         weights = {

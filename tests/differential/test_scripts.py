@@ -129,12 +129,15 @@ def test_scripts_with_time_end_the_same(rabbit, broker_database, seconds, seeds)
             return None
         return timed_difference(script, told, told_to_core(script, Core(vhost)))
 
+    at_once = AT_ONCE if seconds else 1
     with ThreadPoolExecutor(AT_ONCE) as threads:
         while not tally.told or time.monotonic() < ends_at:
-            some = list(itertools.islice(seeds, AT_ONCE if seconds else 1))
+            some = list(itertools.islice(seeds, at_once))
             scripts = [made(seed, timed=True) for seed in some]
             tally.told += some
             said_to_all = list(threads.map(on_server, scripts))  # before the core is told anything: that would hold them up
+            if sum(told is None for _, told in said_to_all) * 2 > at_once:
+                at_once = max(1, at_once // 2)
             for seed, script, said in zip(some, scripts, said_to_all, strict=True):
                 if (found := tell(script, said)) is not None:
                     tally.add(seed, found, tell, shorten=False)
