@@ -318,10 +318,10 @@ def by_hand(as_, carts):
 
 
 def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
-    by_hand.do("set-state", state='{"step": 2}')
+    by_hand.do("set-state", state='{"aisle": 2}')
     page = body_of(as_("operator").get(f"/entities/{carts}?tab=sessions"))
-    assert page.index("cart-a") < page.index("cart-b") and f"user:{by_hand.user.username}" in page and "step" in page
-    assert "step" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
+    assert page.index("cart-a") < page.index("cart-b") and f"user:{by_hand.user.username}" in page and "aisle" in page
+    assert "aisle" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
     found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
     assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]
     listed = as_("viewer").get(f"/entities/{carts}?tab=active&session=cart-a").context["page"].rows
