@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
+from .semantics.arguments import of_its_kinds
 from .semantics.errors import BrokerError
 from .semantics.types import Actor, EntityAddress, LockedMessage, Session
 from .store import connections
@@ -50,6 +51,7 @@ class LockRenewer:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
+    @of_its_kinds
     def hold(
         self,
         locked: LockedMessage | Session,

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_core.renewal import renewer
 from broker_core.semantics import sessions
+from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
 from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right, Session
 from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
@@ -61,8 +62,10 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
 
     Queues are served in the order given, so a caller rotates them for fairness. Ones that do not exist have nothing.
     """
+    require_count("max_count", max_count)
     ids: dict[int, EntityAddress] = {}
     for address in addresses:
+        require_kind("addresses", address, EntityAddress)
         with suppress(EntityNotFound):
             ids[(yield from entity_id_of(address))] = address
     rows = yield call("ready", entity_ids=list(ids))

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from broker_core.limits_in_force import limits
 from broker_core.semantics import sessions
+from broker_core.semantics.arguments import of_its_kinds
 from broker_core.semantics.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.semantics.service_bus import Prepared
 from broker_core.semantics.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
@@ -54,6 +55,7 @@ class Transaction:
         elif self._ended is None:
             self.commit()
 
+    @of_its_kinds
     def send(self, address: EntityAddress, messages: Iterable[Message]) -> None:
         """Messages to be sent, or scheduled; checked now. Their numbers are in what `commit` returns."""
         prepared = prepare_all(address, messages)
@@ -67,18 +69,22 @@ class Transaction:
             check_namespace(via, address)
             self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
 
+    @of_its_kinds
     def complete(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
         """As broker.complete."""
         self._settle(settling.complete, address, tokens)
 
+    @of_its_kinds
     def abandon(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
         """As broker.abandon."""
         self._settle(settling.abandon, address, tokens, properties)
 
+    @of_its_kinds
     def defer(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
         """As broker.defer."""
         self._settle(settling.defer, address, tokens, properties)
 
+    @of_its_kinds
     def dead_letter(
         self,
         address: EntityAddress,
@@ -90,6 +96,7 @@ class Transaction:
         """As broker.dead_letter."""
         self._settle(settling.dead_letter, address, tokens, reason, description, properties)
 
+    @of_its_kinds
     def renew(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
         """As broker.renew."""
         self._settle(settling.renew, address, tokens)
@@ -165,6 +172,7 @@ class Transaction:
             self._ended = how
 
 
+@of_its_kinds
 def transaction(
     *, via: EntityAddress | None = None, actor: Actor | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Transaction:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from broker_core.broker.shared import wake
+from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import errors, messages, table
 from broker_core.semantics.types import Actor, Right
@@ -81,6 +82,7 @@ def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | 
 
 
 def _prepare(publication: Publication) -> _Prepared:
+    require_kind("publications", publication, Publication)
     if not isinstance(publication.body, bytes | bytearray | memoryview):
         raise InvalidArgument("body", f"must be bytes, not {type(publication.body).__name__}")
     messages.check_body(publication.body)

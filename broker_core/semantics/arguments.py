@@ -10,24 +10,31 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from .errors import InvalidArgument
-from .types import EntityAddress
+from .types import EntityAddress, Message
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _WORDS: dict[type, str] = {
     str: "a text",
     bool: "true or false",
     datetime: "a datetime",
+    timedelta: "a timedelta, such as timedelta(seconds=5)",
     Mapping: "a mapping of names to values",
-    Iterable: "a list",
     NoneType: "None",
     int: "a whole number",
+    float: "a number",
+    Message: "a Message",
+    EntityAddress: "an EntityAddress, such as EntityAddress('namespace', 'queue')",
 }
-# Numbers, durations and receipts are refused by the rules about them, in their words; so is whatever may be one.
-_NOT_LOOKED_AT = {Any, Callable, int, float, bytes, timedelta, UUID}
+_PLURALS: dict[Any, str] = {Message: "messages", EntityAddress: "addresses", str: "texts", int: "whole numbers"}
+# Bodies and receipts are refused by the rules about them, in their words; so is whatever may be one.
+_NOT_LOOKED_AT = {Any, Callable, bytes, UUID}
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 RuledText = Annotated[str, "rules say what it may have in it, and refuse in their words what no database could hold, too"]
 
@@ -38,7 +45,8 @@ class Kinds:
     def __init__(self, function: Callable):
         hints = get_type_hints(function)
         hints.pop("return", None)
-        self._by_name = {name: _classes(hint, is_id=name.endswith(("_id", "number"))) for name, hint in hints.items()}
+        self._by_name = {name: _classes(hint) for name, hint in hints.items()}
+        self._wanted = {name: _wanted(name, hint) for name, hint in hints.items()}
         extras = get_type_hints(function, include_extras=True)
         self._ruled = {name for name, hint in extras.items() if RuledText in (hint, *get_args(hint))}
         code = getattr(function, "__wrapped__", function).__code__
@@ -55,13 +63,30 @@ class Kinds:
         if not (classes := self._by_name.get(name)):
             return
         if type(value) not in classes and not _is_one_of(classes, value):
-            allowed = " or ".join(dict.fromkeys(map(_word, classes)))
-            raise InvalidArgument(name, f"must be {allowed}, not {repr(value)[:80]}")
+            raise InvalidArgument(name, f"must be {self._wanted[name]}, not {repr(value)[:80]}")
         if isinstance(value, str) and name not in self._ruled:
             require_storable(name, value)
         elif isinstance(value, EntityAddress):
             require_storable(name, value.namespace)
             require_storable(name, value.path)
+
+
+def of_its_kinds(function: Callable[P, T]) -> Callable[P, T]:
+    """A function or method that is no use case, and looks at what it is given as those do."""
+    kinds = Kinds(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        kinds.check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def require_kind(name: str, value: Any, kind: Any) -> None:
+    """Raise InvalidArgument unless the value is of the kind; for what is inside an argument."""
+    if not _is_one_of((kind,), value):
+        raise InvalidArgument(name, f"must be {_word(kind)}, not {repr(value)[:80]}")
 
 
 def is_storable(text: str) -> bool:
@@ -77,25 +102,42 @@ def require_storable(name: str, text: str) -> str:
     return text
 
 
-def _classes(hint: Any, *, is_id: bool) -> tuple[type, ...]:
-    """The classes a value may be of; none where that is not looked at. is_id: it is a number that the broker gave."""
-    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    found = tuple(Iterable if (origin := get_origin(member) or member) is Sequence else origin for member in members)
-    passed_by = _NOT_LOOKED_AT - {int} if is_id else _NOT_LOOKED_AT
-    is_plain = all(isinstance(kind, type) and kind not in passed_by for kind in found)
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _classes(hint: Any) -> tuple[type, ...]:
+    """The classes a value may be of; none where that is not looked at."""
+    found = tuple(Iterable if (origin := get_origin(member) or member) is Sequence else origin for member in _members(hint))
+    is_plain = all(isinstance(kind, type) and kind not in _NOT_LOOKED_AT for kind in found)
     has_own_words = len(found) > 1 and any(issubclass(kind, Enum) for kind in found if isinstance(kind, type))
-    return found if is_plain and not has_own_words else ()
+    if not is_plain or has_own_words:
+        return ()
+    return (*found, int) if float in found else found
 
 
 def _is_one_of(classes: tuple[type, ...], value: Any) -> bool:
     if type(value) in (str, bytes):  # neither is a list
         return type(value) in classes
-    return isinstance(value, classes) and (not isinstance(value, bool) or int not in classes)
+    return isinstance(value, classes) and (not isinstance(value, bool) or int not in classes or bool in classes)
 
 
-def _word(kind: type) -> str:
+def _wanted(name: str, hint: Any) -> str:
+    """What may be given, in words."""
+    words = " or ".join(dict.fromkeys(map(_word, _members(hint))))
+    return f"{words} of seconds" if name.endswith("_seconds") else words
+
+
+def _word(hint: Any) -> str:
+    kind = get_origin(hint) or hint
+    if kind in (Iterable, Sequence):
+        member = next(iter(get_args(hint)), None)
+        plural = _PLURALS.get(member) or (f"{member.__name__}s" if isinstance(member, type) else None)
+        return f"a list of {plural}" if plural else "a list"
     if kind in _WORDS:
         return _WORDS[kind]
+    if not isinstance(kind, type):
+        return str(hint)
     if issubclass(kind, Enum):
         return f"one of {kind.__name__}"
     return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"

@@ -16,12 +16,12 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from . import standing
-from .arguments import require_storable
+from .arguments import require_kind, require_storable
 from .durations import FOREVER
 from .errors import InvalidArgument, MessageTooLarge, NotAllowed
 from .limits import STRICT
 from .standing import failures, is_locked  # noqa: F401 -- failures is one of the rules told here
-from .types import JSON_PROPERTIES, Message, MessageState, QueueSettings, SubQueue
+from .types import JSON_PROPERTIES, BodyKind, Message, MessageState, QueueSettings, SubQueue
 from .values import encode_properties
 
 TTL_EXPIRED = "TTLExpiredException"
@@ -231,13 +231,19 @@ def prepare(message: Message) -> Prepared:
     Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4);
     the size of the whole depends on the entity and is checked where it is stored.
     """
+    if type(message) is not Message:
+        require_kind("messages", message, Message)
     if not isinstance(message.body, (bytes, bytearray, memoryview)):
         raise InvalidArgument("body", f"must be bytes, not {type(message.body).__name__}; encode text first")
+    if type(message.properties) is not dict or type(message.extra) is not dict or type(message.body_kind) is not BodyKind:
+        _check_kinds(message)
     texts = _texts_of(message)
     if any(texts):
         _check_texts(message)
-    if message.scheduled_enqueue_at is not None and message.scheduled_enqueue_at.tzinfo is None:
-        raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
+    if message.scheduled_enqueue_at is not None:
+        require_kind("scheduled_enqueue_at", message.scheduled_enqueue_at, datetime)
+        if message.scheduled_enqueue_at.tzinfo is None:
+            raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
     broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
     broker_json = json.dumps(broker | dict(message.extra)) if broker or message.extra else None
     application_json = properties_json(message.properties)
@@ -265,6 +271,14 @@ def check_properties_fit(encoded: Mapping[str, list]) -> str:
     return stored
 
 
+def _check_kinds(message: Message) -> None:
+    """Of what is nearly always of the very class that Message names."""
+    require_kind("properties", message.properties, Mapping)
+    require_kind("extra", message.extra, Mapping)
+    if message.body_kind not in tuple(BodyKind):
+        raise InvalidArgument("body_kind", f"must be one of BodyKind, not {repr(message.body_kind)[:80]}")
+
+
 def _check_texts(message: Message) -> None:
     for name, value in zip(_TEXTS, _texts_of(message), strict=True):
         if value is None:
@@ -280,7 +294,10 @@ def _check_texts(message: Message) -> None:
 
 def _time_to_live(asked: timedelta | None) -> timedelta | None:
     """SB-021, SB-039: unset, zero and what is longer than anybody waits mean no limit of its own."""
-    if asked is None or asked >= FOREVER or asked == timedelta(0):
+    if asked is None:
+        return None
+    require_kind("time_to_live", asked, timedelta)
+    if asked >= FOREVER or asked == timedelta(0):
         return None
     if asked < timedelta(0):
         raise InvalidArgument("time_to_live", f"{asked} is negative; give a positive duration, or none (SB-039)")

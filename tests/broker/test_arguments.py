@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -57,7 +57,7 @@ def test_what_is_no_name_is_refused_by_every_use_case(case, name):
 
 
 async def test_awaited_use_cases_refuse_the_same(queue):
-    with pytest.raises(InvalidArgument, match="^address: must be an EntityAddress, not None"):
+    with pytest.raises(InvalidArgument, match="^address: must be an EntityAddress, such as .*, not None$"):
         await broker.receive.aio(None)
 
 
@@ -149,3 +149,83 @@ def test_what_reaches_the_database_all_the_same_is_named_by_the_statement(queue)
         broker.delete_batch(queue, max_count=1, enqueued_before=untyped("yesterday"))
     with pytest.raises(InvalidArgument, match=r"^max_count: .* 2\^63"):
         broker.delete_batch(queue, max_count=2**70, enqueued_before=datetime(2020, 1, 1, tzinfo=UTC))
+
+
+DURATION = r"must be a timedelta, such as timedelta\(seconds=5\)( or None)?, not 5$"
+
+
+def test_a_number_where_a_duration_is_wanted_is_refused_with_an_example(queue, account):
+    orders = queue_storage.create_queue(EntityAddress(account, "orders")).address
+    for name, call in {
+        "time_to_live": lambda: broker.send(queue, [Message(time_to_live=untyped(5))]),
+        "auto_renew": lambda: broker.receive(queue, auto_renew=untyped(5)),
+        "visibility_timeout": lambda: queue_storage.put(orders, "x", visibility_timeout=untyped(5)),
+        "expiry_grace": lambda: queue_storage.create_queue(orders, expiry_grace=untyped(5)),
+    }.items():
+        with pytest.raises(InvalidArgument, match=f"^{name}: {DURATION}"):
+            call()
+    with pytest.raises(InvalidArgument, match=f"^time_to_live: {DURATION}"):
+        queue_storage.put(orders, "x", time_to_live=untyped(5))
+    assert broker.peek(queue) == [] and queue_storage.peek(orders) == []
+
+
+@pytest.mark.parametrize("wrong", [Message(), None, 5, [None], ["x"], [b"x"], {"a": 1}], ids=repr)
+def test_what_is_no_list_of_messages_is_refused(queue, wrong):
+    for send in (broker.send, broker.transaction().send):
+        with pytest.raises(InvalidArgument, match="^messages: must be a (list of messages|Message), not ") as refused:
+            send(queue, wrong)
+        assert refused.value.name == "messages"
+    assert broker.peek(queue) == []
+
+
+@pytest.mark.parametrize("wrong", [[None], ["x"], {"a": 1}], ids=repr)
+def test_what_lists_hold_is_looked_at(queue, vhost, wrong):
+    with pytest.raises(InvalidArgument, match="^publications: must be a Publication, not "):
+        rabbitmq.publish(vhost, wrong)
+    with pytest.raises(InvalidArgument, match="^addresses: must be an EntityAddress, such as "):
+        broker.receive_from(wrong)
+
+
+def test_a_text_is_no_address(queue):
+    text = untyped(str(queue))
+    wanted = r"^address: must be an EntityAddress, such as EntityAddress\('namespace', 'queue'\), not 't"
+    transaction = broker.transaction()
+    for call in (
+        lambda: broker.send(text, [Message()]),
+        lambda: broker.receive(text),
+        lambda: transaction.send(text, [Message()]),
+        lambda: transaction.complete(text, []),
+    ):
+        with pytest.raises(InvalidArgument, match=wanted):
+            call()
+    with pytest.raises(InvalidArgument, match="^via: must be an EntityAddress"):
+        broker.transaction(via=text)
+
+
+@pytest.mark.parametrize("wrong", ["five", True, [5], timedelta(seconds=5)], ids=repr)
+def test_what_is_no_number_is_refused(queue, wrong):
+    for name, call in {
+        "max_count": lambda: broker.receive(queue, wrong),
+        "from_sequence_number": lambda: broker.peek(queue, wrong),
+        "limit": lambda: list_messages(queue, limit=wrong),
+    }.items():
+        with pytest.raises(InvalidArgument, match=f"^{name}: must be a whole number, not "):
+            call()
+    with pytest.raises(InvalidArgument, match="^max_wait_seconds: must be a number of seconds, not "):
+        broker.receive(queue, max_wait_seconds=wrong)
+    with pytest.raises(InvalidArgument, match="^max_count: must be a whole number or None, not "):
+        broker.purge(queue, max_count=wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, "x", [1], b"x", True], ids=repr)
+@pytest.mark.parametrize("name", ["time_to_live", "scheduled_enqueue_at", "properties", "extra"])
+def test_a_messages_other_fields_are_named(queue, name, wrong):
+    with pytest.raises(InvalidArgument, match=f"^{name}: must be "):
+        broker.send(queue, [Message(**{name: wrong})])
+    assert broker.peek(queue) == []
+
+
+@pytest.mark.parametrize("wrong", [5, "x", [1], None], ids=repr)
+def test_a_messages_kind_of_body_is_named(queue, wrong):
+    with pytest.raises(InvalidArgument, match="^body_kind: must be one of BodyKind"):
+        broker.send(queue, [Message(body_kind=wrong)])

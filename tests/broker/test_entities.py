@@ -394,13 +394,13 @@ def test_a_clock_never_goes_back(space):
 
 @pytest.mark.parametrize("step", [-timedelta(microseconds=1), timedelta(days=36_501), 60, None])
 def test_a_step_that_is_refused(space, step):
-    with pytest.raises(InvalidArgument, match="forward only"):
+    with pytest.raises(InvalidArgument, match="forward only|must be a timedelta"):
         entities.step_clock("space", step)
 
 
 @pytest.mark.parametrize("rate", [0, -1, 86_401, float("nan"), float("inf"), True, "2", None])
 def test_a_rate_that_is_refused(space, rate):
-    with pytest.raises(InvalidArgument, match="more than 0"):
+    with pytest.raises(InvalidArgument, match="more than 0|must be a number"):
         entities.resume_clock("space", rate)
 
 

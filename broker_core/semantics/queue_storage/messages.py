@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import sequence_number_of
 
@@ -44,8 +45,7 @@ def check_put(visibility_timeout: timedelta, time_to_live: timedelta | None) -> 
     _check_visibility(visibility_timeout, _ZERO)
     if time_to_live is None or time_to_live is DEFAULT_LIFE:
         return
-    if not isinstance(time_to_live, timedelta):
-        raise InvalidArgument("time_to_live", f"{time_to_live!r} is no timedelta")
+    require_kind("time_to_live", time_to_live, timedelta)
     if time_to_live < SHORTEST_LIFE:
         raise InvalidQueryParameterValue(LIFE, seconds(time_to_live), "must be at least one second, or -1 for never")
     if visibility_timeout >= time_to_live:
@@ -120,8 +120,7 @@ def seconds(duration: timedelta) -> int | float:
 
 
 def _check_visibility(timeout: timedelta, least: timedelta) -> None:
-    if not isinstance(timeout, timedelta):
-        raise InvalidArgument("visibility_timeout", f"{timeout!r} is no timedelta")
+    require_kind("visibility_timeout", timeout, timedelta)
     if not least <= timeout <= LONGEST_VISIBILITY_TIMEOUT:
         most = LONGEST_VISIBILITY_TIMEOUT
         raise OutOfRangeQueryParameterValue(VISIBILITY, seconds(timeout), int(seconds(least)), int(seconds(most)))

@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import InvalidArgument
 
 from .errors import EmptyMetadataKey, InvalidMetadata, MetadataTooLarge
@@ -75,7 +76,8 @@ def check_options(name: str, options: QueueOptions) -> QueueOptions:
     count, grace, target = options.max_dequeue_count, options.expiry_grace, options.poison_queue
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**31):
         raise InvalidArgument("max_dequeue_count", f"{count!r} is no whole number from 1 to 2^31 - 1")
-    if not isinstance(grace, timedelta) or not timedelta(0) <= grace <= LONGEST_GRACE:
+    require_kind("expiry_grace", grace, timedelta)
+    if not timedelta(0) <= grace <= LONGEST_GRACE:
         raise InvalidArgument("expiry_grace", f"{grace!r} must be 0 to {LONGEST_GRACE.days} days")
     if not isinstance(options.strict_visibility, bool):
         raise InvalidArgument("strict_visibility", f"{options.strict_visibility!r} must be true or false")
