@@ -19,6 +19,7 @@ from broker_core.reads import MessageFilter
 from broker_core.semantics.durations import parse_human_or_iso
 from broker_core.semantics.errors import InvalidArgument
 from explorer.forms.rabbitmq_words import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
+from explorer.hands import MOST_PREFETCH
 
 from .rabbitmq_table import TableRows
 
@@ -74,8 +75,11 @@ def _whole(text: str) -> int | str:
 
 def _milliseconds(text: str) -> int | str:
     number = _whole(text)
-    if isinstance(number, int):
-        return number
+    return number if isinstance(number, int) else _duration(text)
+
+
+def _duration(text: str) -> int | str:
+    """Words as milliseconds; what is no duration stays as it is."""
     try:
         duration = parse_human_or_iso(text)
     except InvalidArgument:
@@ -214,7 +218,9 @@ class PublishForm(forms.Form):
     )  # fmt: skip
     copies = forms.IntegerField(min_value=1, max_value=MAX_COPIES, initial=1, label="Copies")
     expiration = forms.CharField(
-        required=False, max_length=40, strip=False, label="Expiration", widget=_NAME, help_text="Milliseconds, as digits: 60000."
+        required=False, max_length=40, strip=False, label="Expiration",
+        widget=forms.TextInput(attrs=_PLAIN | {"placeholder": "30 s, 5 min or 60000"}),
+        help_text="Sent as digits of milliseconds.",
     )  # fmt: skip
     delivery_mode = forms.TypedChoiceField(
         choices=[("2", "2: persistent"), ("1", "1: transient")], coerce=int, initial="2", label="Delivery mode"
@@ -270,6 +276,11 @@ class PublishForm(forms.Form):
             self.add_error(None, "Some headers cannot be sent; see below.")
         return cleaned
 
+    def clean_expiration(self) -> str:
+        """In words, it becomes digits. What is neither stays as it is, for the broker to refuse."""
+        text = self.cleaned_data["expiration"]
+        return text if not text or text.isdigit() else str(_duration(text))
+
     def payload(self) -> bytes:
         text = self.cleaned_data["body"]
         return base64.b64decode(text) if self.cleaned_data["encoding"] == "base64" else text.replace("\r\n", "\n").encode()
@@ -285,17 +296,27 @@ class PublishForm(forms.Form):
         return found | ({"headers": values["headers"]} if values["headers"] else {})
 
 
+HOLD = "hold"
 ACK_MODES = {
-    "requeue": "Look, and put it back: marked as redelivered, and on a quorum queue counted as a failed delivery",
-    "ack": "Take it: acknowledged, it is gone",
+    "requeue": "Look, and put it back (nack with requeue): marked as redelivered, and on a quorum queue counted as a failed"
+    " delivery",
+    "ack": "Take it (ack at once): it is gone",
     "reject-requeue": "Reject it, and put it back: on a quorum queue it counts as a failed delivery",
-    "reject": "Reject it: it is dead-lettered, or dropped",
+    "reject": "Reject it, without requeue: it is dead-lettered, or dropped",
+    HOLD: "Hold it, unacknowledged: on a connection of your own, until you ack, nack or reject it",
 }
 
 
 class GetForm(forms.Form):
     count = forms.IntegerField(min_value=1, max_value=MAX_GOT, initial=1, label="How many")
     mode = forms.ChoiceField(choices=list(ACK_MODES.items()), widget=forms.RadioSelect, initial="requeue", label="And then")
+
+
+class ConsumeForm(forms.Form):
+    prefetch = forms.IntegerField(
+        min_value=1, max_value=MOST_PREFETCH, initial=2, label="Prefetch", help_text="So many unacknowledged messages at most."
+    )
+    exclusive = forms.BooleanField(required=False, label="Exclusive: nobody else may consume")
 
 
 class OptionsForm(forms.Form):

@@ -30,7 +30,7 @@ _ADVICE = (
     (r"value_negative|is not a valid (maximum|message|delivery)", "Write a whole number that is not negative."),
     (r"value_zero|is not a valid queue expiry", "Write a whole number from 1 on: a queue cannot expire at once."),
     (r"value_too_large|max_value_exceeded", "Write a smaller number: at most ten years in milliseconds, 255 for a priority."),
-    (r"invalid expiration", "An expiration is a text of digits: milliseconds, such as 60000."),
+    (r"invalid expiration", "Write milliseconds as digits, such as 60000, or a time such as 10 s or 5 min."),
     (r"are not recognised policy settings",
      "Leave these keys out. Operator policies may hold time-to-live, expiry, lengths and delivery limits only."),
     (r"no policy provided", "Give at least one value; a policy without any would do nothing."),

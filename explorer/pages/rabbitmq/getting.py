@@ -1,23 +1,27 @@
-"""Getting messages by hand: as a consumer would, with what a get does to them. To look without touching there is the list."""
+"""Getting messages by hand: as a consumer would, with what a get does to them, or into the person's own hand.
+
+To look without touching there is the list.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
+from broker_core.reads import EntityRow, NamespaceRow
 from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.types import EntityAddress, Right
-from explorer.forms.rabbitmq import ACK_MODES, GetForm
+from explorer.forms.rabbitmq import ACK_MODES, HOLD, ConsumeForm, GetForm
 from explorer.pages import bodies
-from explorer.pages.rabbitmq import presenters
+from explorer.pages.rabbitmq import hand, presenters
 from explorer.pages.rabbitmq.presenters import Argument, Death
 from explorer.pages.rabbitmq.queues import above
 from explorer.pages.rabbitmq.shared import draw, vhost_of
-from explorer.pages.shell import act, page
+from explorer.pages.shell import Act, act, page, wants_fragment
 
 PREVIEW_BYTES = 4096
 _DONE = {
@@ -45,30 +49,65 @@ class Got:
 @page
 @require_http_methods(["GET", "POST"])
 def get(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """`?part=hand` asks htmx's way for what is in the person's hands alone. POST gets, consumes, or settles what is held."""
     host = vhost_of(namespace, request.actor)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
-    form = GetForm(request.POST if request.method == "POST" else None)
-    context = {
-        "queue": queue, "form": form, "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
-        "why_not": "" if Right.LISTEN in request.actor.rights else "Getting messages needs the role operator.",
-    }  # fmt: skip
-    if not form.is_valid():
-        return draw(
-            request,
-            "get",
-            host,
-            context,
-            parent=above(queue),
-            here="get",
-            place="queues",
-        )
+    if request.method != "POST":
+        part = "_hand" if request.GET.get("part") == "hand" else ""
+        return _show(request, host, path, GetForm(), fragment=part)
+    action = request.POST.get("action", "get")
+    form, consume_form = GetForm(request.POST if action == "get" else None), ConsumeForm()
+    if action == "get":
+        if not form.is_valid():
+            return _show(request, host, path, form)
+        count, mode = form.cleaned_data["count"], form.cleaned_data["mode"]
+        if mode != HOLD:
+            return _get_and_settle(request, host, queue, form)
+        done = hand.hold(request, queue, count)
+    elif action == "consume":
+        consume_form = ConsumeForm(request.POST)
+        done = hand.consume(request, queue, consume_form)
+    else:
+        done = hand.carry_out(request, queue, action)
+    if wants_fragment(request) or done.error:
+        return _show(request, host, path, form, consume_form=consume_form, done=done)
+    return HttpResponseRedirect(request.path)
+
+
+def _get_and_settle(request: HttpRequest, host: NamespaceRow, queue: EntityRow, form: GetForm) -> HttpResponse:
+    """Get, do with all of them what was chosen, and show them: this is the only time."""
     count, mode = form.cleaned_data["count"], form.cleaned_data["mode"]
     done = act(
         request, f"get ({mode})", queue.address, lambda: _get(request, host.name, queue.address.path, count, mode),
         target=f"up to {count}", says=lambda got: _said(got, mode),
     )  # fmt: skip
-    context |= {"got": [_shown(one, request) for one in done.result or ()], "fate": _DONE[mode], "mode": ACK_MODES[mode]}
-    return draw(request, "get", host, context, parent=above(queue), here="get", place="queues", done=done)
+    got = [_shown(one, request) for one in done.result or ()]
+    return _show(request, host, queue.address.path, form, done=done, got=got, fate=_DONE[mode], mode=ACK_MODES[mode])
+
+
+def _show(
+    request: HttpRequest,
+    host: NamespaceRow,
+    path: str,
+    form: GetForm,
+    *,
+    consume_form: ConsumeForm | None = None,
+    done: Act = Act(),
+    fragment: str = "",
+    **more: Any,
+) -> HttpResponse:
+    """The page as it is now, after what was done."""
+    queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    context = {
+        "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
+        "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
+        "why_not": "" if Right.LISTEN in request.actor.rights else "Getting messages needs the role operator.",
+        **hand.context_of(request, queue, lambda delivery: _shown(delivery, request)),
+        **more,
+    }  # fmt: skip
+    return draw(
+        request, "get", host, context, parent=above(queue), here="get", place="queues", fragment=fragment, done=done
+    )  # fmt: skip
 
 
 def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) -> list[Any]:

@@ -251,7 +251,7 @@ def _place(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.Names
 def _policy(request: HttpRequest, vhost: str, name: str, is_operator: bool) -> Policy:
     found = next((one for one in rabbitmq.list_policies(vhost, is_operator, actor=request.actor) if one.name == name), None)
     if found is None:
-        raise EntityNotFound(f"{vhost}: policy {name}")
+        raise EntityNotFound(f"{vhost}: {name}", "policy")
     return found
 
 

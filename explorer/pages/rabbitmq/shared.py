@@ -47,7 +47,7 @@ def vhost_of(name: str, actor: Actor) -> NamespaceRow:
     actor.require(Right.BROWSE, name)
     found = next((row for row in reads.namespaces(actor=actor) if row.name.lower() == name.lower()), None)
     if found is None:
-        raise EntityNotFound(name)
+        raise EntityNotFound(name, "virtual host")
     if found.family is not Family.RABBITMQ:
         raise NotAllowed(f"'{found.name}' is no virtual host: its family is {found.family.replace('_', ' ')}.")
     return found

@@ -1,0 +1,326 @@
+"""Holding RabbitMQ's messages from the browser: the person's connection, what is done with its deliveries, and how it ends."""
+
+import pytest
+from django.contrib.auth.signals import user_logged_out
+
+from broker_core import rabbitmq, reads
+from broker_core.rabbitmq import browsing, processes
+from broker_core.rabbitmq.publishing import Publication
+from broker_core.semantics.types import EntityAddress
+from explorer import hands
+from explorer.models import AuditRecord
+
+from .conftest import FRAGMENT
+
+pytest_plugins = ["tests.broker.fixtures"]
+
+
+class Desk:
+    """A virtual host with the queues jobs, whose rejected messages go to dead, and other."""
+
+    def __init__(self, vhost):
+        self.vhost = vhost
+        self.jobs, self.dead, self.other = (EntityAddress(vhost, name) for name in ("jobs", "dead", "other"))
+        rabbitmq.declare_queue(
+            self.jobs, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        )  # fmt: skip
+        rabbitmq.declare_queue(self.dead)
+        rabbitmq.declare_queue(self.other)
+
+    def publish(self, count, queue="jobs"):
+        rabbitmq.publish(self.vhost, [Publication(b"job %d" % n, routing_key=queue) for n in range(count)])
+
+    @property
+    def state(self):
+        """Of jobs: how many are ready, and how many unacknowledged; how many are dead."""
+        counts = reads.counts(self.jobs)
+        return counts.active - counts.locked, counts.locked, reads.counts(self.dead).active
+
+    @property
+    def connections(self):
+        return [row.name for row in browsing.connections(self.vhost)]
+
+    def url(self, queue="jobs"):
+        from django.urls import reverse
+
+        return reverse("explorer:rabbitmq_get", args=(self.vhost, queue))
+
+
+@pytest.fixture
+def desk(vhost):
+    yield Desk(vhost)
+    for user_id, _ in list(hands._hands):
+        hands.close_all_of(user_id)
+
+
+@pytest.fixture
+def held(desk, as_):
+    """Someone who holds the first three of four messages, with delivery tags 1 to 3 of channel 1."""
+    desk.publish(4)
+    client = as_("operator")
+    hold(client, desk, 3)
+    return client
+
+
+def hold(client, desk, count, queue="jobs"):
+    return client.post(desk.url(queue), {"action": "get", "count": str(count), "mode": "hold"})
+
+
+def settle(client, desk, action, tag, channel=1, **more):
+    return client.post(desk.url(), {"action": action, "channel": str(channel), "tag": str(tag)}, **more)
+
+
+def body_of(response):
+    return " ".join(response.content.decode().split())
+
+
+def last_act():
+    return AuditRecord.objects.order_by("-pk").first()
+
+
+def name_of(client):
+    return f"hand of {client.user.username}"
+
+
+def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(desk, as_):
+    desk.publish(2)
+    client = as_("operator")
+    response = hold(client, desk, 1)
+    assert response.status_code == 302 and response["Location"] == desk.url()
+    assert desk.state == (1, 1, 0) and desk.connections == [name_of(client)]
+    page = body_of(client.get(desk.url()))
+    assert "job 0" in page and "delivery tag 1" in page and 'id="channel-1"' in page and name_of(client) in page
+    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last act" in page
+    assert last_act().action == "hold" and last_act().target == "up to 1"
+    others = body_of(as_("viewer").get(f"/rabbitmq/connections/{desk.url().split('/get/')[1].removesuffix('/jobs')}/"))
+    assert name_of(client) in others
+
+
+def test_holding_again_adds_to_it_and_nothing_ready_is_told(desk, held):
+    hold(held, desk, 5)
+    assert desk.state == (0, 4, 0) and len(desk.connections) == 1
+    hold(held, desk, 1)
+    assert "Nothing to get" in body_of(held.get(desk.url()))
+
+
+@pytest.mark.parametrize(
+    ("action", "tag", "state"),
+    [
+        ("ack", 2, (1, 2, 0)),
+        ("nack", 2, (2, 2, 0)),
+        ("reject", 2, (1, 2, 1)),
+        ("ack-all", 2, (1, 1, 0)),
+        ("nack-all", 3, (4, 0, 0)),
+        ("reject-all", 2, (1, 1, 2)),
+    ],
+)
+def test_each_is_settled_alone_or_with_all_up_to_it(desk, held, action, tag, state):
+    assert settle(held, desk, action, tag).status_code == 302
+    assert desk.state == state
+    assert last_act().action == action.removesuffix("-all") and f"delivery {tag} of channel 1" in last_act().target
+    redelivered = browsing.message_facts(reads.entity(desk.jobs).id, [2]).get(2)
+    if action.startswith("nack"):
+        assert redelivered.redelivered and redelivered.connection is None
+
+
+def test_htmx_gets_the_page_as_it_is_then(desk, held):
+    page = body_of(settle(held, desk, "ack", 1, headers=FRAGMENT))
+    assert 'id="get"' in page and "<html" not in page and "held-1-1" not in page and "held-1-2" in page
+    assert "Acknowledged 1 message; it is gone." in page
+    part = body_of(held.get(f"{desk.url()}?part=hand", headers=FRAGMENT))
+    assert part.startswith('<section class="card" id="hand"') and "held-1-2" in part and 'id="get"' not in part
+
+
+def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, held):
+    settle(held, desk, "ack", 1)
+    response = settle(held, desk, "ack", 1)
+    assert response.status_code == 409 and "not in your hands any more" in body_of(response)
+    assert last_act().outcome == AuditRecord.Outcome.REFUSED
+    assert desk.state == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"action": "ack", "channel": "9", "tag": "1"}, 400),
+        ({"action": "ack", "channel": "x", "tag": "-1"}, 400),
+        ({"action": "eat"}, 400),
+        ({"action": "ack-some", "channel": "1", "tag": "1"}, 400),
+        ({"action": "consume", "prefetch": "0"}, 400),
+        ({"action": "get", "count": "0", "mode": "hold"}, 400),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(desk, held, given, status):
+    assert held.post(desk.url(), given).status_code == status
+    assert desk.state == (1, 3, 0)
+
+
+def test_no_more_is_held_than_may_be(desk, held, monkeypatch):
+    monkeypatch.setattr(hands, "MOST_HELD", 3)
+    response = hold(held, desk, 1)
+    assert response.status_code == 400 and "you hold 3 messages" in body_of(response)
+
+
+def test_closing_the_connection_gives_everything_back_redelivered(desk, held):
+    desk.publish(1, "other")
+    hold(held, desk, 1, "other")
+    assert "It also has messages or consumers of" in body_of(held.get(desk.url()))
+    held.post(desk.url(), {"action": "close"})
+    assert desk.state == (4, 0, 0) and desk.connections == [] and reads.counts(desk.other).locked == 0
+    page = body_of(held.get(desk.url()))
+    assert "Closed your connection." in page and "You hold no message" in page and "has ended" not in page
+    facts = browsing.message_facts(reads.entity(desk.jobs).id, [1, 4])
+    assert facts[1].redelivered and not facts[4].redelivered
+
+
+def test_a_refusal_at_one_queue_leaves_what_is_held_of_another(desk, held):
+    mine = EntityAddress(desk.vhost, "in line")
+    rabbitmq.declare_queue(mine, type="quorum", arguments={"x-single-active-consumer": True})
+    response = hold(held, desk, 1, "in line")
+    assert response.status_code == 409 and "RESOURCE_LOCKED" in body_of(response)
+    assert desk.state == (1, 3, 0) and settle(held, desk, "ack", 1).status_code == 302
+
+
+def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is_settled(desk, as_):
+    client = as_("operator")
+    client.post(desk.url(), {"action": "consume", "prefetch": "2"})
+    [consumer] = browsing.consumers(desk.vhost)
+    assert (consumer.prefetch, consumer.connection, consumer.no_ack) == (2, name_of(client), False)
+    assert last_act().action == "consume" and last_act().target == "prefetch 2"
+    desk.publish(4)
+    hands.look_after_all()
+    assert desk.state == (2, 2, 0)
+    assert "no more come until one is settled" in body_of(client.get(desk.url()))
+    settle(client, desk, "ack", 1)
+    assert desk.state == (1, 2, 0), "the next is there at once"
+    client.post(desk.url(), {"action": "cancel", "channel": "1"})
+    assert browsing.consumers(desk.vhost) == [] and desk.state == (1, 2, 0)
+    assert "its consumer is cancelled" in body_of(client.get(desk.url()))
+    settle(client, desk, "nack-all", 3)
+    assert desk.state == (3, 0, 0) and "channel-1" not in body_of(client.get(desk.url()))
+
+
+def test_messages_come_to_a_consumer_without_anybody_looking(desk, as_):
+    client = as_("operator")
+    client.post(desk.url(), {"action": "consume", "prefetch": "1"})
+    desk.publish(1)
+    with rabbitmq.connect(desk.vhost) as connection:  # this one waits until the hand's thread has taken it
+        hand = hands.of(client.user.pk, desk.vhost)
+        for _ in range(100):
+            if hand.held_count:
+                break
+            connection.channel().deliveries(1, max_wait_seconds=0.1)
+            processes.time.sleep(0.05)
+    assert desk.state == (0, 1, 0)
+
+
+def test_an_exclusive_consumer_keeps_another_person_out(desk, as_):
+    first, second = as_("operator"), as_("operator")
+    first.post(desk.url(), {"action": "consume", "prefetch": "1", "exclusive": "on"})
+    response = second.post(desk.url(), {"action": "consume", "prefetch": "1"})
+    assert response.status_code == 409 and "exclusive use" in body_of(response)
+    assert "exclusive" in body_of(first.get(desk.url()))
+    first.post(desk.url(), {"action": "close"})
+    assert second.post(desk.url(), {"action": "consume", "prefetch": "1"}).status_code == 302
+
+
+def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
+    first, second = as_("operator"), as_("operator")
+    rabbitmq.declare_queue(EntityAddress(desk.vhost, "line"), arguments={"x-single-active-consumer": True})
+    for client in (first, second):
+        client.post(desk.url("line"), {"action": "consume", "prefetch": "1"})
+    assert "waits its turn" in body_of(second.get(desk.url("line")))
+    assert "waits its turn" not in body_of(first.get(desk.url("line")))
+
+
+def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
+    other = type(held)()
+    other.force_login(held.user)
+    assert "held-1-3" in body_of(other.get(desk.url()))
+    hold(other, desk, 1)
+    assert len(desk.connections) == 1 and desk.state == (0, 4, 0)
+
+
+def test_signing_out_gives_everything_back(desk, held):
+    held.post("/sign-out/")
+    assert desk.state == (4, 0, 0) and desk.connections == []
+
+
+def test_signing_out_ends_a_connection_that_another_process_has(desk, held):
+    hands._hands.clear()  # this process never had it
+    held.post("/sign-out/")
+    assert desk.state == (4, 0, 0) and desk.connections == []
+
+
+def test_a_sign_out_without_anybody_or_a_session_is_no_trouble(rf, db):
+    user_logged_out.send(sender=None, request=rf.get("/"), user=None)
+
+
+def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
+    processes.leave_all()
+    page = held.get(desk.url())
+    assert page.status_code == 200 and "Your connection has ended" in body_of(page)
+    assert desk.state == (4, 0, 0)
+    assert "Your connection has ended" not in body_of(held.get(desk.url()))
+
+
+def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held):
+    hands._hands.clear()
+    processes.leave_all()
+    page = held.get(desk.url())
+    assert page.status_code == 200 and "the process of the site that had it is gone" in body_of(page)
+    assert desk.state == (4, 0, 0), "whoever looks ends what the dead held"
+    response = settle(held, desk, "ack", 1)
+    assert response.status_code == 409 and "no connection here any more" in body_of(response)
+
+
+def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, held):
+    kept = dict(hands._hands)
+    hands._hands.clear()
+    page = body_of(held.get(desk.url()))
+    assert "belongs to another process" in page and "3 messages of this queue" in page
+    for response in (hold(held, desk, 1), settle(held, desk, "ack", 1)):
+        assert response.status_code == 409 and "belongs to another process" in body_of(response)
+    assert desk.state == (1, 3, 0)
+    held.post(desk.url(), {"action": "close-elsewhere"})
+    assert desk.state == (4, 0, 0) and kept
+    assert "has ended" not in body_of(held.get(desk.url()))
+
+
+def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
+    monkeypatch.setattr(hands, "IDLE_MINUTES", 0)
+    hands.look_after_all()
+    assert desk.state == (4, 0, 0) and desk.connections == []
+    assert "It was not used for 0 minutes." in body_of(held.get(desk.url()))
+
+
+def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
+    [row] = browsing.connections(desk.vhost)
+    rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
+    hand = hands.of(held.user.pk, desk.vhost)
+    for _ in range(100):
+        if hand is None or not hand.is_open:
+            break
+        processes.time.sleep(0.05)
+    assert "by the warden" in body_of(held.get(desk.url()))
+
+
+def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
+    held.post(desk.url("other"), {"action": "consume", "prefetch": "1"})
+    rabbitmq.delete_queue(desk.other)
+    hand = hands.of(held.user.pk, desk.vhost)
+    for one in hand.channels("other"):
+        one.channel.refreshed_at = 0.0
+    hands.look_after_all()
+    assert "The consumer of other has ended: its queue is gone." in body_of(held.get(desk.url()))
+    assert desk.state == (1, 3, 0)
+
+
+def test_a_viewer_holds_and_consumes_nothing(desk, as_):
+    desk.publish(1)
+    client = as_("viewer")
+    assert hold(client, desk, 1).status_code == 403
+    assert client.post(desk.url(), {"action": "consume", "prefetch": "1"}).status_code == 403
+    assert client.post(desk.url(), {"action": "close"}).status_code == 403
+    assert desk.state == (1, 0, 0) and desk.connections == []
+    assert "needs the role operator" in body_of(client.get(desk.url()))
