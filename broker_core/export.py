@@ -77,7 +77,7 @@ def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
     found = {namespace.name.lower() for namespace in namespaces}
     for name in names or ():
         if name.lower() not in found:
-            raise EntityNotFound(name)
+            raise EntityNotFound(name, "namespace")
     for namespace in namespaces:
         if namespace.is_system:
             raise NotAllowed(

@@ -202,7 +202,7 @@ class _Import:
             rate=1.0 if rate is None else rate,
         )
         if not rows:
-            raise EntityExists(name)
+            raise EntityExists(name, families.SETS[family])
         self.names.append(name)
         self.namespace_id, self.reader = rows[0].id, part_of(family).Reader(rows[0].id, name, tier)
 

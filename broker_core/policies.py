@@ -92,7 +92,7 @@ def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, l
         manage=manage,
     )
     if not rows:
-        raise EntityExists(name)
+        raise EntityExists(name, "policy")
     return Policy(**rows[0]._asdict())
 
 
@@ -111,7 +111,7 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
     for policy in policies:
         if policy.name.lower() == name.lower():
             return policy
-    raise EntityNotFound(f"{scope}: policy {name}")
+    raise EntityNotFound(f"{scope}: {name}", "policy")
 
 
 @use_case
@@ -152,7 +152,7 @@ def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Ste
     def steps() -> Steps:
         held = yield from _lock(scope)
         if not (yield call("delete_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name)):
-            raise EntityNotFound(f"{scope}: policy {name}")
+            raise EntityNotFound(f"{scope}: {name}", "policy")
 
     yield Atomically(steps())
 
@@ -164,14 +164,14 @@ def _update(scope: Scope, name: str, **changes) -> Steps[Policy]:
         "update_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name, **{**unchanged, **changes}
     )
     if not rows:
-        raise EntityNotFound(f"{scope}: policy {name}")
+        raise EntityNotFound(f"{scope}: {name}", "policy")
     return Policy(**rows[0]._asdict())
 
 
 def _lock(scope: Scope) -> Steps:
     rows = yield _locking(scope)
     if not rows:
-        raise EntityNotFound(str(scope))
+        raise EntityNotFound(str(scope), "namespace" if isinstance(scope, str) else "messaging entity")
     return rows[0]
 
 

@@ -264,7 +264,7 @@ class NamespaceForm(forms.ModelForm):
     def clean_name(self):
         name = self.cleaned_data["name"]
         if Namespace.objects.filter(name__iexact=name).exists():
-            raise forms.ValidationError(str(EntityExists(name)))
+            raise forms.ValidationError(str(EntityExists(name, "namespace")))
         return name
 
     def clean(self):

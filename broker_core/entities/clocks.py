@@ -35,7 +35,7 @@ def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
     (actor or Actor.local()).require(Right.BROWSE, namespace)
     rows = yield call("get_clock", name=namespace)
     if not rows:
-        raise EntityNotFound(namespace)
+        raise EntityNotFound(namespace, "namespace")
     return _clock(rows[0])
 
 

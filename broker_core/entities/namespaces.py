@@ -71,7 +71,7 @@ def create_namespace(
             "create_namespace", name=name, family=str(family), description=description, is_system=is_system, tier=str(tier)
         )
         if not rows:
-            raise EntityExists(name)
+            raise EntityExists(name, families.SETS[family])
         if family is Family.SERVICE_BUS:
             yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
         return _namespace(rows[0])
@@ -103,7 +103,7 @@ def get_namespace(name: str, *, actor: Actor | None = None) -> Steps[Namespace]:
     (actor or Actor.local()).require(Right.BROWSE, name)
     rows = yield call("get_namespace", name=name)
     if not rows:
-        raise EntityNotFound(name)
+        raise EntityNotFound(name, "namespace")
     return _namespace(rows[0])
 
 
@@ -147,7 +147,7 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
     def steps() -> Steps:
         rows = yield call("lock_namespace", name=name)
         if not rows:
-            raise EntityNotFound(name)
+            raise EntityNotFound(name, "namespace")
         if rows[0].entities:
             raise NotAllowed(f"The namespace '{name}' has {rows[0].entities} entities. Delete them first.")
         if rows[0].exchanges:
@@ -161,13 +161,17 @@ def hold_whole(name: str, family: Family) -> Steps:
     """The namespace, held before it is deleted with all in it: nobody puts an entity into it, or connects to it, before the
     transaction ends. Raises EntityNotFound, NotAllowed for one of another family."""
     if not (yield call("lock_namespace", name=name)):
-        raise EntityNotFound(name)
+        raise EntityNotFound(name, families.SETS[family])
     return (yield from of_family(name, family, None))
 
 
 def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
     """A Namespace of this family. Raises EntityNotFound, NotAllowed."""
-    found = yield from get_namespace.steps(name, actor=actor)
+    (actor or Actor.local()).require(Right.BROWSE, name)
+    rows = yield call("get_namespace", name=name)
+    if not rows:
+        raise EntityNotFound(name, families.SETS[family])
+    found = _namespace(rows[0])
     if found.family is not family:
         raise NotAllowed(f"'{found.name}' is of the family {found.family}: it is no {families.SETS[family]}.")
     return found
@@ -205,7 +209,7 @@ def hold_namespace(name: str) -> Steps[HeldNamespace]:
     """The namespace, whose tier and entities nobody else changes before the transaction ends."""
     rows = yield call("hold_namespace", name=name)
     if not rows:
-        raise EntityNotFound(name)
+        raise EntityNotFound(name, "namespace")
     row = rows[0]
     return HeldNamespace(**_fields(row), entities=row.entities)
 

@@ -215,7 +215,7 @@ def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps[VhostCounts
     _require(actor, vhost)
     rows = yield call("browse_vhost_counts", vhost=vhost)
     if not rows:
-        raise EntityNotFound(vhost)
+        raise EntityNotFound(vhost, "virtual host")
     (row,) = rows
     return VhostCounts(row.exchanges + 1, row.bindings, row.policies, row.connections, row.consumers)
 

@@ -148,7 +148,7 @@ def now(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
     require(actor, Right.BROWSE, namespace)
     rows = yield call("read_namespaces", name=namespace)
     if not rows:
-        raise EntityNotFound(namespace)
+        raise EntityNotFound(namespace, "namespace")
     return clock_of(rows[0])
 
 

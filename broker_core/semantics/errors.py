@@ -72,18 +72,21 @@ class NotAuthorized(BrokerError):
 
 
 class EntityNotFound(BrokerError):
-    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for (5.2)."""
+    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for (5.2).
 
-    def __init__(self, entity: str):
-        super().__init__(f"The messaging entity '{entity}' could not be found. Check its name, or create it first.")
+    what: what was looked for; a namespace is called by its family's word where the family is known.
+    """
+
+    def __init__(self, entity: str, what: str = "messaging entity"):
+        super().__init__(f"The {what} '{entity}' could not be found. Check its name, or create it first.")
         self.entity = entity
 
 
 class EntityExists(BrokerError):
-    """Creating what is there already; names are compared without case (1.2)."""
+    """Creating what is there already; names are compared without case (1.2). what: as of EntityNotFound."""
 
-    def __init__(self, entity: str):
-        super().__init__(f"The messaging entity '{entity}' already exists. Change it, or choose another name.")
+    def __init__(self, entity: str, what: str = "messaging entity"):
+        super().__init__(f"The {what} '{entity}' already exists. Change it, or choose another name.")
         self.entity = entity
 
 

@@ -69,7 +69,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     namespaces = reads.namespaces(actor=request.actor)
     here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
     if namespace and here is None:
-        raise EntityNotFound(namespace)
+        raise EntityNotFound(namespace, "namespace")
     everything = reads.overview(namespace, include_hidden=query["all"], actor=request.actor)
     rows = everything if query["all"] else without_system(everything, namespaces, namespace)
     shown = arrange(rows, query)

@@ -1,0 +1,41 @@
+"""Refusals call what they are about by the word of its family."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import broker, entities, policies, queue_storage, rabbitmq
+from broker_core.rabbitmq import browsing
+from broker_core.semantics.errors import EntityExists, EntityNotFound
+from broker_core.semantics.types import EntityAddress, Message
+
+
+@pytest.mark.parametrize(
+    ("look", "word"),
+    [
+        (lambda: entities.get_namespace("x"), "namespace"),
+        (lambda: entities.get_clock("x"), "namespace"),
+        (lambda: entities.step_clock("x", timedelta(seconds=1)), "namespace"),
+        (lambda: entities.delete_namespace("x"), "namespace"),
+        (lambda: policies.delete_policy("x", "p"), "namespace"),
+        (lambda: queue_storage.get_account("x"), "storage account"),
+        (lambda: queue_storage.delete_account("x"), "storage account"),
+        (lambda: rabbitmq.get_vhost("x"), "virtual host"),
+        (lambda: rabbitmq.delete_vhost("x"), "virtual host"),
+        (lambda: browsing.vhost_counts("x"), "virtual host"),
+        (lambda: broker.send(EntityAddress("x", "q"), [Message()]), "messaging entity"),
+    ],
+)
+def test_what_was_not_found_is_called_by_its_word(db, look, word):
+    with pytest.raises(EntityNotFound, match=rf"^The {word} 'x(/q)?' could not be found\. Check its name, or create it first\.$"):
+        look()
+
+
+def test_what_exists_already_is_called_by_its_word(namespace, account, vhost):
+    for create, name, word in (
+        (entities.create_namespace, namespace, "namespace"),
+        (queue_storage.create_account, account, "storage account"),
+        (rabbitmq.create_vhost, vhost, "virtual host"),
+    ):
+        with pytest.raises(EntityExists, match=f"^The {word} '{name}' already exists"):
+            create(name)
