@@ -9,6 +9,7 @@ semantics.queue_storage.errors, with the service's codes, and nothing is stored 
 from .changing import Deleted, delete, delete_all, update
 from .getting import get, peek
 from .operating import clear, release, remove, requeue_poison
+from .preview import OptionsPreview, change_options, preview_options
 from .putting import put, put_all
 from .queues import (
     AccountContents,
@@ -36,12 +37,14 @@ __all__ = [
     "CameFrom",
     "Deleted",
     "GotMessage",
+    "OptionsPreview",
     "PeekedMessage",
     "PutMessage",
     "StorageQueue",
     "Updated",
     "approximate_count",
     "came_from",
+    "change_options",
     "clear",
     "create_account",
     "create_queue",
@@ -59,6 +62,7 @@ __all__ = [
     "list_queues",
     "peek",
     "preview_delete_account",
+    "preview_options",
     "put",
     "put_all",
     "release",

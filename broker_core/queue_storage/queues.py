@@ -152,7 +152,7 @@ def create_queue(
     """
     actor = may(actor, Right.MANAGE, address)
     given = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
-    options, level = check_options(address.path, given), _history_level(history_level)
+    options, level = check_options(address.path, given), checked_history_level(history_level)
     found = yield from _found_or_created(address, options, level, actor)
     if dict(found.metadata) != dict(options.metadata):
         raise QueueAlreadyExists(str(address))
@@ -170,7 +170,7 @@ def ensure_queue(
     """The queue of this address, created with these options, those of QueueOptions by name, if it is not there; one that is there
     is left as it is, whatever its metadata. Raises what create_queue raises, but QueueAlreadyExists."""
     may(actor, Right.BROWSE, address)
-    given, level = changed(address.path, QueueOptions(), options), _history_level(history_level)
+    given, level = changed(address.path, QueueOptions(), options), checked_history_level(history_level)
     try:
         return (yield from get_queue.steps(address, actor=actor))
     except QueueNotFound:
@@ -207,10 +207,10 @@ def update_queue(
     Raises InvalidArgument, QueueNotFound.
     """
     may(actor, Right.MANAGE, address)
-    level = None if history_level is None else _history_level(history_level)
+    level = None if history_level is None else checked_history_level(history_level)
 
     def steps() -> Steps:
-        there = yield from _hold(address)
+        there = yield from hold(address)
         options = changed(there.name, there.options, changes)
         rows = yield call(
             "storage_set_options",
@@ -236,7 +236,7 @@ def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps
     may(actor, Right.MANAGE, address)
 
     def steps() -> Steps:
-        there = yield from _hold(address)
+        there = yield from hold(address)
         yield call("delete_entities", entity_ids=[there.id])
 
     yield Atomically(steps())
@@ -287,7 +287,7 @@ def _find(address: EntityAddress) -> Steps:
     return _checked(address, (yield call("get_entity", namespace=address.namespace, path=address.path)))
 
 
-def _hold(address: EntityAddress) -> Steps:
+def hold(address: EntityAddress) -> Steps:
     """The queue, which nobody else changes or deletes before the transaction ends."""
     return _checked(address, (yield call("lock_entity", namespace=address.namespace, path=address.path)))
 
@@ -304,7 +304,7 @@ def _as_columns(name: str, options: QueueOptions) -> dict[str, str]:
     return {"options": json.dumps(as_json(options)), "effective": json.dumps(effective_json(name, options))}
 
 
-def _history_level(value: HistoryLevel | int) -> HistoryLevel:
+def checked_history_level(value: HistoryLevel | int) -> HistoryLevel:
     try:
         return HistoryLevel(value)
     except ValueError as exc:

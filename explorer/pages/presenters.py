@@ -105,6 +105,12 @@ _MEETS = {  # what a change does to one message, and to several
     "forwarded": ("is forwarded", "are forwarded"),
     "undeliverable": ("can no longer be delivered", "can no longer be delivered"),
     "deliverable": ("can be delivered now", "can be delivered now"),
+    "moved to the poison queue": ("goes to the poison queue now", "go to the poison queue now"),
+    "moved to the poison queue once visible": ("goes there once visible", "go there once visible"),
+    "moved to another poison queue than before": ("goes to another poison queue", "go to another poison queue"),
+    "removed, expired": ("is removed, expired", "are removed, expired"),
+    "given out again": ("can be got again", "can be got again"),
+    "shown longer, expired": ("is shown longer, expired", "are shown longer, expired"),
 }
 _DEAD = Badge("dead-lettered", "dead", "dead")
 GONE = Badge("gone", "gone", "gone")

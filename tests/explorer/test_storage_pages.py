@@ -473,7 +473,24 @@ def test_settings_are_changed_and_the_audit_says_from_what_to_what(jobs, as_):
     assert (
         "Max dequeue count from 2 to 9" in the_last_act().detail and "Metadata from team=billing to none" in the_last_act().detail
     )
+    assert the_last_act().detail.endswith("No message that is there is touched.")
     assert as_("operator").get(f"/settings/{at(jobs)}").status_code == 403
+
+
+def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
+    queue = queue_storage.create_queue(EntityAddress(account, "late")).address
+    queue_storage.put_all(queue, ["a", "b"])
+    queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
+    entities.step_clock(account, timedelta(seconds=1))
+    client, url = as_("administrator"), f"/settings/{at(queue)}"
+    given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
+    page = body_of(client.post(url, given | {"preview": "1"}))
+    assert "Nothing was saved yet" in page and "1 message</strong>: moved to the poison queue (late-poison)" in page
+    assert queue_storage.get_queue(queue).max_dequeue_count is None
+    assert "max_dequeue_count" in client.post(url, given | {"preview": "1", "max_dequeue_count": "0"}).context["form"].errors
+    client.post(url, given)
+    assert the_last_act().detail.endswith("Of the messages there, 1 goes to the poison queue now.")
+    assert "Nothing would change" in body_of(client.post(url, given | {"preview": "1"}))
 
 
 def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):

@@ -431,6 +431,37 @@ SELECT n.name AS namespace_name, q.effective ->> 'poison_queue' AS poison_queue,
                          ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s) AS met WHERE spent) AS spent
   FROM entity AS e JOIN vitrine_entity AS q ON q.id = e.id JOIN vitrine_namespace AS n ON n.id = q.namespace_id;
 
+-- name: storage_preview_options
+-- What becomes of messages were the queue's options the `new_` ones: for each way it changes, how many, and the first few. Looks at no more than
+-- scan_cap messages; `scanned` says how many. Always answers: with nothing that changes there is one row without a fate. is_redirected: the poison
+-- queue is another one, so what goes there changes, too. What would expire before it is visible is never moved.
+WITH
+-- include: storage_entity
+,
+looked_at AS MATERIALIZED (
+    SELECT sequence_number, delivery_count, visible_at, expires_at FROM vitrine_message
+     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 ORDER BY sequence_number LIMIT %(scan_cap)s),
+fated AS (
+    -- Each message twice: as things are, and as they would be.
+    SELECT m.sequence_number, c.is_new,
+           CASE WHEN m.expires_at <= e.now THEN CASE WHEN m.expires_at <= e.now - c.grace THEN 'removed' ELSE 'expired' END
+                WHEN coalesce(m.delivery_count < c.most, true) THEN 'stays'
+                WHEN m.visible_at <= e.now THEN 'spent'
+                WHEN m.expires_at <= m.visible_at THEN 'stays'
+                ELSE 'spent once visible' END AS fate
+      FROM looked_at AS m CROSS JOIN entity AS e
+     CROSS JOIN LATERAL (VALUES (false, e.max_dequeue_count, e.expiry_grace),
+                                (true, %(new_max_dequeue_count)s::int, %(new_expiry_grace)s::interval)) AS c(is_new, most, grace)
+), paired AS (
+    SELECT sequence_number, max(fate) FILTER (WHERE NOT is_new) AS before, max(fate) FILTER (WHERE is_new) AS after
+      FROM fated GROUP BY sequence_number
+), changed AS (
+    SELECT before, after, count(*) AS n, (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
+      FROM paired WHERE before <> after OR %(is_redirected)s::boolean AND after IN ('spent', 'spent once visible') GROUP BY before, after
+)
+SELECT (SELECT now FROM entity) AS now, (SELECT count(*) FROM looked_at) AS scanned, c.*
+  FROM (SELECT) AS always LEFT JOIN changed AS c ON true ORDER BY c.after, c.before;
+
 -- name: storage_move_spent
 -- Visible messages that were handed out as often as allowed, to the poison queue (QS-105): those among the first max_count visible ones, which are
 -- those that gets meet.

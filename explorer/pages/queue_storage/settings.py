@@ -12,10 +12,11 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import queue_storage, reads
 from broker_core.semantics.durations import human
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.types import EntityAddress, EntityKind, Family, Right
+from broker_core.semantics.errors import BrokerError, InvalidArgument
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.queue_storage import NewQueueForm, QueueOptionsForm
+from explorer.pages.presenters import effects_told
 from explorer.pages.shell import Act, May, act, address_of, page
 
 LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.items()}
@@ -56,9 +57,11 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if not form.is_valid():
         return _show(request, "queue_settings", form, status=400 if form.is_bound else 200, **context)
     changes = {name: value for name, value in form.options().items() if value != _stored(stored, name)}
+    if "preview" in request.POST:
+        return _show(request, "queue_settings", form, **_previewed(address, changes, request.actor), **context)
     done = act(
-        request, "change settings", address, lambda: queue_storage.update_queue(address, **changes, actor=request.actor),
-        target=", ".join(LABELS[name] for name in changes), says=lambda _: changed(stored, changes),
+        request, "change settings", address, lambda: queue_storage.change_options(address, **changes, actor=request.actor),
+        target=", ".join(LABELS[name] for name in changes), says=lambda told: changed(stored, changes, told),
     )  # fmt: skip
     return _show(request, "queue_settings", form, done=done, **context) if done.error else _go(address)
 
@@ -80,12 +83,20 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     return HttpResponseRedirect(reverse("explorer:namespace", args=(address.namespace,)))
 
 
-def changed(before: queue_storage.StorageQueue, changes: Mapping[str, Any]) -> str:
-    """What was changed, from what to what: also what the audit keeps."""
+def _previewed(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> dict[str, Any]:
+    """What the changes would do now, for the page; or why they are refused."""
+    try:
+        return {"previewed": queue_storage.preview_options(address, **changes, actor=actor)}
+    except BrokerError as exc:
+        return {"done": Act(error=exc)}
+
+
+def changed(before: queue_storage.StorageQueue, changes: Mapping[str, Any], told: queue_storage.OptionsPreview) -> str:
+    """What was changed, from what to what, and what that does to messages: also what the audit keeps."""
     if not changes:
         return "Nothing was changed."
     parts = [f"{LABELS[name]} from {_words(_stored(before, name))} to {_words(value)}" for name, value in changes.items()]
-    return f"Changed {', '.join(parts)}."
+    return f"Changed {', '.join(parts)}. {effects_told(told.effects)}"
 
 
 def _words(value: Any) -> str:

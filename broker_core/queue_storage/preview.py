@@ -1,0 +1,156 @@
+"""What a change of a storage queue's options would do now with the messages there are; and the change, which tells what it did.
+
+A preview judges each message by the options there are and by the new ones, as gets and sweeps would, in one snapshot. It looks at
+no more than SCAN_CAP messages, the lowest numbers first: beyond that its numbers are lower bounds, and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from broker_core.preview import SCAN_CAP, Effect
+from broker_core.semantics.durations import human
+from broker_core.semantics.queue_storage.options import QueueOptions, changed, poison_of
+from broker_core.semantics.types import Actor, EntityAddress, HistoryLevel, Right
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from .queues import StorageQueue, checked_history_level, hold, update_queue
+from .shared import may
+
+
+class What(StrEnum):
+    """What happens to messages, at the next get that meets them or by the next sweep, whichever comes first."""
+
+    POISONED = "moved to the poison queue"
+    POISONED_LATER = "moved to the poison queue once visible"
+    REDIRECTED = "moved to another poison queue than before"
+    REMOVED = "removed, expired"
+    GIVEN_AGAIN = "given out again"
+    SHOWN_LONGER = "shown longer, expired"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsPreview:
+    """What a change of options does at `at` of the account's clock.
+
+    before, after: the options. changes: as asked for, options by name, and history_level.
+    notes: what the change means beside what it does to messages.
+    scanned: messages looked at; capped: looking stopped at SCAN_CAP.
+    """
+
+    address: EntityAddress
+    at: datetime
+    before: QueueOptions
+    after: QueueOptions
+    changes: Mapping[str, Any]
+    effects: tuple[Effect, ...] = ()
+    notes: tuple[str, ...] = ()
+    scanned: int = 0
+    capped: bool = False
+
+    def count(self, what: What) -> int:
+        """Messages to which this would happen."""
+        return sum(effect.count for effect in self.effects if effect.what is what)
+
+
+@use_case
+def preview_options(
+    address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
+) -> Steps[OptionsPreview]:
+    """What changing these options would do now; see update_queue. Changes nothing, and refuses what that would refuse."""
+    may(actor, Right.MANAGE, address)
+    return (yield Atomically(_preview(address, history_level, changes)))
+
+
+@use_case
+def change_options(
+    address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
+) -> Steps[OptionsPreview]:
+    """Change these options, and tell what that means, as an OptionsPreview that is counted in the transaction which changes
+    them."""
+    may(actor, Right.MANAGE, address)
+
+    def steps() -> Steps[OptionsPreview]:
+        told = yield from _preview(address, history_level, changes)
+        yield from update_queue.steps(address, history_level=history_level, actor=actor, **changes)
+        return told
+
+    return (yield Atomically(steps()))
+
+
+def _preview(
+    address: EntityAddress, history_level: HistoryLevel | int | None, changes: Mapping[str, Any]
+) -> Steps[OptionsPreview]:
+    """The preview, with the queue's row held, in the caller's transaction."""
+    level = None if history_level is None else checked_history_level(history_level)
+    there: StorageQueue = yield from hold(address)
+    after = changed(there.name, there.options, changes)
+    old, new = poison_of(there.name, there.options), poison_of(there.name, after)
+    rows = yield call(
+        "storage_preview_options",
+        entity_id=there.id,
+        scan_cap=SCAN_CAP,
+        new_max_dequeue_count=new and new.max_dequeue_count,
+        new_expiry_grace=after.expiry_grace,
+        is_redirected=old is not None and new is not None and old.queue != new.queue,
+    )
+    capped = rows[0].scanned >= SCAN_CAP
+    target = new.queue if new else None
+    return OptionsPreview(
+        address=there.address,
+        at=rows[0].now,
+        before=there.options,
+        after=after,
+        changes=dict(changes) | ({} if level is None else {"history_level": level}),
+        effects=tuple(_effects(there.address, [row for row in rows if row.after is not None], target, capped)),
+        notes=tuple(_notes(there, after, level)),
+        scanned=rows[0].scanned,
+        capped=capped,
+    )
+
+
+def _effects(address: EntityAddress, rows: Sequence[Any], target: str | None, capped: bool) -> Iterable[Effect]:
+    """One for each What; several changes of fate can mean the same."""
+    for what in What:
+        if same := [row for row in rows if _what(row.before, row.after) is what]:
+            samples = sorted(number for row in same for number in row.samples)[:5]
+            to_poison = what in (What.POISONED, What.POISONED_LATER, What.REDIRECTED)
+            yield Effect(what, address, sum(row.n for row in same), tuple(samples), target if to_poison else None, capped)
+
+
+def _what(before: str, after: str) -> What:
+    """What it means that messages change from one fate to another."""
+    match after:
+        case "spent" | "spent once visible" if before == after:
+            return What.REDIRECTED
+        case "spent":
+            return What.POISONED
+        case "spent once visible":
+            return What.POISONED_LATER
+        case "removed":
+            return What.REMOVED
+        case "expired":
+            return What.SHOWN_LONGER
+    return What.GIVEN_AGAIN
+
+
+def _notes(there: StorageQueue, after: QueueOptions, level: HistoryLevel | None) -> Iterable[str]:
+    before = there.options
+    changed = {field.name for field in fields(QueueOptions) if getattr(before, field.name) != getattr(after, field.name)}
+    if not changed and level in (None, there.history_level):
+        yield "These are the settings it has: nothing changes."
+    if changed & {"max_dequeue_count", "poison_queue"}:
+        poison = poison_of(there.name, after)
+        most = poison and poison.max_dequeue_count
+        times = "once" if most == 1 else f"{most:,} times"
+        yield f"Messages got {times} go to '{poison.queue}' (QS-105)." if poison else "Messages are got as often as it takes."
+    if "expiry_grace" in changed:
+        yield f"Expired messages, which no client gets, are shown for {human(after.expiry_grace)} (QS-923)."
+    if "strict_visibility" in changed:
+        refused = "are refused" if after.strict_visibility else "are accepted"
+        yield f"Updates that reach over the end of a message's life {refused} from now on; those made stay (QS-903)."

@@ -1,0 +1,118 @@
+"""What a change of a queue's options would do, and does, to the messages there are."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import queue_storage
+from broker_core.queue_storage import change_options, get, preview_options, put, update
+from broker_core.queue_storage.preview import What
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.queue_storage.errors import QueueNotFound
+from tests.queue_storage.test_poison import fail, poison_of
+from tests.queue_storage.test_time import sweep
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+def told(previewed):
+    return {effect.what: effect.count for effect in previewed.effects}
+
+
+def texts(address):
+    return [message.text for message in queue_storage.peek(address, 32)]
+
+
+@pytest.fixture
+def jobs(make_queue, step):
+    """A queue with a message got three times, one got once, one that somebody holds for the third time, and one never got."""
+    address = make_queue()
+    put(address, "thrice")
+    put(address, "held")
+    fail(address, step, 2)
+    put(address, "once")
+    messages = {message.text: message for message in get(address, 3, visibility_timeout=SECOND)}
+    update(address, messages["held"].message_id, messages["held"].pop_receipt, visibility_timeout=MINUTE)
+    step(SECOND)
+    put(address, "never")
+    return address
+
+
+def test_a_lower_maximum_moves_what_was_got_as_often(jobs, step):
+    before = preview_options(jobs, max_dequeue_count=3)
+    assert told(before) == {What.POISONED: 1, What.POISONED_LATER: 1}
+    assert before.notes == ("Messages got 3 times go to 'queue-1-poison' (QS-105).",)
+    assert [(effect.samples, effect.reason) for effect in before.effects] == [((1,), "queue-1-poison"), ((2,), "queue-1-poison")]
+    assert queue_storage.get_queue(jobs).max_dequeue_count is None
+    assert told(change_options(jobs, max_dequeue_count=3)) == told(before)
+    assert queue_storage.get_queue(jobs).max_dequeue_count == 3
+    sweep(jobs)
+    assert (texts(jobs), texts(poison_of(jobs))) == (["once", "never"], ["thrice"])
+    step(MINUTE)
+    sweep(jobs)
+    assert (texts(jobs), sorted(texts(poison_of(jobs)))) == (["once", "never"], ["held", "thrice"])
+
+
+def test_a_maximum_of_one_leaves_what_was_never_got(jobs):
+    assert told(preview_options(jobs, max_dequeue_count=1)) == {What.POISONED: 2, What.POISONED_LATER: 1}
+    assert told(preview_options(jobs, max_dequeue_count=4)) == {}
+
+
+def test_a_higher_maximum_gives_spent_messages_out_again(jobs):
+    queue_storage.update_queue(jobs, max_dequeue_count=3)  # before anybody meets them
+    assert told(preview_options(jobs, max_dequeue_count=4)) == {What.GIVEN_AGAIN: 2}
+    lifted = preview_options(jobs, max_dequeue_count=None)
+    assert told(lifted) == {What.GIVEN_AGAIN: 2} and lifted.notes == ("Messages are got as often as it takes.",)
+
+
+def test_another_poison_queue_gets_what_would_have_gone_to_the_first(jobs):
+    queue_storage.update_queue(jobs, max_dequeue_count=3)
+    redirected = preview_options(jobs, poison_queue="elsewhere")
+    assert told(redirected) == {What.REDIRECTED: 2} and {effect.reason for effect in redirected.effects} == {"elsewhere"}
+    assert told(preview_options(jobs, poison_queue="queue-1-poison")) == {}  # the one it had
+
+
+def test_what_expires_before_it_is_visible_is_never_moved(make_queue, step):
+    address = make_queue()
+    put(address, "short", time_to_live=10 * SECOND)
+    get(address, visibility_timeout=MINUTE)
+    assert told(preview_options(address, max_dequeue_count=1)) == {}
+
+
+def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
+    address = make_queue(expiry_grace=10 * MINUTE)
+    put(address, "old", time_to_live=SECOND)
+    step(5 * MINUTE)
+    put(address, "new", time_to_live=SECOND)
+    step(2 * MINUTE)
+    shorter = preview_options(address, expiry_grace=3 * MINUTE)
+    assert told(shorter) == {What.REMOVED: 1} and [effect.samples for effect in shorter.effects] == [(1,)]
+    assert shorter.notes == ("Expired messages, which no client gets, are shown for 3 min (QS-923).",)
+    assert told(preview_options(address, expiry_grace=20 * MINUTE)) == {}
+    assert told(change_options(address, expiry_grace=timedelta(0))) == {What.REMOVED: 2}
+    assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {What.SHOWN_LONGER: 2}
+
+
+def test_strict_visibility_touches_no_message_and_says_so(jobs):
+    strict = preview_options(jobs, strict_visibility=True)
+    assert told(strict) == {} and strict.notes[0].startswith("Updates that reach over the end of a message's life are refused")
+    assert "nothing changes" in preview_options(jobs).notes[0]
+    assert preview_options(jobs, history_level=1).notes == ()
+
+
+def test_what_the_change_would_refuse_is_refused(jobs):
+    for look in (preview_options, change_options):
+        with pytest.raises(InvalidArgument, match="max_dequeue_count"):
+            look(jobs, max_dequeue_count=0)
+        with pytest.raises(InvalidArgument, match="history_level"):
+            look(jobs, history_level=9)
+        with pytest.raises(QueueNotFound):
+            look(poison_of(jobs), max_dequeue_count=1)
+    assert queue_storage.get_queue(jobs).max_dequeue_count is None
+
+
+def test_numbers_are_lower_bounds_where_there_is_too_much_to_look_at(jobs, monkeypatch):
+    monkeypatch.setattr("broker_core.queue_storage.preview.SCAN_CAP", 1)
+    capped = preview_options(jobs, max_dequeue_count=1)
+    assert capped.capped and capped.scanned == 1
+    assert [(effect.count, effect.at_least) for effect in capped.effects] == [(1, True)]
