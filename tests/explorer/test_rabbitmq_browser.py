@@ -3,6 +3,7 @@
 import pytest
 
 from broker_core import rabbitmq, reads
+from broker_core.rabbitmq import browsing
 from broker_core.semantics.types import EntityAddress
 
 from .rabbitmq_office import addresses_of, publish
@@ -174,3 +175,46 @@ def test_everything_acts_without_javascript(committed, browser):  # noqa: F811
     page.goto(f"/rabbitmq/get/{committed.at}/mail")
     page.click("button.primary")
     assert "put back in its place" in page.inner_text("main")
+
+
+def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(committed, browser):  # noqa: F811
+    page = browser("operator", bypass_csp=True)
+    for n in range(4):
+        publish(committed.vhost, f"dead {n}", exchange="graves")
+    page.goto(f"/rabbitmq/get/{committed.at}/dead")
+    page.focus("input[value=hold]")
+    page.keyboard.press("Space")
+    page.focus("button[value=get]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#held-1-1")
+    dead = EntityAddress(committed.vhost, "dead")
+    assert reads.counts(dead).locked == 1 and violations(page) == []
+    page.fill("#id_prefetch", "2")
+    page.focus("button[value=consume]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#held-2-2")
+    page.focus("#ack-2-1")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#held-2-3")
+    assert page.locator("#held-2-1").count() == 0 and page.evaluate("document.activeElement.id") in ("hand", "get")
+    assert reads.counts(dead).locked == 3 and violations(page) == []
+    page.focus("#nack-all-2-3")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#held-2-5")
+    assert "redelivered" in page.inner_text("#held-2-5")
+    page.focus("#close-hand")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hand >> text=You hold no message")
+    assert reads.counts(dead).locked == 0
+
+
+def test_a_held_message_is_settled_without_scripts(committed, browser):  # noqa: F811
+    page = browser("operator", java_script_enabled=False)
+    page.goto(f"/rabbitmq/get/{committed.at}/dead")
+    page.check("input[value=hold]")
+    page.click("button[value=get]")
+    page.click("#ack-1-1")
+    assert "Acknowledged 1 message; it is gone." in page.inner_text("#notices")
+    assert "You hold no message of this queue" in page.inner_text("#hand")
+    page.click("#close-hand")
+    assert browsing.connections(committed.vhost)[-1].name == "scanner"
