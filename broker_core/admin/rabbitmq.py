@@ -113,6 +113,7 @@ class PolicyForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = vhosts()
+        self.initial["priority"] = _whole(self.initial.get("priority", 0))
 
     def clean(self):
         cleaned = super().clean()
@@ -127,8 +128,13 @@ class PolicyForm(forms.ModelForm):
     def _policy(self, cleaned: dict[str, Any]) -> rules.Policy:
         """Name and kind of one that is there are not in the form."""
         name, is_operator = (cleaned.get(field, getattr(self.instance, field)) for field in ("name", "is_operator"))
-        priority = int(cleaned["priority"]) if cleaned["priority"] == int(cleaned["priority"]) else cleaned["priority"]
+        priority = _whole(cleaned["priority"])
         return rules.Policy(name, cleaned["pattern"], cleaned["definition"], cleaned["apply_to"], priority, is_operator)
+
+
+def _whole(priority: float) -> float:
+    """A priority as it was most likely written: 1, not 1.0."""
+    return int(priority) if priority == int(priority) else priority
 
 
 def _check(form: forms.ModelForm, field: str, check: Any) -> None:
@@ -220,7 +226,7 @@ class BindingAdmin(DeclaredAdmin):
 @admin.register(Policy)
 class PolicyAdmin(UseCaseAdmin):
     form = PolicyForm
-    list_display = ["name", "vhost", "is_operator", "priority", "pattern", "apply_to", "definition"]
+    list_display = ["name", "vhost", "is_operator", "level", "pattern", "apply_to", "definition"]
     list_filter = ["is_operator", "apply_to", "namespace"]
     search_fields = ["name", "pattern"]
     list_select_related = ["namespace"]
@@ -231,6 +237,10 @@ class PolicyAdmin(UseCaseAdmin):
 
     def get_readonly_fields(self, request, obj=None):
         return ["namespace", "name", "is_operator"] if obj else []
+
+    @admin.display(description="priority", ordering="priority")
+    def level(self, obj):
+        return _whole(obj.priority)
 
     @admin.display(description="virtual host", ordering="namespace__name")
     def vhost(self, obj):

@@ -174,6 +174,16 @@ class QueueForm(ArgumentsMixin, forms.Form):
         return cleaned
 
 
+class WhereForm(forms.Form):
+    """The virtual host that something new is to be in."""
+
+    namespace = forms.ChoiceField(label="Virtual host")
+
+    def __init__(self, *args, hosts: Sequence[str], **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["namespace"].choices = [(host, host) for host in hosts]
+
+
 class BindingForm(ArgumentsMixin, forms.Form):
     """A binding out of an exchange or into a queue: the other end is chosen here. to: "queue" or "exchange"."""
 

@@ -90,6 +90,7 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         "rabbitmq_vhost": [f"/rabbitmq/vhosts/{at}/"],
         "rabbitmq_vhost_delete": [f"/rabbitmq/delete/vhost/{at}/"],
         "rabbitmq_queues": [f"/rabbitmq/queues/{at}/", f"/rabbitmq/queues/{at}/?q=mail&sort=-ready"],
+        "rabbitmq_queue_new_where": ["/rabbitmq/new/queue/"],
         "rabbitmq_queue_new": [f"/rabbitmq/new/queue/{at}/"],
         "rabbitmq_purge": [f"/rabbitmq/purge/{at}/mail"],
         "rabbitmq_move": [

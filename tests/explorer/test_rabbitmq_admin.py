@@ -146,6 +146,9 @@ def test_a_policy_is_made_changed_and_deleted_and_is_in_force_at_once(office, ad
     response = administrator.post(url("broker_core.policy", "change", row.pk), changed)
     assert response.status_code == 302, problems(response)
     assert _max_length(office) == 2
+    listed = administrator.get(url("broker_core.policy", "changelist")).content.decode()
+    form = administrator.get(url("broker_core.policy", "change", row.pk)).content.decode()
+    assert '"field-level">20<' in listed and 'name="priority" value="20"' in form
     [made] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "made"]
     assert made == Rule("made", "^dead$", {"max-length": 2}, "queues", 20)
     assert administrator.post(url("broker_core.policy", "delete", row.pk), {"post": "yes"}).status_code == 302

@@ -63,7 +63,7 @@ def test_every_page_for_an_administrator(office, as_):
 def test_every_page_as_htmx_asks_for_it(office, as_):
     client = as_("administrator")
     for address in all_of(office):
-        if address.startswith(("/rabbitmq/new/vhost/",)):
+        if address in ("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"):
             continue
         part = body_of(client.get(address, headers=FRAGMENT))
         assert "<html" not in part and ("<section" in part or "<div" in part or "<form" in part), address
@@ -301,6 +301,24 @@ def test_what_cannot_be_published_is_refused(office, as_, given, status, text):
     response = as_("operator").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | given)
     assert response.status_code == status and text in body_of(response)
     assert reads.counts(queue_of(office, "mail")).active == 3
+
+
+@pytest.mark.parametrize(("written", "sent"), [("10 s", "10000"), ("1 min 30 s", "90000"), ("60000", "60000")])
+def test_an_expiration_may_be_written_in_words(office, as_, written, sent):
+    as_("operator").post(f"/rabbitmq/publish/{office.at}/amq.default", MESSAGE | {"routing_key": "dead", "expiration": written})
+    [(_, facts)] = browsing.message_facts(reads.entity(queue_of(office, "dead")).id, [2]).items()
+    assert facts.expiration == sent
+
+
+def test_a_new_queue_is_reached_from_the_other_kinds_by_choosing_its_virtual_host(office, as_):
+    client = as_("administrator")
+    assert "/rabbitmq/new/queue/" in body_of(client.get("/new/queue/"))
+    page = body_of(client.get("/rabbitmq/new/queue/"))
+    assert f'<option value="{office.vhost}">' in page
+    response = client.get("/rabbitmq/new/queue/", {"namespace": office.vhost})
+    assert "Declare a queue" in body_of(client.get(response["Location"]))
+    assert client.get("/rabbitmq/new/queue/", {"namespace": "none"}).status_code == 400
+    assert as_("operator").get("/rabbitmq/new/queue/").status_code == 403
 
 
 def test_a_viewer_publishes_and_gets_nothing(office, as_):

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import browsing
 from broker_core.reads import EntityRow
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import TypedNameForm
-from explorer.forms.rabbitmq import DeleteForm, ListQuery, QueueForm
+from explorer.forms.rabbitmq import DeleteForm, ListQuery, QueueForm, WhereForm
 from explorer.pages import presenters as presenters_of_all
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.presenters import Tag
 from explorer.pages.rabbitmq.shared import draw, link, matching, queue_link, vhost_of
-from explorer.pages.shell import act, cleaned, page
+from explorer.pages.shell import May, act, cleaned, page
 
 ROWS = 100
 
@@ -123,6 +124,19 @@ def columns(params: Any, sort: str) -> Sequence[Column]:
         direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
         made.append(Column(name, title, css, f"?{query.urlencode()}" if name else "", direction if name else ""))
     return made
+
+
+@page
+@require_GET
+def where(request: HttpRequest) -> HttpResponse:
+    """Choose the virtual host of a new queue; `?namespace=` is the choice."""
+    hosts = [row.name for row in reads.namespaces(actor=request.actor) if row.family is Family.RABBITMQ]
+    request.actor.require(Right.MANAGE, ", ".join(hosts) or "virtual hosts")
+    form = WhereForm(request.GET or None, hosts=hosts)
+    if form.is_valid():
+        return HttpResponseRedirect(link("queue_new", form.cleaned_data["namespace"]))
+    context = {"section": "overview", "form": form, "kinds": list(EntityKind), "may": May(request.actor.rights)}
+    return render(request, "explorer/rabbitmq/queue_new_where.html", context, status=400 if form.is_bound else 200)
 
 
 @page

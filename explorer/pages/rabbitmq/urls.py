@@ -19,6 +19,7 @@ urlpatterns = [
     path(f"vhosts/{HOST}/", vhost.vhost, name="rabbitmq_vhost"),
     path(f"delete/vhost/{HOST}/", vhost.delete, name="rabbitmq_vhost_delete"),
     path(f"queues/{HOST}/", queues.queues, name="rabbitmq_queues"),
+    path("new/queue/", queues.where, name="rabbitmq_queue_new_where"),
     path(f"new/queue/{HOST}/", queues.create, name="rabbitmq_queue_new"),
     path(f"purge/{QUEUE}", queues.purge, name="rabbitmq_purge"),
     path(f"move/{QUEUE}", moving.move, name="rabbitmq_move"),
