@@ -14,7 +14,7 @@ from typing import Any
 
 from broker_core.preview import SCAN_CAP, Effect
 from broker_core.semantics.durations import human
-from broker_core.semantics.queue_storage.options import QueueOptions, changed, poison_of
+from broker_core.semantics.queue_storage.options import Poison, QueueOptions, changed, poison_of
 from broker_core.semantics.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
@@ -139,6 +139,11 @@ def _what(before: str, after: str) -> What:
     return What.GIVEN_AGAIN
 
 
+def _where_spent_ones_go(poison: Poison) -> str:
+    times = "once" if poison.max_dequeue_count == 1 else f"{poison.max_dequeue_count:,} times"
+    return f"Messages got {times} go to '{poison.queue}' (QS-105)."
+
+
 def _notes(there: StorageQueue, after: QueueOptions, level: HistoryLevel | None) -> Iterable[str]:
     before = there.options
     changed = {field.name for field in fields(QueueOptions) if getattr(before, field.name) != getattr(after, field.name)}
@@ -146,9 +151,7 @@ def _notes(there: StorageQueue, after: QueueOptions, level: HistoryLevel | None)
         yield "These are the settings it has: nothing changes."
     if changed & {"max_dequeue_count", "poison_queue"}:
         poison = poison_of(there.name, after)
-        most = poison and poison.max_dequeue_count
-        times = "once" if most == 1 else f"{most:,} times"
-        yield f"Messages got {times} go to '{poison.queue}' (QS-105)." if poison else "Messages are got as often as it takes."
+        yield _where_spent_ones_go(poison) if poison else "Messages are got as often as it takes."
     if "expiry_grace" in changed:
         yield f"Expired messages, which no client gets, are shown for {human(after.expiry_grace)} (QS-923)."
     if "strict_visibility" in changed:
