@@ -21,7 +21,7 @@ from broker_core.store.statements import call
 
 from . import consumers, delivering, processes
 from .processes import ConnectionLost
-from .vhosts import hold_vhost
+from .vhosts import HeldVhost
 from .work import TRIES
 
 if TYPE_CHECKING:
@@ -199,9 +199,10 @@ def end_held(connection_id: int, vhost: str) -> Steps[bool]:
 
     The virtual host is held first, as by all who change it; then the connection, so that nothing more is done in its name.
     """
-    held = yield from hold_vhost(vhost)
-    if not (yield call("lock_connection", connection_id=connection_id)):
-        return False
+    rows = yield call("hold_vhost", vhost=vhost)
+    if not rows or not (yield call("lock_connection", connection_id=connection_id)):
+        return False  # it ended, maybe with its virtual host
+    held = HeldVhost(rows[0].id, rows[0].name)
     yield from delivering.release_owner(held.name, connection_id)
     owned = yield call("queues_of_connection", connection_id=connection_id)
     yield from consumers.delete_queues(held, owned)

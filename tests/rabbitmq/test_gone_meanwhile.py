@@ -1,4 +1,4 @@
-"""A queue that is deleted in the very moment in which something goes to it."""
+"""What is deleted in the very moment in which something goes to it."""
 
 import threading
 
@@ -6,6 +6,7 @@ import pytest
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import Publication
+from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from tests.broker.looking import events
@@ -23,13 +24,13 @@ def two(vhost):
     return first, other
 
 
-def while_deleting(address, act):
-    """What `act` returns, in a thread, which has begun when the queue's deletion is committed."""
+def while_deleting(target, act, delete=rabbitmq.delete_queue):
+    """What `act` returns, in a thread, which has begun when the target's deletion is committed."""
     found, mine = [], connections.current()
     waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
     thread = threading.Thread(target=lambda: (found.append(act()), connections.close_all_of_this_thread()))
     with mine.transaction():
-        rabbitmq.delete_queue(address)
+        delete(target)
         thread.start()
         until(lambda: query(waiting, mine.info.backend_pid))
     thread.join(10)
@@ -74,3 +75,25 @@ def test_a_dead_letter_whose_only_queue_is_gone_says_so(vhost, two):
     while_deleting(other, lambda: rabbitmq.reject(q, [held.token]))
     last = events(q)[-1]
     assert last.kind == EventKind.DROPPED and "routes it to no queue" in last.details["description"]
+
+
+def test_nobody_connects_to_a_virtual_host_that_goes(vhost):
+    """RMQ-396: a connection to what is no more could not even be closed."""
+    send(declare(vhost, "q"), "a")  # its history keeps the row
+
+    def connect():
+        with pytest.raises(AmqpError) as refusal:
+            rabbitmq.connect(vhost)
+        return str(refusal.value)
+
+    refusal = while_deleting(vhost, connect, delete=rabbitmq.delete_vhost)
+    assert refusal == f"NOT_ALLOWED - vhost {vhost} not found"
+    assert not query("SELECT FROM vitrine_connection")
+    assert rabbitmq.recover_dead() == {}
+
+
+def test_a_connection_closes_while_its_virtual_host_goes(vhost):
+    """RMQ-396: whoever ends it, too, is not told of a virtual host that was not found."""
+    connection = rabbitmq.connect(vhost)
+    while_deleting(vhost, connection.close, delete=rabbitmq.delete_vhost)
+    assert not query("SELECT FROM vitrine_connection")

@@ -1,6 +1,7 @@
 """Virtual hosts, exchanges and bindings; and what of them this process remembers."""
 
 import random
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,7 +11,7 @@ import pytest
 from broker_core import entities, rabbitmq
 from broker_core.rabbitmq import Publication, topology
 from broker_core.rabbitmq.vhosts import hold_vhost
-from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.rabbitmq.table import Typed
@@ -104,6 +105,23 @@ def test_a_virtual_host_goes_with_all_in_it(vhost):
     assert vhost not in [found.name for found in rabbitmq.list_vhosts()]
     rabbitmq.create_vhost(vhost)
     assert exchanges(vhost) == SYSTEM and rabbitmq.list_queues(vhost) == [] and rabbitmq.list_policies(vhost) == []
+
+
+def test_what_is_kept_of_a_deleted_virtual_host_is_no_virtual_host(vhost):
+    """RMQ-396: also not by the name under which its history is shown."""
+    make_queues(vhost, "q")
+    rabbitmq.publish(vhost, [Publication(b"", routing_key="q")])
+    rabbitmq.delete_vhost(vhost)
+    ((kept,),) = connections.current().execute("SELECT name FROM vitrine_namespace WHERE deleted_at IS NOT NULL").fetchall()
+    for attempt in (
+        lambda: rabbitmq.connect(kept),
+        lambda: rabbitmq.publish(kept, [Publication(b"", routing_key="q")]),
+        lambda: rabbitmq.declare_queue(EntityAddress(kept, "q")),
+    ):
+        with refused("NOT_ALLOWED", f"vhost {re.escape(kept)} not found"):
+            attempt()
+    with pytest.raises(EntityNotFound):
+        entities.get_clock(kept)
 
 
 def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):

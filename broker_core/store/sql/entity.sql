@@ -72,7 +72,8 @@ SELECT (SELECT count(*) FROM present) AS entities,
 -- name: get_clock
 -- What a namespace's clock shows, and how fast it runs.
 SELECT v.id, v.name, v.is_system, v.now, n.clock_rate AS rate, n.clock_base_at IS NOT NULL AS is_manual
-  FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id WHERE lower(n.name) = lower(%(name)s);
+  FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
+ WHERE lower(n.name) = lower(%(name)s) AND n.deleted_at IS NULL;
 
 -- name: set_clock
 -- From what the clock shows now, go on by `step`, or to an instant that lies ahead, at `rate` (NULL: as before). Written as an expression

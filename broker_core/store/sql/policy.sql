@@ -8,7 +8,7 @@ p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.sen
 SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system, n.family,
        (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.namespace_id = n.id AND p.entity_id IS NULL) AS policies
   FROM vitrine_namespace AS n
- WHERE lower(n.name) = lower(%(namespace)s)
+ WHERE lower(n.name) = lower(%(namespace)s) AND n.deleted_at IS NULL
    FOR UPDATE;
 
 -- name: lock_entity_policy_scope

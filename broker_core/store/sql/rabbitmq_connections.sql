@@ -36,8 +36,12 @@ DELETE FROM vitrine_broker_process AS p
 
 -- name: open_connection
 -- A connection of a living process to a virtual host. No row: there is no such host. id NULL: the process is taken for dead.
+-- The host is held: who deletes it is waited for, or finds the connection.
 WITH vhost AS MATERIALIZED (
-    SELECT id, name, now FROM vitrine_namespace_now WHERE lower(name) = lower(%(vhost)s) AND name = %(vhost)s AND family = 'rabbitmq'),
+    SELECT id, name, vitrine_clock(clock_base_at, clock_base_real, clock_rate) AS now
+      FROM vitrine_namespace
+     WHERE lower(name) = lower(%(vhost)s) AND name = %(vhost)s AND family = 'rabbitmq' AND deleted_at IS NULL
+       FOR KEY SHARE),
 process AS MATERIALIZED (
     SELECT epoch FROM vitrine_broker_process WHERE epoch = %(epoch)s AND lease_until > to_timestamp(0) FOR KEY SHARE),
 opened AS (

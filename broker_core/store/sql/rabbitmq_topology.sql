@@ -7,7 +7,7 @@ SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(nam
 
 -- name: share_vhost
 -- Nobody changes its topology before the transaction ends; for who is kept from routing by ever new changes.
-SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) FOR SHARE;
+SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL FOR SHARE;
 
 -- name: topology_changed
 -- In the same transaction as the change: who remembers what a message is routed by reads it again. A version is never given twice, also where the
@@ -33,7 +33,7 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.
        (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = e.id) AS consumers
   FROM vitrine_namespace AS n
   LEFT JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.key = %(name)s AND e.deleted_at IS NULL
- WHERE lower(n.name) = lower(%(vhost)s);
+ WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: lock_rabbitmq_queue
 -- Nobody sends to it or starts to consume from it before the transaction ends: what is counted afterwards stays so.
@@ -59,7 +59,7 @@ SELECT (SELECT count(*) FROM gone) AS deleted, ARRAY(SELECT DISTINCT source_id F
 SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective,
        EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id) AS in_use
   FROM vitrine_namespace AS n LEFT JOIN vitrine_exchange AS x ON x.namespace_id = n.id AND x.name = %(name)s
- WHERE lower(n.name) = lower(%(vhost)s);
+ WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: delete_exchange
 -- With every binding from and to it. The exchanges that were bound to it.
@@ -79,7 +79,7 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.typ
        AND bq.routing_key = %(routing_key)s AND bq.arguments_hash = %(arguments_hash)s
   LEFT JOIN vitrine_binding AS bd ON bd.source_id = s.id AND bd.queue_id IS NULL AND bd.exchange_id = d.id
        AND bd.routing_key = %(routing_key)s AND bd.arguments_hash = %(arguments_hash)s
- WHERE lower(n.name) = lower(%(vhost)s);
+ WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: insert_binding
 -- No row: there is the same one already (RMQ-350).
@@ -145,7 +145,7 @@ UPDATE vitrine_exchange AS x SET effective = w.effective::jsonb
 
 -- name: topology_version
 -- Whether what somebody remembers of a virtual host is still so. No row: there is no such host.
-SELECT id, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s);
+SELECT id, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL;
 
 -- name: topology
 -- All that a virtual host's messages are routed by, and its version, as of one instant.
@@ -159,7 +159,7 @@ SELECT n.id, n.name, n.family, n.topology_version AS version,
          WHERE s.namespace_id = n.id) AS bindings,
        (SELECT coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level) ORDER BY e.path), '[]')
           FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS queues
-  FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s);
+  FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: list_exchanges
 -- The exchanges of a virtual host by name, or one by its exact name. bindings: how many there are from it.
