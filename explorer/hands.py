@@ -90,14 +90,17 @@ class HandChannel:
 
 
 class Hand:
-    """An open connection of a person. Its methods may be called from any thread. why: what ended it, in a sentence."""
+    """An open connection of a person. Its methods may be called from any thread.
+
+    why: what ended it, in a sentence. notes: what happened to its channels since the person's last act.
+    """
 
     def __init__(self, connection: Connection):
         self.connection = connection
         self.lock = threading.RLock()
         self.why = ""
+        self.notes: list[str] = []
         self._channels: list[HandChannel] = []
-        self._notes: list[str] = []
         self._used_at = time.monotonic()
 
     @property
@@ -215,25 +218,20 @@ class Hand:
                     _safely(self._look_at, one)
             self._tidy()
 
-    def take_notes(self) -> list[str]:
-        """What happened to its channels without the person, told once."""
-        with self.lock:
-            notes, self._notes = self._notes, []
-            return notes
-
     def _look_at(self, one: HandChannel) -> None:
         had_consumer = one.consumer is not None
         try:
             self._fetch(one)
         except AmqpError as refusal:
-            self._notes.append(f"Channel {one.number} has ended, and what it held went back to {one.queue}: {refusal}")
+            self.notes.append(f"Channel {one.number} has ended, and what it held went back to {one.queue}: {refusal}")
             return
         if had_consumer and one.consumer is None:
-            self._notes.append(f"The consumer of {one.queue} has ended: its queue is gone.")
+            self.notes.append(f"The consumer of {one.queue} has ended: its queue is gone.")
 
     def _use(self) -> None:
         self.connection.require_open()
         self._used_at = time.monotonic()
+        self.notes.clear()
 
     def _numbered(self, number: int) -> HandChannel:
         found = next((one for one in self._channels if one.number == number and one.channel.is_open), None)

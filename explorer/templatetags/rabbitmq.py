@@ -9,6 +9,8 @@ from django import template
 
 from broker_core.reads import EntityRow
 from broker_core.semantics.rabbitmq.deaths import BEFORE_MOVE, X_DEATH
+from broker_core.semantics.types import Actor
+from explorer import hands
 from explorer.forms.rabbitmq_words import APPLY_TO
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.shared import exchange_slug
@@ -28,6 +30,12 @@ def ready_of(queue: EntityRow) -> str:
 def icon_of(destination_type: str) -> str:
     """The icon of a queue or an exchange."""
     return "queue" if destination_type == "queue" else "topic"
+
+
+@register.filter
+def is_hand_of(holder: str | None, actor: Actor) -> bool:
+    """Whether who holds a message is the connection that this person has in the explorer."""
+    return holder == hands.name_for(actor)
 
 
 @register.filter

@@ -51,12 +51,13 @@ class Got:
 def get(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """`?part=hand` asks htmx's way for what is in the person's hands alone. POST gets, consumes, or settles what is held."""
     host = vhost_of(namespace, request.actor)
+    usual = GetForm(initial={"mode": HOLD} if hand.is_open(request, host.name) else None)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     if request.method != "POST":
         part = "_hand" if request.GET.get("part") == "hand" else ""
-        return _show(request, host, path, GetForm(), fragment=part)
+        return _show(request, host, path, usual, fragment=part)
     action = request.POST.get("action", "get")
-    form, consume_form = GetForm(request.POST if action == "get" else None), ConsumeForm()
+    form, consume_form = GetForm(request.POST) if action == "get" else usual, ConsumeForm()
     if action == "get":
         if not form.is_valid():
             return _show(request, host, path, form)

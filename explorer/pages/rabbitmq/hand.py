@@ -101,10 +101,15 @@ def context_of(request: HttpRequest, queue: EntityRow, present: Callable[[Delive
     }
 
 
+def is_open(request: HttpRequest, vhost: str) -> bool:
+    """Whether the person has a connection in this process."""
+    return hands.of(_user_id(request), vhost) is not None
+
+
 def _told(request: HttpRequest, vhost: str) -> list[str]:
     """What happened to the hand that is, or was, in this process."""
     if hand := hands.of(_user_id(request), vhost):
-        return hand.take_notes()
+        return list(hand.notes)
     if why := hands.ended_because(_user_id(request), vhost):
         _forget(request, vhost)
         return [f"Your connection has ended: {why} {_back()}"]
@@ -218,6 +223,7 @@ def _opened_before(request: HttpRequest, vhost: str) -> Hand:
         if (other := hands.elsewhere(_user_id(request), vhost, actor=request.actor)) is not None:
             raise hands.HeldElsewhere(other)
         raise hands.Ended()
+    hand.connection.actor = request.actor  # the rights it has now
     return hand
 
 
