@@ -23,6 +23,7 @@ from broker_core.rabbitmq.channels import Channel
 from broker_core.rabbitmq.connections import MOST_NAME, Connection
 from broker_core.rabbitmq.consumers import Consumer
 from broker_core.rabbitmq.delivering import Delivery
+from broker_core.rabbitmq.processes import ConnectionLost
 from broker_core.semantics.errors import BrokerError, InvalidArgument, NotAllowed
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import Actor, Right
@@ -113,7 +114,7 @@ class Hand:
             return self.why
         with suppress(BrokerError):
             self.connection.require_open()
-        return str(self.connection.closed or "")
+        return _sentence(self.connection.closed)
 
     @property
     def has_consumers(self) -> bool:
@@ -201,7 +202,7 @@ class Hand:
                 one.channel.cancel(consumer.tag)
             self._tidy()
 
-    def close(self, why: str = "It was closed.") -> None:
+    def close(self, why: str = "it was closed.") -> None:
         """Close it: what it holds goes back, redelivered."""
         with self.lock:
             if self.is_open:
@@ -212,7 +213,7 @@ class Hand:
         """What is due without the person: a close when it is not used, deliveries for consumers, an end that was told."""
         with self.lock:
             if time.monotonic() - self._used_at > IDLE_MINUTES * 60:
-                self.close(f"It was not used for {IDLE_MINUTES} minutes.")
+                self.close(f"it was not used for {IDLE_MINUTES} minutes.")
             for one in list(self._channels):
                 if self.is_open:
                     _safely(self._look_at, one)
@@ -258,6 +259,18 @@ class Hand:
                 one.channel.close()
             if not one.channel.is_open:
                 self._channels.remove(one)
+
+
+def _sentence(ended: Exception | None) -> str:
+    """Why a connection ended, without the codes of the protocol."""
+    match ended:
+        case ConnectionLost():
+            text = ended.why
+        case AmqpError():
+            text = ended.problem
+        case _:
+            text = str(ended or "it was closed")
+    return f"{text.rstrip('.')}."
 
 
 _hands: dict[tuple[int, str], Hand] = {}  # by user and virtual host

@@ -297,14 +297,14 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
     monkeypatch.setattr(hands, "IDLE_MINUTES", 0)
     hands.look_after_all()
     assert desk.state == (4, 0, 0) and desk.connections == []
-    assert "It was not used for 0 minutes." in body_of(held.get(desk.url()))
+    assert "has ended: it was not used for 0 minutes." in body_of(held.get(desk.url()))
 
 
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     [row] = browsing.connections(desk.vhost)
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
     wait_until(lambda: hands.of(held.user.pk, desk.vhost) is None)
-    assert "by the warden" in body_of(held.get(desk.url()))
+    assert "has ended: Closed in Vitrine by the warden. What it held is back" in body_of(held.get(desk.url()))
 
 
 def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
