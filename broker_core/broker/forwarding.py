@@ -100,13 +100,10 @@ def _destination(row: Any) -> str:
 
 def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
     """Forward rows of one list to one destination. Returns how many left, what was stored, and whether all left."""
-    path = rows[0].target
-    found = yield call("forward_target", namespace_id=rows[0].namespace_id, path=path)
+    path, namespace_id = rows[0].target, rows[0].namespace_id
+    found = yield call("forward_target", namespace_id=namespace_id, path=path)
     target: Any = found[0] if found else None
-    destination = target and Destination(
-        target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
-    )
-    refused = {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, len(row.body)) for row in rows}
+    refused = _refusals(rows, path, target)
     going = [row for row in rows if refused[row.sequence_number] is None]
     arrived, left = yield from _as_far_as_it_goes(entity_id, target, going)
     for part, stored in arrived:
@@ -114,13 +111,23 @@ def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
         yield call(
             "forwarded", entity_id=entity_id, subqueue=subqueue, numbers=numbers, new_numbers=stored.numbers, to_id=target.id
         )
-    if subqueue is not SubQueue.TRANSFER:  # a full destination is waited for only by a transaction's messages (SB-166)
+    if left and not (yield call("forward_target", namespace_id=namespace_id, path=path)):  # it was deleted just then
+        refused |= _refusals(left, path, None)
+    elif subqueue is not SubQueue.TRANSFER:  # a full destination is waited for only by a transaction's messages (SB-166)
         refused |= {row.sequence_number: quota_exceeded(path) for row in left}
     failures = {number: why for number, why in refused.items() if why is not None}
     if failures:
         yield _failed(entity_id, subqueue, failures)
     gone = sum(len(part) for part, _ in arrived) + len(failures)
     return gone, [stored for _, stored in arrived], gone == len(rows)
+
+
+def _refusals(rows: Sequence[Any], path: str, target: Any) -> dict[int, CannotForward | None]:
+    """Of each message, by number, why it cannot go to a destination, as far as can be told before; target: None where nothing is."""
+    destination = target and Destination(
+        target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
+    )
+    return {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, len(row.body)) for row in rows}
 
 
 def _as_far_as_it_goes(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:

@@ -1,5 +1,6 @@
 """Forwarding: order, numbers, hops, and where what cannot go stays (SB-170 to SB-178, SB-104)."""
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from broker_core.semantics.errors import EntityNotFound, MessageTooLarge, NotAll
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message, SubQueue
 from broker_core.store import connections
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
+from tests.rabbitmq.connected import until
 
 MINUTE = timedelta(minutes=1)
 
@@ -343,3 +345,21 @@ def test_what_is_resubmitted_goes_on(make_queue):
     entities.update_queue(source, forward_to=target.path)
     assert broker.resubmit(source.dead_letter, [1]) == {1: 2}
     assert bodies(broker.peek(target)) == ["m"] and ledger_agrees(source)
+
+
+def test_what_goes_to_a_destination_that_goes_just_then_is_dead_lettered(make_queue):
+    """SB-174: the sender, whose message is stored, is told nothing."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    numbers, mine = [], connections.current()
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+    sender = threading.Thread(target=lambda: numbers.extend(broker.send(source, [Message(b"m")])))
+    with mine.transaction():
+        entities.delete_queue(target)
+        sweeps.remove_deleted_entities()
+        sender.start()
+        until(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
+    sender.join(10)
+    assert numbers == [1] and ledger_agrees(source)
+    (dead,) = broker.peek(source.dead_letter)
+    assert dead.dead_letter_reason == "MessagingEntityNotFoundException"

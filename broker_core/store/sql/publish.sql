@@ -140,9 +140,9 @@ gate AS (
 -- include: copies
 ,
 -- include: touched_by_send
-SELECT (SELECT first FROM numbers) AS first, gate.now,
+SELECT numbers.first, gate.now,
        -- include: published
-  FROM gate;
+  FROM gate, numbers;   -- none, where it was deleted while its counter was waited for
 
 -- name: topic_rules
 -- The rules of a topic's subscriptions with the version they are of. A subscription without rules has none; a topic without subscriptions one empty row.
