@@ -677,3 +677,12 @@ def test_properties_that_grow_too_large_by_abandoning_dead_letter_the_message(qu
     (dead,) = broker.receive(queue.dead_letter, 1)
     assert dead.dead_letter_reason == "HeaderSizeExceeded" and set(dead.properties) >= {"a0", "b3"}
     assert broker.receive(queue, 1) == [] and ledger_agrees(queue)
+
+
+def test_a_queue_that_another_process_deleted_is_not_found(queue):
+    """SB-240: also at its first receive."""
+    sent(queue, "m")
+    connections.current().execute("UPDATE vitrine_entity SET deleted_at = now() WHERE id = %s", [entity_id(queue)])
+    for attempt in (broker.receive, broker.receive_and_delete):
+        with pytest.raises(EntityNotFound):
+            attempt(queue, 1)

@@ -239,3 +239,11 @@ def test_a_queue_that_others_create_and_delete_meanwhile_is_created(account):
 
     answers = side_by_side(*[lambda: churn(queue_storage.create_queue), lambda: churn(queue_storage.ensure_queue)] * 2)
     assert answers == [None] * 4 and len(found) == 60
+
+
+def test_a_queue_that_another_process_deleted_is_not_found(queue):
+    """Also at its first get."""
+    put(queue, "m")
+    connections.current().execute("UPDATE vitrine_entity SET deleted_at = now() WHERE id = %s", [entity_id(queue)])
+    with pytest.raises(QueueNotFound):
+        get(queue)

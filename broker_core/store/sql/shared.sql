@@ -32,7 +32,7 @@ touched AS (
     UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_receive_at = (SELECT now FROM entity)
      WHERE ctid = ANY (ARRAY(
            SELECT ctid FROM vitrine_entity_activity
-            WHERE entity_id = %(entity_id)s
+            WHERE entity_id = (SELECT id FROM entity)
               AND (last_receive_at IS NULL OR last_receive_at < (SELECT now FROM entity) - interval '20 s')
               FOR UPDATE SKIP LOCKED)))
 
