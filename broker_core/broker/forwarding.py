@@ -123,7 +123,7 @@ def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
 
 
 def _refusals(rows: Sequence[Any], path: str, target: Any) -> dict[int, CannotForward | None]:
-    """Of each message, by number, why it cannot go to a destination, as far as can be told before; target: None where nothing is."""
+    """Why each message, by number, cannot go to its destination, as far as is known before. target: None where nothing is."""
     destination = target and Destination(
         target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
     )
