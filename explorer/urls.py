@@ -47,6 +47,7 @@ urlpatterns = [
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
+    path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
     path("new-storage-queue/", storage_settings.create, name="storage_queue_new"),
     path("new/<slug:kind>/", entity_settings.create, name="entity_new"),
     path(

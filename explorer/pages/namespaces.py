@@ -1,4 +1,5 @@
-"""Create a Service Bus namespace or a storage account. A virtual host has a page of its own, for it begins with exchanges."""
+"""Create and delete a Service Bus namespace or a storage account. A virtual host has pages of its own, for it begins with
+exchanges."""
 
 from __future__ import annotations
 
@@ -7,10 +8,11 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from broker_core import entities, queue_storage
+from broker_core import entities, queue_storage, reads
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.families import SETS
 from broker_core.semantics.types import Actor, Family, Right
+from explorer.forms.entity import TypedNameForm
 from explorer.forms.namespace import NamespaceForm
 from explorer.pages.shell import Act, May, act, page
 
@@ -33,6 +35,53 @@ def create(request: HttpRequest) -> HttpResponse:
         says=lambda made: f"Created the {kind} {made.name}.",
     )  # fmt: skip
     return _show(request, form, done) if done.error else HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str) -> HttpResponse:
+    """Its name is typed, beside what goes with it. An account goes with its queues, a Service Bus namespace once it is empty."""
+    here = entities.get_namespace(namespace, actor=request.actor)
+    if here.family is Family.RABBITMQ:
+        return HttpResponseRedirect(reverse("explorer:rabbitmq_vhost_delete", args=(here.name,)))
+    request.actor.require(Right.MANAGE, here.name)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
+    if not form.is_valid():
+        return _ask(request, here, form, status=400 if form.is_bound else 200)
+    done = act(
+        request,
+        f"delete {SETS[here.family]}",
+        None,
+        lambda: _delete(here, request.actor),
+        target=here.name,
+        says=lambda said: said,
+    )
+    return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:overview"))
+
+
+def _delete(here: entities.Namespace, actor: Actor) -> str:
+    """What went, in words."""
+    if here.family is Family.QUEUE_STORAGE:
+        gone = queue_storage.delete_account(here.name, actor=actor)
+        return f"Deleted the storage account {here.name}: {gone.queues:,} queues, {gone.messages:,} messages."
+    entities.delete_namespace(here.name, actor=actor)
+    return f"Deleted the namespace {here.name}."
+
+
+def _ask(
+    request: HttpRequest, here: entities.Namespace, form: TypedNameForm, done: Act = Act(), status: int | None = None
+) -> HttpResponse:
+    is_account = here.family is Family.QUEUE_STORAGE
+    context = {
+        "section": "overview",
+        "here": here,
+        "form": form,
+        "error": done.error,
+        "may": May(request.actor.rights),
+        "contents": queue_storage.preview_delete_account(here.name, actor=request.actor) if is_account else None,
+        "entities": 0 if is_account else len(reads.overview(here.name, include_hidden=True, actor=request.actor)),
+    }
+    return render(request, "explorer/namespace_delete.html", context, status=status or done.status)
 
 
 def _create(given: dict, actor: Actor) -> entities.Namespace:

@@ -105,6 +105,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
         "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
+        "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
         "sweeps": ["/sweeps/"],

@@ -18,7 +18,7 @@ from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT, WORKER, addresses_of
 
-MANAGING = ("/new", "/settings/", "/delete/", "/rules/", "/delete-rule/")
+MANAGING = ("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/")
 OPERATING = ("/purge/", "/drop-locks/", "/clear/")
 ELSEWHERE = {
     "preferences",
@@ -397,7 +397,7 @@ def test_the_forms_for_new_entities_lead_to_each_other(pages, as_, url):
     client = as_("administrator")
     kinds = re.search(r'<nav class="tabs bare".*?</nav>', body_of(client.get(url)), re.DOTALL)[0]
     links = [html.unescape(link) for link in re.findall(r'<a href="([^"]+)"', kinds)]
-    forms = ["/new/queue/", "/new/topic/", "/new/subscription/", "/new-storage-queue/"]
+    forms = ["/new/queue/", "/new/topic/", "/new/subscription/", "/new-storage-queue/", "/rabbitmq/new/queue/"]
     assert [link.partition("?")[0] for link in links] == forms
     assert {client.get(link).status_code for link in links} == {200}
     assert kinds.count("aria-current") == 1

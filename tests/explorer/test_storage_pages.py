@@ -434,6 +434,39 @@ def test_an_account_and_a_queue_are_created(db, as_):
     assert "Storage account of Queue Storage" in page and "Visible" in page and "Rescheduled" in page
 
 
+def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
+    for name, texts in (("one", ["a", "b"]), ("two", [])):
+        queue_storage.put_all(queue_storage.create_queue(EntityAddress(account, name)).address, texts)
+    client, url = as_("administrator"), f"/delete-namespace/{account}/"
+    assert f'href="{url}"' in body_of(client.get(f"/namespaces/{account}/"))
+    assert f'href="{url}"' not in body_of(as_("operator").get(f"/namespaces/{account}/"))
+    assert as_("operator").post(url, {"name": account}).status_code == 403
+    page = body_of(client.get(url))
+    assert "2 queues and 2 messages" in page and "can be read" in page
+    assert client.post(url, {"name": "another"}).status_code == 400
+    assert account in [one.name for one in queue_storage.list_accounts()]
+    assert client.post(url, {"name": account})["Location"] == "/"
+    assert account not in [one.name for one in queue_storage.list_accounts()]
+    assert the_last_act().detail == f"Deleted the storage account {account}: 2 queues, 2 messages."
+    assert "The namespace" in body_of(client.get(url)) and client.get(url).status_code == 404
+
+
+def test_a_namespace_is_deleted_once_it_is_empty(namespace, as_):
+    client, url = as_("administrator"), f"/delete-namespace/{namespace}/"
+    address = EntityAddress(namespace, "orders")
+    entities.create_queue(address)
+    page = body_of(client.get(url))
+    assert "has 1 entity. Delete it first" in page and "disabled" in page
+    refused = client.post(url, {"name": namespace})
+    assert refused.status_code == 409 and "Delete them first" in body_of(refused)
+    entities.delete_queue(address)
+    assert client.post(url, {"name": namespace}).status_code == 302
+    assert the_last_act().detail == f"Deleted the namespace {namespace}."
+    vhost = rabbitmq.create_vhost("another/one").name
+    elsewhere = client.get(reverse("explorer:namespace_delete", args=(vhost,)))
+    assert elsewhere["Location"] == reverse("explorer:rabbitmq_vhost_delete", args=(vhost,))
+
+
 @pytest.mark.parametrize(
     ("data", "field"),
     [({"queue": "Big"}, "queue"), ({"queue": "ab"}, "queue"), ({"metadata": "no equals"}, "metadata"),
