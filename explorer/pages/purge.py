@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from broker_core import broker, reads
+from broker_core import broker, preview, reads
 from broker_core.reads import Counts, Tab
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.entity import TypedNameForm
@@ -21,7 +21,8 @@ TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "schedule
 @page
 @require_http_methods(["GET", "POST"])
 def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResponse:
-    """GET asks about a whole list; POST with numbers asks about those; POST with `confirmed` or the typed name purges."""
+    """GET asks about a whole list, with `?session=` about one session of it; POST with numbers asks about those; POST with
+    `confirmed` or the typed name purges."""
     if tab not in TABS:
         raise Http404(f"{tab} cannot be purged")
     tab = Tab(tab)
@@ -31,19 +32,25 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
     numbers = selected_numbers(request.POST.getlist("numbers")) if "numbers" in request.POST else None
     if request.method == "POST" and numbers is not None and "confirmed" not in request.POST:
         return _ask(request, entity, tab, numbers)
+    given = request.POST if request.method == "POST" else request.GET
+    session = given.get("session", "") or None if numbers is None else None
     if request.method != "POST":
-        return _ask(request, entity, tab, None)
+        return _ask(request, entity, tab, None, session)
     form = None if numbers else TypedNameForm(request.POST, expected=entity.address.name)
     if form is not None and not form.is_valid():
-        return _ask(request, entity, tab, None, form=form, status=400)
+        return _ask(request, entity, tab, None, session, form=form, status=400)
     address = EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue)
-    target = f"messages {', '.join(map(str, numbers))}" if numbers else f"all {TABS[tab]}"
+    target = (
+        f"messages {', '.join(map(str, numbers))}" if numbers else f"all {TABS[tab]}{f' of session {session}' if session else ''}"
+    )
     done = act(
         request, "purge", address, target=target, says=lambda count: f"Purged {count:,} message{'' if count == 1 else 's'}.",
-        call=lambda: broker.purge(address, states=(tab.state,), sequence_numbers=numbers, actor=request.actor),
+        call=lambda: broker.purge(
+            address, states=(tab.state,), sequence_numbers=numbers, session_id=session, actor=request.actor
+        ),
     )  # fmt: skip
     if done.error:
-        return _ask(request, entity, tab, numbers, done=done, status=done.status)
+        return _ask(request, entity, tab, numbers, session, done=done, status=done.status)
     if numbers and done.result < len(numbers):
         skipped = len(numbers) - done.result
         messages.warning(request, f"{skipped} of the {len(numbers)} selected were left: a receiver holds them, or they are gone.")
@@ -56,11 +63,16 @@ def _ask(
     entity: reads.EntityRow,
     tab: Tab,
     numbers: list[int] | None,
+    session: str | None = None,
     *,
     form: TypedNameForm | None = None,
     done: Act = Act(),
     status: int = 200,
 ) -> HttpResponse:
+    of_session = None if session is None else preview.preview_purge(
+        EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue), states=(tab.state,), session_id=session,
+        actor=request.actor,
+    )  # fmt: skip
     context = {
         "section": "overview",
         "may": May(request.actor.rights),
@@ -70,8 +82,14 @@ def _ask(
         "tab": tab,
         "kind": TABS[tab],
         "numbers": numbers,
-        "count": len(numbers) if numbers else count_of(entity.counts, tab),
-        "locked": 0 if numbers else locked_of(entity.counts, tab),
+        "session": session,
+        "count": len(numbers)
+        if numbers
+        else of_session.count(preview.What.PURGED)
+        if of_session
+        else count_of(entity.counts, tab),
+        "capped": bool(of_session and of_session.capped),
+        "locked": 0 if numbers or session is not None else locked_of(entity.counts, tab),
         "form": form or TypedNameForm(expected=entity.address.name),
         "error": done.error,
     }

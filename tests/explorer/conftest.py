@@ -136,7 +136,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}?tab=visible&text=job&order=oldest",
             f"/entities/{stored}-poison",
         ],
-        "purge": [f"/purge/active/{at}"],
+        "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
         "clear": [f"/clear/{stored}"],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
         "receiver": [

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 
 from broker_core import broker, entities, reads
-from broker_core.semantics.types import EntityAddress, MessageState
+from broker_core.semantics.types import EntityAddress, Message, MessageState
 from broker_core.semantics.values import Typed
 from explorer import urls
 from explorer.models import AuditRecord
@@ -242,6 +242,23 @@ def test_purging_a_list_needs_the_name_typed(pages, as_):
     assert refused.status_code == 400 and "must be exactly eu/orders" in body_of(refused)
     client.post(f"/purge/dead-letter/{pages.at}", {"name": "eu/orders", "confirmed": "1"})
     assert reads.counts(pages.shop).dead_letter == 0 and the_last_act().detail == "Purged 1 message."
+
+
+def test_a_purge_may_be_of_one_session_alone(pages, as_):
+    client, carts = as_("operator"), EntityAddress(pages.shop.namespace, "carts")
+    purge_of = f"/purge/active/{carts}"
+    broker.purge(carts)
+    broker.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
+    assert f'href="{purge_of}?session=a%26c"' in body_of(client.get(f"/entities/{carts}?tab=sessions"))
+    page = body_of(client.get(f"{purge_of}?session=a"))
+    assert "Purge 2 messages?" in page and 'type="hidden" name="session" value="a"' in page
+    assert client.post(purge_of, {"session": "a", "name": "wrong"}).status_code == 400
+    client.post(purge_of, {"session": "a", "name": "carts", "confirmed": "1"})
+    assert [message.session_id for message in broker.peek(carts)] == ["b", "a&c"]
+    assert AuditRecord.objects.latest("id").target == "all active of session a"
+    assert "Of one session alone" not in body_of(client.get(f"/purge/active/{pages.at}"))
+    client.post(purge_of, {"name": "carts", "confirmed": "1"})
+    assert broker.peek(carts) == []
 
 
 # Sending
