@@ -14,6 +14,7 @@ from broker_core import entities, policies, queue_storage, rabbitmq
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 from broker_core.semantics.durations import human
 from broker_core.semantics.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
+from broker_core.semantics.families import TITLES
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.store.driver import UseCase
 
@@ -162,21 +163,7 @@ class EntityAdmin(UseCaseAdmin):
     """
 
     form = EntityForm
-    list_display = [
-        "address",
-        "family",
-        "kind",
-        "status",
-        "lock",
-        "max_delivery_count",
-        "time_to_live",
-        "idle",
-        "requires_session",
-        "forward_to",
-        "expiry_mode",
-        "history_level",
-        "hidden",
-    ]
+    list_display = ["address", "what", "status", "lock", "deliveries", "time_to_live"]  # as many as fit beside the filters
     list_filter = ["family", "namespace", "kind", "requires_session", "status", "expiry_mode", "history_level", "hidden"]
     search_fields = ["path", "user_metadata"]
     list_select_related = ["namespace"]
@@ -230,18 +217,23 @@ class EntityAdmin(UseCaseAdmin):
     def address(self, obj):
         return str(obj)
 
+    @admin.display(description="kind", ordering="kind")
+    def what(self, obj):
+        return f"{TITLES[Family(obj.family)]} {obj.kind}"
+
     @admin.display(ordering="lock_duration")
     def lock(self, obj):
-        has_locks = obj.kind != EntityKind.TOPIC and obj.family == Family.SERVICE_BUS
-        return human(obj.lock_duration) if has_locks else ""
+        return human(obj.lock_duration) if _is_received_from(obj) else None  # Django's dash
+
+    @admin.display(description="deliveries", ordering="max_delivery_count")
+    def deliveries(self, obj):
+        return obj.max_delivery_count if _is_received_from(obj) else None
 
     @admin.display(ordering="default_message_time_to_live")
     def time_to_live(self, obj):
-        return human(obj.default_message_time_to_live)
-
-    @admin.display(description="deleted when idle", ordering="auto_delete_on_idle")
-    def idle(self, obj):
-        return human(obj.auto_delete_on_idle)
+        """Only for Service Bus does nothing mean never: other families have settings of their own for it, or none."""
+        life = obj.default_message_time_to_live
+        return human(life) if life is not None or obj.family == Family.SERVICE_BUS else None
 
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
@@ -282,6 +274,11 @@ class EntityAdmin(UseCaseAdmin):
             return
         if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # a topic that was deleted before took it along
             entities.delete_entity(_address(obj), actor=actor_of(request))
+
+
+def _is_received_from(obj: Entity) -> bool:
+    """Whether Service Bus' settings of locks, deliveries and expiry mean something for it."""
+    return obj.family == Family.SERVICE_BUS and obj.kind != EntityKind.TOPIC
 
 
 def _fieldsets_of_others(obj: Entity) -> list:

@@ -241,6 +241,18 @@ def test_a_declared_queue_of_rabbitmq_is_shown_and_deleted_not_changed(administr
 # Queues
 
 
+def test_the_list_has_a_dash_where_a_setting_means_nothing(space, depot, administrator):
+    rabbitmq.create_vhost("/")
+    rabbitmq.declare_queue(EntityAddress("/", "mail"))
+    entities.create_topic(EntityAddress("space", "other/news"))
+    entities.create_queue(EntityAddress("space", "seven"), max_delivery_count=7)
+    page = administrator.get(url("broker_core.entity")).content.decode()
+    rows = dict(re.findall(r'<th class="field-address"><a [^>]*>([^<]+)</a></th>(.*?)</tr>', page, re.DOTALL))
+    shown = {name: re.search(r'field-deliveries">([^<]*)<', row)[1] for name, row in rows.items()}
+    assert [shown[name] for name in ("space/seven", "space/other/news", "depot/jobs", "//mail")] == ["7", "-", "-", "-"]
+    assert 'field-time_to_live">never<' in rows["space/seven"] and 'field-time_to_live">-<' in rows["depot/jobs"]
+
+
 def test_a_queue_is_created_through_the_use_case(space, administrator):
     page = administrator.get(url("broker_core.entity", "add"))
     values = fields_of(page) | {
