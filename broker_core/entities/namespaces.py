@@ -148,11 +148,12 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
         rows = yield call("lock_namespace", name=name)
         if not rows:
             raise EntityNotFound(name, "namespace")
-        if rows[0].entities:
-            raise NotAllowed(f"The namespace '{name}' has {rows[0].entities} entities. Delete them first.")
-        if rows[0].exchanges:
+        (held,) = yield call("namespace_holds", namespace_id=rows[0].id)
+        if held.entities:
+            raise NotAllowed(f"The namespace '{name}' has {held.entities} entities. Delete them first.")
+        if held.exchanges:
             raise NotAllowed(f"'{name}' is a virtual host. It is deleted with its exchanges by rabbitmq.delete_vhost.")
-        yield call("bury_namespace" if rows[0].deleted_entities else "delete_namespace", namespace_id=rows[0].id)
+        yield call("bury_namespace" if held.deleted_entities else "delete_namespace", namespace_id=rows[0].id)
 
     yield Atomically(steps())
 

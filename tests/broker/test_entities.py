@@ -266,6 +266,18 @@ def test_a_send_that_meets_a_delete_finds_no_queue_and_stores_nothing(transactio
     assert broker.send(ORDERS, [Message(b"y")]) == [1]  # SB-241
 
 
+def test_a_namespace_that_gets_a_queue_just_then_is_not_deleted(transactional_db, space):
+    entities.create_queue(EntityAddress("space", "gone"))
+    entities.delete_queue(EntityAddress("space", "gone"))  # its history would keep the row
+    with transaction.atomic(), connections.callers_transaction():
+        entities.create_queue(ORDERS)
+        deleting = in_another_thread(lambda: entities.delete_namespace("space"))
+        assert waits(deleting)
+    with pytest.raises(NotAllowed, match="has 1 entities"):
+        deleting.result(timeout=10)
+    assert entities.get_queue(ORDERS).address == ORDERS
+
+
 def test_locks_are_kept_when_the_queue_is_changed(space):
     entities.create_queue(ORDERS)
     broker.send(ORDERS, [Message(b"x")])

@@ -30,11 +30,13 @@ SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_n
 
 -- name: lock_namespace
 -- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
-SELECT id, name, is_system,
-       (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities,
-       (SELECT count(*) FROM vitrine_entity e WHERE e.namespace_id = n.id AND e.deleted_at IS NOT NULL) AS deleted_entities,
-       (SELECT count(*) FROM vitrine_exchange x WHERE x.namespace_id = n.id) AS exchanges
-  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR UPDATE;
+SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR UPDATE;
+
+-- name: namespace_holds
+-- What is in a namespace. After lock_namespace, in a statement of its own: that one does not see what it waited for.
+SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL) AS entities,
+       (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NOT NULL) AS deleted_entities,
+       (SELECT count(*) FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s) AS exchanges;
 
 -- name: hold_namespace
 -- Its entities change one after the other, and its tier stays, to the end of the transaction. entities: its queues and topics.
@@ -49,7 +51,7 @@ UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, descr
 RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: delete_namespace
--- After lock_namespace, which says whether anything is in it.
+-- After namespace_holds, which says whether anything is in it.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
 DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
