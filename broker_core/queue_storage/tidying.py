@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_core.broker.shared import BROKER
 from broker_core.broker.tidying import in_batches
+from broker_core.semantics.queue_storage.errors import AccountNotFound
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.queue_storage.names import SPENT
 from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel
@@ -57,7 +58,11 @@ def move_poison(queue_id: int) -> Steps[int]:
         if not rows or rows[0].poison_queue is None or not rows[0].spent:
             return 0
         (row,) = rows
-        target_id = yield from ensure_target(EntityAddress(row.namespace_name, row.poison_queue), HistoryLevel(row.history_level))
+        target = EntityAddress(row.namespace_name, row.poison_queue)
+        try:
+            target_id = yield from ensure_target(target, HistoryLevel(row.history_level))
+        except AccountNotFound:  # deleted just then, with the queue
+            return 0
         moved = yield call(
             "storage_move_spent",
             entity_id=queue_id,

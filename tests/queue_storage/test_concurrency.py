@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from broker_core import queue_storage
+from broker_core import entities, queue_storage, sweeps
 from broker_core.queue_storage import delete, get, getting, operating, peek, put, put_all, update
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
@@ -16,6 +16,7 @@ from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.broker.looking import entity_id, events, ledger_agrees
+from tests.rabbitmq.connected import until
 
 SECOND = timedelta(seconds=1)
 
@@ -247,3 +248,19 @@ def test_a_queue_that_another_process_deleted_is_not_found(queue):
     connections.current().execute("UPDATE vitrine_entity SET deleted_at = now() WHERE id = %s", [entity_id(queue)])
     with pytest.raises(QueueNotFound):
         get(queue)
+
+
+def test_a_sweep_that_meets_the_deletion_of_an_account_goes_on(account, make_queue):
+    spent = make_queue(max_dequeue_count=1)
+    put(spent, "m")
+    get(spent, visibility_timeout=SECOND)
+    entities.step_clock(account, 2 * SECOND)
+    sweeps_done, mine = [], connections.current()
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+    sweep = threading.Thread(target=lambda: sweeps_done.append(sweeps.expire_messages()))
+    with mine.transaction():
+        queue_storage.delete_account(account)
+        sweep.start()
+        until(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
+    sweep.join(10)
+    assert sweeps_done == [{"expired": 0}]
