@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django import forms
 
@@ -37,7 +38,14 @@ class DurationField(forms.CharField):
 
 
 class MomentField(forms.CharField):
-    """An instant: "in 5 min" or "5 min" from `now`, or a date and time in UTC. Cleaned to a timedelta or an aware datetime."""
+    """An instant: "in 5 min" or "5 min" from `now`, or a date and time in UTC. Cleaned to a timedelta or an aware datetime.
+
+    example: durations as a refusal gives them.
+    """
+
+    def __init__(self, *args: Any, example: str = "in 5 min, PT5M", **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.example = example
 
     def clean(self, value) -> timedelta | datetime | None:
         text = super().clean(value)
@@ -53,7 +61,7 @@ class MomentField(forms.CharField):
         try:
             delay = parse_human_or_iso(text.removeprefix("in "))
         except InvalidArgument as exc:
-            raise forms.ValidationError("Write for example in 5 min, PT5M or 2030-01-31 12:00 (UTC).") from exc
+            raise forms.ValidationError(f"Write for example {self.example} or 2030-01-31 12:00 (UTC).") from exc
         if delay is None or delay <= timedelta(0):
             raise forms.ValidationError("must lie in the future.")
         return delay

@@ -2,7 +2,8 @@
 
 A frame is JSON, and live.js applies it:
   version  grows with each frame of a page
-  clock    {"now": ms, "rate": seconds a second, "manual": whether it ever left real time}: what the page's deadlines are read by
+  clock    {"now": ms, "rate": seconds a second, "manual": whether it ever left real time, "read": ms of real time}: what the
+           page's deadlines are read by; one that was read no later than what the page knows is ignored
   order    ids of the list's rows from top to bottom; absent: no row comes, goes or moves
   next     the cursor of the list's next page, where there is one, with `order`
   rows     {id: html} of rows that are new or look different
@@ -81,7 +82,8 @@ def _encoded(picture: Picture, version: int, rows: Mapping, texts: Mapping, *, o
     frame: dict[str, Any] = {"version": version}
     if picture.clock:
         clock = picture.clock
-        frame["clock"] = {"now": epoch_ms(clock.now), "rate": clock.rate, "manual": clock.is_manual}
+        now, read = epoch_ms(clock.now), epoch_ms(clock.real_now)
+        frame["clock"] = {"now": now, "rate": clock.rate, "manual": clock.is_manual, "read": read}
     if picture.stamp is not None:
         frame["stamp"] = picture.stamp
     if order:

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import entities, reads, sweeps
 from broker_core.reads import Change, Clock, NextChange
 from broker_core.semantics.durations import human
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.families import SETS
 from broker_core.semantics.types import Actor, EntityAddress, Family
 from explorer.forms.clock import StepForm
@@ -80,6 +80,11 @@ class ClockView:
         if abs(by) < SAME:
             return ""
         return f"{human(abs(by))} {'behind' if by < timedelta(0) else 'ahead of'} real time"
+
+    @property
+    def is_otherwise(self) -> bool:
+        """Whether it shows, or soon will, another time than the real one."""
+        return bool(self.clock.is_manual and self.off or self.speed)
 
     @property
     def is_behind(self) -> bool:
@@ -189,12 +194,12 @@ def _step(namespace: str, typed: str, actor: Actor) -> Stepped:
     return _follow(namespace, form.cleaned_data["step"], actor)
 
 
-def _to_next(namespace: str, path: str, actor: Actor) -> Stepped:
-    """To the next change in an entity. Raises NotAllowed where there is none."""
+def _to_next(namespace: str, path: str, actor: Actor) -> Stepped | None:
+    """To the next change in an entity. None: there is none, which is no fault of who asks."""
     address = EntityAddress(namespace, path)
     change = reads.next_change(address, actor=actor)
     if change is None:
-        raise NotAllowed(f"Nothing in {address} waits for an instant, so the clock stays where it is.")
+        return None
     return _follow(namespace, change.at, actor)
 
 
@@ -221,8 +226,10 @@ def _resumed(clock: entities.Clock) -> str:
     return f"The clock of {clock.namespace} runs on from {presenters.absolute(clock.now)}, as fast as real time."
 
 
-def _stepped(done: Stepped) -> str:
+def _stepped(done: Stepped | None) -> str:
     """The step and what came of it, in words."""
+    if done is None:
+        return "Nothing here waits for an instant, so the clock stays where it is."
     counts = {name: done.came_of_it[name] for name in _CAME_OF_IT if done.came_of_it.get(name)}
     told = [f"{count:,} {_CAME_OF_IT[name][count != 1]}" for name, count in counts.items()]
     told += [f"{address} was deleted" for address in done.came_of_it.get("deleted", ())]

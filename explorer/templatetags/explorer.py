@@ -128,8 +128,10 @@ def countdown(at: datetime, now: datetime) -> str:
 @register.simple_tag
 def server_clock(clock=None) -> str:
     """The clock that deadlines on this page are read by: the namespace's where the page shows one, else the server's."""
-    now, rate = (clock.now, clock.rate) if clock else (real_now(), 1)
-    return format_html('<meta name="vitrine-clock" content="{}" data-rate="{}">', presenters.epoch_ms(now), rate)
+    now, rate, read = (clock.now, clock.rate, presenters.epoch_ms(clock.real_now)) if clock else (real_now(), 1, 1)
+    return format_html(
+        '<meta name="vitrine-clock" content="{}" data-rate="{}" data-read="{}">', presenters.epoch_ms(now), rate, read
+    )
 
 
 @register.simple_tag

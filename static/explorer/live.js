@@ -19,19 +19,23 @@
 
   // --- The clock: what deadlines are read by. `at` is performance.now() when it showed `now`. ---
 
-  const clock = { now: Date.now(), rate: 1, at: performance.now() };
+  const clock = { now: Date.now(), rate: 1, at: performance.now(), read: 0 };
 
   let moved = 0; // by how much it was set otherwise than it would have gone on
 
-  function setClock(now, rate, at) {
+  // read: the real time at which the server read it. What was under way while a later reading came is no news: whether it was set.
+  function setClock(now, rate, at, read) {
+    if (read <= clock.read) return false;
     moved += now + (performance.now() - at) * rate - clockNow();
-    Object.assign(clock, { now, rate, at });
+    Object.assign(clock, { now, rate, at, read });
+    return true;
   }
 
   // What the page's namespace lives by, as its control says; that comes anew when the clock is moved from here.
   function readClockControl(at) {
     const control = document.getElementById("clock");
-    if (control?.dataset.clock) setClock(Number(control.dataset.clock), Number(control.dataset.rate), at);
+    const { clock: now, rate, read } = control?.dataset ?? {};
+    if (now) setClock(Number(now), Number(rate), at, Number(read));
   }
 
   // Who paused or resumed it somewhere else: the notice of it comes, or goes.
@@ -50,7 +54,7 @@
     const meta = document.querySelector('meta[name="vitrine-clock"]');
     const navigation = performance.getEntriesByType("navigation")[0];
     const at = navigation?.responseStart ?? performance.now();
-    if (meta) setClock(Number(meta.content), Number(meta.dataset.rate), at);
+    if (meta) setClock(Number(meta.content), Number(meta.dataset.rate), at, Number(meta.dataset.read));
     readClockControl(at);
   }
 
@@ -194,10 +198,8 @@
   const ghosts = new Map(); // id -> timer of a row that left
 
   function apply(frame) {
-    if (frame.clock) {
-      setClock(frame.clock.now, frame.clock.rate, performance.now());
-      fetchClockControl(frame.clock.manual);
-    }
+    const told = frame.clock;
+    if (told && setClock(told.now, told.rate, performance.now(), told.read)) fetchClockControl(told.manual);
     for (const [id, text] of Object.entries(frame.texts ?? {})) {
       const element = document.getElementById(id);
       if (element) setText(element, text);

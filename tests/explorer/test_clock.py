@@ -115,7 +115,27 @@ def test_a_step_to_the_next_change_goes_exactly_there_and_shows_what_came_of_it(
     [row] = reads.list_messages(queue, reads.Tab.ACTIVE).rows
     assert (row.delivery_count, row.locked_until) == (1, None)  # swept, not only seen to be over
     [told] = said(move(queue.namespace, act="next", entity=queue.path))
-    assert "Nothing in" in told and "tracking id" in told
+    assert told == "Nothing here waits for an instant, so the clock stays where it is."
+    answer = as_("administrator").post(f"/clocks/{queue.namespace}/", {"act": "next", "entity": queue.path}, headers=FRAGMENT)
+    assert answer.status_code == 200 and 'role="alert"' not in answer.content.decode()
+
+
+def test_every_page_says_so_while_the_clock_is_not_real_time(queue, as_, move):
+    client = as_("administrator")
+    move(queue.namespace, act="pause")
+    move(queue.namespace, by="5 min")
+    move(queue.namespace, act="resume")
+    for page in (f"/messages/{queue}/1", f"/send/{queue}", f"/settings/{queue}"):
+        assert re.search(
+            r"data-clock-now>[^<]+</time>, \d min(?: \d+ s)? ahead of real time", client.get(page).content.decode()
+        ), page
+    assert client.get(f"/entities/{queue}").content.decode().count("ahead of real time<") == 1
+
+
+def test_a_refused_step_names_durations_as_the_field_does(queue, as_):
+    for step in ("", "soon"):
+        answer = as_("administrator").post(f"/clocks/{queue.namespace}/", {"step": step, "control": "1"}, headers=FRAGMENT)
+        assert "Write for example 90 s, 2 h or 2030" in answer.content.decode()
 
 
 def test_resuming_at_real_time_jumps_there(queue, move):
@@ -205,6 +225,21 @@ def test_countdowns_stand_still_while_paused_and_jump_on_a_step_by_keyboard(parc
     page.keyboard.press("Enter")
     page.wait_for_function("() => !document.querySelector('#rows tr:not(:has(.state-gone))')")  # its lock ended: it left the list
     page.wait_for_function("() => document.querySelector('#notices').textContent.includes('went on by 1 min')")
+
+
+def test_a_frame_that_was_read_earlier_does_not_set_the_clock_back(parcels, browser):
+    page = browser()
+    page.goto(f"/entities/{parcels}?tab=locked")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    tell = """frame => document.getElementById("live-connection").dispatchEvent(new CustomEvent("htmx:ws:before:message:incoming",
+        {bubbles: true, cancelable: true, detail: {message: {data: JSON.stringify(frame)}}}))"""
+    shown = texts(page, "[data-clock-now]")
+    read = int(page.get_attribute("#clock", "data-read"))
+    page.evaluate(tell, {"version": 0, "clock": {"now": 0, "rate": 0, "manual": True, "read": read - 1}})
+    page.evaluate("new Promise(done => setTimeout(done, 400))")
+    assert texts(page, "[data-clock-now]") == shown
+    page.evaluate(tell, {"version": 0, "clock": {"now": 0, "rate": 0, "manual": True, "read": read + 3_600_000}})
+    page.wait_for_function("() => document.querySelector('[data-clock-now]').textContent.startsWith('1970-01-01')")
 
 
 def test_who_looks_on_sees_the_notice_come_and_go(parcels, browser):

@@ -329,6 +329,7 @@ async def test_a_stepped_clock_is_told(queue, cookie):
     entities.step_clock(queue.namespace, timedelta(hours=2))
     after = await frame(communicator)
     assert after["clock"]["now"] - told["clock"]["now"] == 2 * 3600 * 1000
+    assert after["clock"]["read"] > told["clock"]["read"]  # so that a page can tell which was read later
     await communicator.disconnect()
 
 
