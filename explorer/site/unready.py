@@ -19,6 +19,19 @@ def explained() -> Iterator[None]:
             raise
         if settings.DATABASE_URL:
             raise ImproperlyConfigured("The database that DATABASE_URL names has no Vitrine tables. Run make up first.") from exc
-        raise ImproperlyConfigured(
-            f"Nothing is set up in {settings.VITRINE_DATA}. Run make up first, or set VITRINE_DATA as it is for make up."
-        ) from exc
+        raise nothing_set_up() from exc
+
+
+def nothing_set_up() -> ImproperlyConfigured:
+    """The refusal, with the place that was looked at."""
+    return ImproperlyConfigured(
+        f"Nothing is set up in {settings.VITRINE_DATA}. Run make up first, or set VITRINE_DATA as it is for make up."
+    )
+
+
+def refuse_to_set_up() -> None:
+    """From now on this process starts no database server where there is none: it would be left running in a folder that was meant
+    by nobody."""
+    from explorer.site.embedded_postgres.base import DatabaseWrapper
+
+    DatabaseWrapper.may_set_up = False

@@ -71,6 +71,16 @@ def test_where_nothing_is_set_up_a_command_names_the_place_it_looked_at(db, tmp_
     assert done.stderr == "The database that DATABASE_URL names has no Vitrine tables. Run make up first.\n"
 
 
+@pytest.mark.parametrize("command", [("sign_in_link",), ("connection_string", "demo"), ("migrate",)])
+def test_where_nothing_is_set_up_a_command_starts_no_server(tmp_path, command):
+    done = manage(*command, data=tmp_path / "wrong", DATABASE_URL="")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"Nothing is set up in {tmp_path / 'wrong'}. Run make up first, or set VITRINE_DATA as it is for make up.\n"
+    )
+    assert not (tmp_path / "wrong" / "postgres").exists()
+
+
 def test_the_place_is_the_data_folder_where_no_database_was_named(settings):
     settings.DATABASE_URL = ""
     with (

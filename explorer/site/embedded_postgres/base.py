@@ -6,10 +6,16 @@ from django.db.backends.postgresql import base
 from django.db.utils import OperationalError
 
 from explorer.site.embedded_postgres import server
+from explorer.site.unready import nothing_set_up
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """ENGINE = "explorer.site.embedded_postgres"; OPTIONS["data"] is the server's data folder."""
+    """ENGINE = "explorer.site.embedded_postgres"; OPTIONS["data"] is the server's data folder.
+
+    may_set_up: whether the first connection may make a server where there is none; else it raises ImproperlyConfigured.
+    """
+
+    may_set_up = True
 
     def get_connection_params(self) -> dict:
         """Complete psycopg parameters, for other connections than Django's too. Starts the server when none answers.
@@ -17,8 +23,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
         Raises django.db.OperationalError, saying what to do, when it cannot be started.
         """
         if not self.settings_dict["HOST"]:
+            folder = Path(self.settings_dict["OPTIONS"]["data"])
+            if not (self.may_set_up or server.is_set_up(folder)):
+                raise nothing_set_up()
             try:
-                self.settings_dict["HOST"] = server.ensure_running(Path(self.settings_dict["OPTIONS"]["data"]))
+                self.settings_dict["HOST"] = server.ensure_running(folder)
             except server.CannotStart as problem:
                 raise OperationalError(str(problem)) from problem
         params = super().get_connection_params()

@@ -66,6 +66,11 @@ def ensure_running(folder: Path) -> str:
     return str(folder)
 
 
+def is_set_up(folder: Path) -> bool:
+    """Whether there is a server's data in `folder`."""
+    return (folder / "PG_VERSION").exists()
+
+
 def answers(folder: Path) -> bool:
     """Whether a connection to the server in `folder` can be made now."""
     if not (folder / SOCKET).exists():
@@ -130,7 +135,7 @@ def _unwritable(folder: Path, problem: OSError) -> CannotStart:
 
 def _initialise(folder: Path) -> None:
     """Make the cluster, aside, and move it in with its mark (PG_VERSION) last: a killed initialisation is begun anew."""
-    if (folder / "PG_VERSION").exists():
+    if is_set_up(folder):
         return
     try:
         shutil.rmtree(folder, ignore_errors=True)
