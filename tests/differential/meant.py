@@ -63,9 +63,9 @@ def _overshoots(d: Difference) -> bool:
 def _counts_before_it_is_fetched(d: Difference) -> bool:
     """A dead letter comes to a queue with a limit, whose consumer has room for what is there."""
     consumed = {name for name in d.queues if isinstance(found := d.core.queues.get(name), tuple) and found[-1] > 0}
-    return d.step.what in ("settle", "tick") and any(
-        {"max_length", "max_length_bytes"} & d.in_force[name].keys() for name in consumed
-    )
+    consumed |= {where.rpartition(" of ")[2] for where in d.real.delivered}
+    limited = {name for name, found in d.in_force.items() if {"max_length", "max_length_bytes"} & found.keys()}
+    return d.step.what in ("settle", "tick", "policy") and bool(consumed & limited)
 
 
 def _is_of_later_operators(d: Difference) -> bool:
