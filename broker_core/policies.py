@@ -71,8 +71,9 @@ def create_policy(
         held = yield from _lock(scope)
         if held.family != Family.SERVICE_BUS:
             raise NotAllowed(f"'{scope}' is of the family {held.family}; shared-access policies are Service Bus's.")
-        if held.policies >= STRICT.policies_per_scope:
-            raise NotAllowed(f"'{scope}' has {held.policies} shared-access policies, the most it can have. Delete one first.")
+        (present,) = yield call("count_policies", namespace_id=held.namespace_id, entity_id=held.entity_id)
+        if present.n >= STRICT.policies_per_scope:
+            raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the most it can have. Delete one first.")
         return (yield from insert(held.namespace_id, held.entity_id, name, send=send, listen=listen, manage=manage))
 
     return (yield Atomically(steps()))

@@ -34,7 +34,7 @@ from broker_core.store.statements import call
 
 from . import rules
 from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row
-from .namespaces import HeldNamespace, namespace_to_configure
+from .namespaces import Namespace, namespace_to_configure
 from .rows import entity_row, fanout_changed, found_or_created, lock_entity, require_kind
 
 QUEUE, TOPIC, SUBSCRIPTION = EntityKind.QUEUE, EntityKind.TOPIC, EntityKind.SUBSCRIPTION
@@ -263,7 +263,7 @@ def _create(
     return (yield Atomically(steps()))
 
 
-def _place(kind: EntityKind, address: EntityAddress, namespace: HeldNamespace) -> Steps:
+def _place(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> Steps:
     """Where a new entity goes: its topic, which is then held, or None; and its path. Raises NotAllowed where it has no room."""
     allowed = namespace.limits
     if kind is not QUEUE and not allowed.topics:
@@ -271,10 +271,9 @@ def _place(kind: EntityKind, address: EntityAddress, namespace: HeldNamespace) -
             f"The namespace '{namespace.name}' is of the tier Basic, which has no topics. Standard and Premium have."
         )
     if kind is not SUBSCRIPTION:
-        if namespace.entities >= allowed.entities_per_namespace:
-            raise NotAllowed(
-                f"The namespace '{namespace.name}' has {namespace.entities:,} queues and topics, the most it can have."
-            )
+        (there,) = yield call("count_queues_and_topics", namespace_id=namespace.id)
+        if there.n >= allowed.entities_per_namespace:
+            raise NotAllowed(f"The namespace '{namespace.name}' has {there.n:,} queues and topics, the most it can have.")
         return None, address.path
     if address.topic is None:
         raise InvalidArgument("address", f"'{address}' is no subscription's; that is <topic>/{SUBSCRIPTIONS}/<name>")
@@ -313,7 +312,7 @@ def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
     return (yield Atomically(steps()))
 
 
-def settings_after(current: Entity, changes: Mapping[str, Any], namespace: HeldNamespace) -> Steps:
+def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Namespace) -> Steps:
     """The settings an entity would have after a change, checked. Raises InvalidArgument."""
     wanted = changed_settings(current.settings, changes, namespace.limits)
     moved = [name for name in FORWARDS if getattr(wanted, name, None) != getattr(current.settings, name, None)]

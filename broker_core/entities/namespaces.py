@@ -38,13 +38,6 @@ class Namespace:
         return limits(None if self.is_system else self.tier)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldNamespace(Namespace):
-    """A namespace whose row the transaction holds. entities: how many queues and topics it has."""
-
-    entities: int
-
-
 @use_case
 def create_namespace(
     name: str,
@@ -206,16 +199,15 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family 
     return namespace
 
 
-def hold_namespace(name: str) -> Steps[HeldNamespace]:
+def hold_namespace(name: str) -> Steps[Namespace]:
     """The namespace, whose tier and entities nobody else changes before the transaction ends."""
     rows = yield call("hold_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, "namespace")
-    row = rows[0]
-    return HeldNamespace(**_fields(row), entities=row.entities)
+    return _namespace(rows[0])
 
 
-def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps[None]:
+def _check_tier_has_all(namespace: Namespace, tier: Tier) -> Steps[None]:
     allowed = limits(tier)
     for row in (yield call("list_entities", namespace=namespace.name, family=str(Family.SERVICE_BUS), kind=None, topic_id=None)):
         entity = from_row(row)
@@ -230,19 +222,7 @@ def _check_tier_has_all(namespace: HeldNamespace, tier: Tier) -> Steps[None]:
 
 
 def _namespace(row: Any) -> Namespace:
-    return Namespace(**_fields(row))
-
-
-def _fields(row: Any) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "family": Family(row.family),
-        "description": row.description,
-        "is_system": row.is_system,
-        "tier": Tier(row.tier),
-        "created_at": row.created_at,
-    }
+    return Namespace(row.id, row.name, Family(row.family), row.description, row.is_system, Tier(row.tier), row.created_at)
 
 
 def _tier(value: Tier | str) -> Tier:

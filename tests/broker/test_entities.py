@@ -2,12 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 
-from broker_core import broker, entities, policies, reads
+from broker_core import broker, entities, limits_in_force, policies, reads
 from broker_core.broker import shared
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
@@ -276,6 +277,28 @@ def test_a_namespace_that_gets_a_queue_just_then_is_not_deleted(transactional_db
     with pytest.raises(NotAllowed, match="has 1 entities"):
         deleting.result(timeout=10)
     assert entities.get_queue(ORDERS).address == ORDERS
+
+
+def test_who_waited_for_another_counts_what_that_one_created(transactional_db, space, monkeypatch):
+    """SB 1.3, 7.7: limits hold also where two create at the same time."""
+    monkeypatch.setattr(limits_in_force, "STRICT", replace(limits_in_force.STRICT, entities_per_namespace=1))
+    with transaction.atomic(), connections.callers_transaction():
+        entities.create_queue(ORDERS)
+        second = in_another_thread(lambda: entities.create_queue(EntityAddress("space", "other")))
+        assert waits(second)
+    with pytest.raises(NotAllowed, match="has 1 queues and topics"):
+        second.result(timeout=10)
+
+
+def test_policies_of_two_at_the_same_time_are_no_more_than_there_may_be(transactional_db, space):
+    for n in range(10):  # one is there
+        policies.create_policy("space", f"p{n}", send=True)
+    with transaction.atomic(), connections.callers_transaction():
+        policies.create_policy("space", "last", send=True)
+        second = in_another_thread(lambda: policies.create_policy("space", "one-too-many", send=True))
+        assert waits(second)
+    with pytest.raises(NotAllowed, match="has 12 shared-access policies"):
+        second.result(timeout=10)
 
 
 def test_locks_are_kept_when_the_queue_is_changed(space):

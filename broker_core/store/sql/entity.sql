@@ -39,10 +39,13 @@ SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)
        (SELECT count(*) FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s) AS exchanges;
 
 -- name: hold_namespace
--- Its entities change one after the other, and its tier stays, to the end of the transaction. entities: its queues and topics.
-SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
-       (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL AND e.topic_id IS NULL) AS entities
-  FROM vitrine_namespace AS n WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
+-- Its entities change one after the other, and its tier stays, to the end of the transaction.
+SELECT id, name, family, description, is_system, tier, created_at
+  FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
+
+-- name: count_queues_and_topics
+-- After hold_namespace, in a statement of its own: that one does not see what it waited for.
+SELECT count(*) AS n FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL AND topic_id IS NULL;
 
 -- name: update_namespace
 -- What is NULL stays.

@@ -5,19 +5,22 @@ p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.sen
 
 -- name: lock_policy_scope
 -- Serialises changes of one scope's policies, so that their limit holds. No row: no such namespace or entity.
-SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system, n.family,
-       (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.namespace_id = n.id AND p.entity_id IS NULL) AS policies
+SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system, n.family
   FROM vitrine_namespace AS n
  WHERE lower(n.name) = lower(%(namespace)s) AND n.deleted_at IS NULL
    FOR UPDATE;
 
 -- name: lock_entity_policy_scope
 -- The same for an entity of its own.
-SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system, n.family,
-       (SELECT count(*) FROM vitrine_shared_access_policy p WHERE p.entity_id = e.id) AS policies
+SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system, n.family
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL
    FOR UPDATE OF e;
+
+-- name: count_policies
+-- After the scope is locked, in a statement of its own: that one does not see what it waited for.
+SELECT count(*) AS n FROM vitrine_shared_access_policy
+ WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint;
 
 -- name: create_policy
 -- No row: the scope has a policy of this name.
