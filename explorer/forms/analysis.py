@@ -1,4 +1,4 @@
-"""What a person chooses before an analysis: queues, a stretch of time, the width of its buckets."""
+"""What a person chooses before an analysis: queues and subscriptions, a stretch of time, the width of its buckets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django import forms
 
 from broker_core.models import Entity
 from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.types import EntityKind
 from explorer.analysis import runs
 from explorer.models import AnalysisRun
 
@@ -31,7 +32,7 @@ class AnalysisForm(forms.Form):
     queues = QueuesField(
         queryset=Entity.objects.none(),
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one queue."},
+        error_messages={"required": "Choose at least one queue or subscription."},
     )
     stretch = forms.ChoiceField(
         label="Messages that entered in",
@@ -45,7 +46,8 @@ class AnalysisForm(forms.Form):
     def __init__(self, *args, now: datetime | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.now = now or datetime.now(UTC)
-        named = Entity.objects.filter(deleted_at=None, kind="queue", namespace__is_system=False)
+        receivable = [EntityKind.QUEUE, EntityKind.SUBSCRIPTION]  # a topic's messages pass through it in no time
+        named = Entity.objects.filter(deleted_at=None, kind__in=receivable, namespace__is_system=False)
         self.fields["queues"].queryset = named.select_related("namespace").order_by("namespace__name", "path")
 
     def clean(self) -> dict:

@@ -1,5 +1,6 @@
 """Topics, subscriptions, rules and sessions in the explorer: listed, opened, configured, sent to, received from."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from broker_core import broker, entities, reads
 from broker_core.semantics.filters import CorrelationFilter, SqlFilter, TrueFilter
 from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import driver
+from explorer.forms.analysis import AnalysisForm
 from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT, WORKER
@@ -399,3 +401,19 @@ def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
 def test_dropped_session_locks_are_lost(carts, by_hand, as_):
     as_("operator").post(f"/drop-locks/{carts}")
     assert reads.sessions(carts, part="cart-a").rows[0].locked_until is None
+
+
+# Analyses
+
+
+def test_an_analysis_may_be_of_subscriptions(pages, as_):
+    client, eu = as_("operator"), pages.market.subscription("eu")
+    page = body_of(client.get("/analyses/new/"))
+    assert str(eu) in page and str(pages.shop) in page
+    assert not re.search(rf"{re.escape(str(pages.market))}\s*</label>", page)  # the topic itself keeps nothing
+    chosen = entities.get_subscription(eu).id
+    refused = client.post("/analyses/new/", {"queues": [], "stretch": "1h", "bucket": "hour"})
+    assert "Choose at least one queue or subscription." in body_of(refused)
+    form = AnalysisForm({"queues": [chosen], "stretch": "1h", "bucket": "minute"})
+    assert form.is_valid(), form.errors
+    assert [str(entity) for entity in form.cleaned_data["queues"]] == [str(eu)]
