@@ -297,3 +297,13 @@ def test_everything_acts_without_javascript(pages, browser):
     page.fill("#id_body", "by hand")
     page.click("form#send button.primary")
     assert "Sent message 9" in page.text_content("#notices")
+
+
+def test_lists_with_much_to_tell_fit_a_phone(pages, jobs, browser):
+    """What has a column of its own where there is room stands beneath where there is none."""
+    page = browser(viewport={"width": 375, "height": 780})
+    page.goto(f"/entities/{jobs}-poison")
+    assert page.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('.scroller'))") <= 0
+    assert page.locator("#rows .beneath").first.is_visible()
+    page.set_viewport_size({"width": 1360, "height": 850})
+    assert not page.locator("#rows .beneath").first.is_visible()
