@@ -13,9 +13,9 @@ from uuid import uuid4
 import psycopg
 
 from broker_core import broker, entities
-from broker_core.semantics.filters.correlation import CorrelationFilter
-from broker_core.semantics.filters.rules import Filter, Rule
-from broker_core.semantics.filters.sql import compile_filter
+from broker_core.semantics.service_bus.filters.correlation import CorrelationFilter
+from broker_core.semantics.service_bus.filters.rules import Filter, Rule
+from broker_core.semantics.service_bus.filters.sql import compile_filter
 from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import connections
 

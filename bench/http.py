@@ -16,7 +16,7 @@ from uuid import uuid4
 import uvicorn
 from psycopg.conninfo import make_conninfo
 
-from broker_core import broker, entities, policies
+from broker_core import broker, entities, shared_access
 from broker_core.protocols import sas
 from broker_core.protocols.service_bus_http import application
 from broker_core.semantics.types import EntityAddress, Message
@@ -78,8 +78,10 @@ class _Client:
 
     def __init__(self, port: int, address: EntityAddress):
         self._port, self._path = port, f"/servicebus/{address}/messages"
-        key = policies.get_policy(address.namespace, policies.ROOT_POLICY).primary_key
-        token = sas.sign(f"http://localhost/servicebus/{address.namespace}", policies.ROOT_POLICY, key, int(time.time()) + 3600)
+        key = shared_access.get_policy(address.namespace, shared_access.ROOT_POLICY).primary_key
+        token = sas.sign(
+            f"http://localhost/servicebus/{address.namespace}", shared_access.ROOT_POLICY, key, int(time.time()) + 3600
+        )
         self._common = f"Host: localhost\r\nAuthorization: {token}\r\n"
         self._send = self._request("POST", self._path, BODY)
         self._receive = self._request("POST", f"{self._path}/head?timeout=0")

@@ -18,8 +18,8 @@ from typing import Any
 from uuid import UUID
 
 from . import broker
-from .semantics import service_bus
 from .semantics.errors import BrokerError, BrokerUnavailable
+from .semantics.service_bus import messages as service_bus
 from .semantics.types import Actor, EntityAddress, LockedMessage, Message, SettleReport, StoredMessage
 from .store import aio
 from .store.driver import Listening, Steps, WaitForMessages

@@ -19,9 +19,9 @@ from .entities.kinds import Entity, as_parameters
 from .entities.lifecycle import settings_after
 from .entities.namespaces import namespace_to_configure
 from .entities.rows import lock_entity
-from .semantics.entity_settings import Settings, values_of
 from .semantics.errors import InvalidArgument, WorldMoved
-from .semantics.service_bus import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from .semantics.service_bus.entity_settings import Settings, values_of
+from .semantics.service_bus.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from .semantics.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call

@@ -1,4 +1,4 @@
-"""Admin of what is configured: namespaces with their clocks, entities, rules, shared-access policies."""
+"""Admin of what is configured: namespaces with their clocks, entities, rules, shared-access shared_access."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Count, Q
 
-from broker_core import entities, policies, queue_storage, rabbitmq
+from broker_core import entities, queue_storage, rabbitmq, shared_access
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 from broker_core.semantics.durations import human
-from broker_core.semantics.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
 from broker_core.semantics.families import TITLES
+from broker_core.semantics.service_bus.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.store.driver import UseCase
 
@@ -360,13 +360,13 @@ class SharedAccessPolicyAdmin(UseCaseAdmin):
     def save_model(self, request, obj, form, change):
         actor, rights = actor_of(request), {name: form.cleaned_data[name] for name in ("send", "listen", "manage")}
         if change:
-            policies.update_policy(_scope(obj), obj.name, actor=actor, **rights)
+            shared_access.update_policy(_scope(obj), obj.name, actor=actor, **rights)
         else:
-            obj.pk = policies.create_policy(_scope(obj), obj.name, actor=actor, **rights).id
+            obj.pk = shared_access.create_policy(_scope(obj), obj.name, actor=actor, **rights).id
             obj.refresh_from_db()
 
     def delete_one(self, request, obj):
-        policies.delete_policy(_scope(obj), obj.name, actor=actor_of(request))
+        shared_access.delete_policy(_scope(obj), obj.name, actor=actor_of(request))
 
     @admin.action(description="Regenerate the primary key of the selected policies", permissions=["change"])
     def regenerate_primary_key(self, request, queryset):
@@ -378,7 +378,7 @@ class SharedAccessPolicyAdmin(UseCaseAdmin):
 
     def _regenerate(self, request, queryset, which: str) -> None:
         for policy in queryset:
-            policies.regenerate_key(_scope(policy), policy.name, which=which, actor=actor_of(request))
+            shared_access.regenerate_key(_scope(policy), policy.name, which=which, actor=actor_of(request))
             self.log_change(request, policy, f"regenerated the {which} key")
         self.message_user(
             request, f"{queryset.count()} policies have a new {which} key; tokens made with the old one are refused."

@@ -11,13 +11,14 @@ from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidg
 
 from broker_core import entities
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
-from broker_core.semantics import entity_settings, families
+from broker_core.semantics import families
 from broker_core.semantics.durations import format_iso, human, parse_human_or_iso
 from broker_core.semantics.errors import EntityExists, InvalidArgument, InvalidFilter
-from broker_core.semantics.filters import rule_from_json
 from broker_core.semantics.limits import Range
 from broker_core.semantics.queue_storage import names as storage_names
 from broker_core.semantics.queue_storage import options as storage_options
+from broker_core.semantics.service_bus import entity_settings
+from broker_core.semantics.service_bus.filters import rule_from_json
 from broker_core.semantics.types import EntityAddress, EntityKind, Family
 
 DEFAULTS = {name: value for kind in EntityKind for name, value in entity_settings.default_settings(kind).items()}

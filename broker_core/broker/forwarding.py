@@ -14,8 +14,14 @@ from itertools import groupby
 from typing import Any
 
 from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.forwarding import CannotForward, Destination, list_of_failures, quota_exceeded, why_not_forward
-from broker_core.semantics.service_bus import Prepared
+from broker_core.semantics.service_bus.forwarding import (
+    CannotForward,
+    Destination,
+    list_of_failures,
+    quota_exceeded,
+    why_not_forward,
+)
+from broker_core.semantics.service_bus.messages import Prepared
 from broker_core.semantics.types import EntityKind, EntityStatus, SubQueue
 from broker_core.store.driver import AfterCommit, Atomically, Steps
 from broker_core.store.rows import sent_message

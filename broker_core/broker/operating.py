@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.limits_in_force import limits
-from broker_core.semantics import service_bus
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageTooLarge
+from broker_core.semantics.service_bus import messages as service_bus
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call

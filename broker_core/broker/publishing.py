@@ -7,11 +7,11 @@ from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from broker_core.semantics import service_bus
 from broker_core.semantics.errors import ServerBusy
-from broker_core.semantics.filters.rules import rule_from_json
-from broker_core.semantics.matching import Copy, RuleIndex, SubscriptionRules
-from broker_core.semantics.service_bus import Prepared
+from broker_core.semantics.service_bus import messages as service_bus
+from broker_core.semantics.service_bus.filters.rules import rule_from_json
+from broker_core.semantics.service_bus.matching import Copy, RuleIndex, SubscriptionRules
+from broker_core.semantics.service_bus.messages import Prepared
 from broker_core.semantics.types import SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import Steps

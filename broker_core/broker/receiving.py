@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core.renewal import renewer
-from broker_core.semantics import sessions
 from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
+from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right, Session
 from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
 from broker_core.store.rows import locked_message, stored_message

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from broker_core.semantics import service_bus, sessions
 from broker_core.semantics.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
-from broker_core.semantics.service_bus import Prepared
+from broker_core.semantics.service_bus import messages as service_bus
+from broker_core.semantics.service_bus import sessions
+from broker_core.semantics.service_bus.messages import Prepared
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call

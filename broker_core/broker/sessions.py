@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from broker_core.limits_in_force import limits
 from broker_core.renewal import renewer
-from broker_core.semantics import sessions
 from broker_core.semantics.errors import (
     EntityNotFound,
     InvalidArgument,
@@ -19,6 +18,7 @@ from broker_core.semantics.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
+from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.rows import locked_message, stored_message

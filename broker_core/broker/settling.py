@@ -8,10 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.renewal import renewer
-from broker_core.semantics import service_bus, sessions
 from broker_core.semantics.arguments import is_storable
 from broker_core.semantics.errors import InvalidArgument, NotAllowed
 from broker_core.semantics.limits import STRICT
+from broker_core.semantics.service_bus import messages as service_bus
+from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report

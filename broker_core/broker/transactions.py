@@ -15,11 +15,11 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.limits_in_force import limits
-from broker_core.semantics import sessions
 from broker_core.semantics.arguments import of_its_kinds
 from broker_core.semantics.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
-from broker_core.semantics.service_bus import Prepared
-from broker_core.semantics.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
+from broker_core.semantics.service_bus import sessions
+from broker_core.semantics.service_bus.messages import Prepared
+from broker_core.semantics.service_bus.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right, SubQueue, unique_tokens
 from broker_core.store.driver import Atomically, Steps, UseCase
 from broker_core.store.statements import call

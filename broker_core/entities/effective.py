@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker_core.semantics.entity_settings import values_of
+from broker_core.semantics.service_bus.entity_settings import values_of
 from broker_core.semantics.types import Actor, EntityAddress, Right, Tier
 from broker_core.store.driver import Steps, use_case
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from broker_core.semantics.entity_settings import ALL_SETTINGS, SETTINGS_OF, Settings, default_settings, values_of
+from broker_core.semantics.service_bus.entity_settings import ALL_SETTINGS, SETTINGS_OF, Settings, default_settings, values_of
 from broker_core.semantics.types import (
     EntityAddress,
     EntityKind,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from broker_core.broker import drop_locks
-from broker_core.semantics.entity_settings import (
+from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed
+from broker_core.semantics.service_bus.entity_settings import (
     FORWARDS,
     Settings,
     changed_settings,
@@ -16,8 +17,7 @@ from broker_core.semantics.entity_settings import (
     new_settings,
     values_of,
 )
-from broker_core.semantics.errors import EntityExists, InvalidArgument, NotAllowed
-from broker_core.semantics.filters import DEFAULT_RULE_NAME, Rule
+from broker_core.semantics.service_bus.filters import DEFAULT_RULE_NAME, Rule
 from broker_core.semantics.types import (
     SUBSCRIPTIONS,
     Actor,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker_core import policies
+from broker_core import shared_access
 from broker_core.limits_in_force import limits
 from broker_core.semantics import families
-from broker_core.semantics.entity_settings import check_tier
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.semantics.limits import Limits
+from broker_core.semantics.service_bus.entity_settings import check_tier
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
@@ -66,7 +66,7 @@ def create_namespace(
         if not rows:
             raise EntityExists(name, families.SETS[family])
         if family is Family.SERVICE_BUS:
-            yield from policies.insert(rows[0].id, None, policies.ROOT_POLICY, send=True, listen=True, manage=True)
+            yield from shared_access.insert(rows[0].id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))

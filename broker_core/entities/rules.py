@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.semantics.filters import CorrelationFilter, Rule, rule_from_json, rule_to_json
 from broker_core.semantics.limits import Limits
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, rule_from_json, rule_to_json
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.filters import Rule, rule_from_json
+from broker_core.semantics.service_bus.filters import Rule, rule_from_json
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call

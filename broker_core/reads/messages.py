@@ -10,8 +10,10 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from broker_core.semantics import explaining, families
+from broker_core.semantics import families
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
+from broker_core.semantics.explaining import is_deliverable
+from broker_core.semantics.service_bus import explaining
 from broker_core.semantics.types import (
     Actor,
     BodyKind,
@@ -463,4 +465,4 @@ def _explanation(row: Any) -> Explanation:
         )
     place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
     reasons = explaining.explain(message, entity, row.now, session=session, place=place)
-    return Explanation(message, tuple(reasons), explaining.is_deliverable(reasons), row.now)
+    return Explanation(message, tuple(reasons), is_deliverable(reasons), row.now)

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any
 
-from . import entity_settings, explaining, standing
 from .queue_storage import explaining as storage_explaining
 from .queue_storage import names as storage_names
 from .queue_storage import standing as storage_standing
 from .rabbitmq import explaining as rabbit_explaining
 from .rabbitmq import names as rabbit_names
 from .rabbitmq import standing as rabbit_standing
+from .service_bus import entity_settings, explaining, standing
 from .types import Family
 
 TITLES = {Family.SERVICE_BUS: "Service Bus", Family.QUEUE_STORAGE: "Queue Storage", Family.RABBITMQ: "RabbitMQ"}

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from broker_core import policies
+from broker_core import shared_access
 from broker_core.protocols import sas
 from broker_core.semantics.types import EntityAddress, Message
 
@@ -91,5 +91,5 @@ class HttpQueue:
         return answer.status, answer.headers, content
 
     def _token(self) -> str:
-        self._key = self._key or policies.get_policy(self._address, self._policy).primary_key
+        self._key = self._key or shared_access.get_policy(self._address, self._policy).primary_key
         return sas.sign(self._uri, self._policy, self._key, int(time.time()) + TOKEN_SECONDS)

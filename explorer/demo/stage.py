@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from django.db import transaction
 
-from broker_core import broker, entities, policies
+from broker_core import broker, entities, shared_access
 from broker_core.semantics.errors import EntityExists
-from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, Message, QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.semantics.values import Typed
 from explorer.analysis import demo_history
@@ -113,7 +113,7 @@ def set_up(namespace: str, *, history_messages: int = 0) -> None:
 
 def _ensure_key(address: EntityAddress, name: str, *, send: bool = False, listen: bool = False) -> None:
     try:
-        policies.create_policy(address, name, send=send, listen=listen)
+        shared_access.create_policy(address, name, send=send, listen=listen)
     except EntityExists:
         return
 

@@ -8,7 +8,7 @@ from django import forms
 from django.forms import BoundField
 
 from broker_core.entities import limits
-from broker_core.semantics.entity_settings import ALL_SETTINGS, FIXED, SETTINGS_OF, STATUSES, in_words
+from broker_core.semantics.service_bus.entity_settings import ALL_SETTINGS, FIXED, SETTINGS_OF, STATUSES, in_words
 from broker_core.semantics.types import EntityKind, ExpiryMode, HistoryLevel
 
 from .fields import DurationField

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from broker_core.semantics.errors import InvalidArgument, InvalidFilter
-from broker_core.semantics.filters import (
+from broker_core.semantics.service_bus.filters import (
     Action,
     CorrelationFilter,
     FalseFilter,
@@ -19,7 +19,7 @@ from broker_core.semantics.filters import (
     compile_action,
     compile_filter,
 )
-from broker_core.semantics.filters.correlation import FIELDS
+from broker_core.semantics.service_bus.filters.correlation import FIELDS
 from broker_core.semantics.types import Message
 
 from .typed import TypedRows, rows_of

@@ -22,7 +22,7 @@ from broker_core import entities, queue_storage, reads
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import Capped, Clock, EntityRow, MessageRow, Tab
 from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.filters import rule_to_json
+from broker_core.semantics.service_bus.filters import rule_to_json
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Family, HistoryLevel
 from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery, StorageQuery
 from explorer.pages import clocks, figures, overview, presenters, receiver, timeline

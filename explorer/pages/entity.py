@@ -13,8 +13,8 @@ from django.views.decorators.http import require_http_methods
 from broker_core import broker, entities, reads
 from broker_core.reads import Capped, EntityRow, Tab, TrafficPoint
 from broker_core.semantics.durations import human
-from broker_core.semantics.entity_settings import SERVICE_NAMES
 from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.service_bus.entity_settings import SERVICE_NAMES
 from broker_core.semantics.types import EntityAddress, EntityKind
 from explorer.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.pages.shell import Act, BadQuery, act, address_of, cleaned, page, show, shown_or_acted_on, wants_fragment

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import entities, preview, reads
 from broker_core.semantics.durations import human
-from broker_core.semantics.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
 from broker_core.semantics.errors import BrokerError, EntityNotFound, InvalidArgument
-from broker_core.semantics.filters import Rule, compile_filter
+from broker_core.semantics.service_bus.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
+from broker_core.semantics.service_bus.filters import Rule, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
 from explorer.pages.presenters import effects_told

@@ -10,10 +10,10 @@ from typing import Any
 from broker_core.preview import Effect
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
-from broker_core.semantics.filters import FalseFilter, Filter, SqlFilter, TrueFilter
 from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
 from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
-from broker_core.semantics.standing import Standing
+from broker_core.semantics.service_bus.filters import FalseFilter, Filter, SqlFilter, TrueFilter
+from broker_core.semantics.service_bus.standing import Standing
 from broker_core.semantics.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
 from explorer.pages.figures import at_hand, is_poison
 

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 from broker_core import entities, reads
 from broker_core.reads import EntityRow
 from broker_core.semantics.errors import EntityNotFound, FilterEvaluationError, InvalidArgument
-from broker_core.semantics.filters import MessageView, Rule
-from broker_core.semantics.matching import Copy, RuleIndex, SubscriptionRules
+from broker_core.semantics.service_bus.filters import MessageView, Rule
+from broker_core.semantics.service_bus.matching import Copy, RuleIndex, SubscriptionRules
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Message, Right
 from explorer.forms.queries import RULES
 from explorer.forms.rule import RuleForm, TryForm

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 
 from broker_core import broker, reads
 from broker_core.reads import Explanation, MessageDetail
-from broker_core.semantics.standing import Standing
+from broker_core.semantics.service_bus.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, SubQueue
 from explorer.forms.receiver import SettleForm
 from explorer.pages import settling

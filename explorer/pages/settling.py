@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from broker_core import broker, reads
 from broker_core.reads import MessageRow
 from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.standing import Standing
+from broker_core.semantics.service_bus.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, SettleReport, SubQueue, sequence_number_of
 from explorer.forms.receiver import SettleForm
 from explorer.pages.shell import Act, act

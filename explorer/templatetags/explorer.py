@@ -14,7 +14,7 @@ from django.utils.timezone import now as real_now
 from broker_core.reads import EntityRow
 from broker_core.semantics.durations import format_iso, human
 from broker_core.semantics.families import SETS, TITLES
-from broker_core.semantics.filters import Rule
+from broker_core.semantics.service_bus.filters import Rule
 from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
 from explorer.pages import figures, presenters, timeline
 from explorer.pages.figures import Figure

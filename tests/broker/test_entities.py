@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from broker_core import broker, entities, limits_in_force, policies, reads
+from broker_core import broker, entities, limits_in_force, reads, shared_access
 from broker_core.broker import shared
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
@@ -48,7 +48,7 @@ def one(sql, *params):
 
 
 def test_a_new_namespace_has_the_policy_with_all_rights(space):
-    (policy,) = policies.list_policies("space")
+    (policy,) = shared_access.list_policies("space")
     assert (policy.name, policy.rights) == ("RootManageSharedAccessKey", Right.ALL & ~Right.OPERATE)
 
 
@@ -216,7 +216,7 @@ def test_each_setting_says_where_it_comes_from(space):
 
 def test_delete_frees_the_name_at_once_and_takes_the_counter_away(space):
     first = entities.create_queue(ORDERS)
-    policies.create_policy(ORDERS, "app", send=True)
+    shared_access.create_policy(ORDERS, "app", send=True)
     entities.delete_queue(ORDERS)
     with pytest.raises(EntityNotFound):
         entities.get_queue(ORDERS)
@@ -225,7 +225,7 @@ def test_delete_frees_the_name_at_once_and_takes_the_counter_away(space):
     second = entities.create_queue(ORDERS)
     assert second.id != first.id
     assert one("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", second.id) == (1,)
-    assert policies.list_policies(ORDERS) == []
+    assert shared_access.list_policies(ORDERS) == []
 
 
 def in_another_thread(call):
@@ -292,10 +292,10 @@ def test_who_waited_for_another_counts_what_that_one_created(transactional_db, s
 
 def test_policies_of_two_at_the_same_time_are_no_more_than_there_may_be(transactional_db, space):
     for n in range(10):  # one is there
-        policies.create_policy("space", f"p{n}", send=True)
+        shared_access.create_policy("space", f"p{n}", send=True)
     with transaction.atomic(), connections.callers_transaction():
-        policies.create_policy("space", "last", send=True)
-        second = in_another_thread(lambda: policies.create_policy("space", "one-too-many", send=True))
+        shared_access.create_policy("space", "last", send=True)
+        second = in_another_thread(lambda: shared_access.create_policy("space", "one-too-many", send=True))
         assert waits(second)
     with pytest.raises(NotAllowed, match="has 12 shared-access policies"):
         second.result(timeout=10)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker_core import broker, entities, reads
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, MessageNotFound, NotAuthorized, SessionCannotBeLocked
-from broker_core.semantics.explaining import Code
+from broker_core.semantics.service_bus.explaining import Code
 from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, Message, Right
 from tests.broker.looking import now
 

@@ -12,15 +12,16 @@ from django.core.management import CommandError, call_command
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core import broker, entities, export_lines, policies, reads, sweeps
-from broker_core.export import export
-from broker_core.export_import import import_
-from broker_core.export_lines import duration, parse_duration
+from broker_core import broker, entities, reads, shared_access, sweeps
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import Actor, BodyKind, EntityAddress, Message, Right
 from broker_core.semantics.values import Typed
 from broker_core.store import connections
+from broker_core.transfer import lines as export_lines
+from broker_core.transfer.exporting import export
+from broker_core.transfer.importing import import_
+from broker_core.transfer.lines import duration, parse_duration
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
 from tests.broker.test_explain import steps_of_a_story, tell
 
@@ -61,7 +62,7 @@ def test_every_kind_of_thing_is_exported_and_imported_as_it_was(namespace, step)
     rule = Rule("big", compile_filter("size > 5 AND name LIKE '%x'"), compile_action("SET sys.Label = 'big'; REMOVE name"))
     entities.create_subscription(topic.subscription("all"), rule=rule, forward_to="plain", max_delivery_count=3)
     entities.create_rule(topic.subscription("all"), Rule("by-id", CorrelationFilter(correlation_id="c", properties={"n": 5})))
-    policies.create_policy(topic, "reader", listen=True)
+    shared_access.create_policy(topic, "reader", listen=True)
     broker.send(plain, [Message(b"\x00\xff", message_id="once"), Message(b"", body_kind=BodyKind.VALUE)])
     broker.send(topic, [Message(b"later", scheduled_enqueue_at=now(topic) + timedelta(hours=1))])
     broker.send(topic, [Message(b"copied and forwarded", properties={"size": 9, "name": "ax"})])
@@ -143,11 +144,11 @@ def test_what_is_on_its_way_arrives_in_the_copy_too(make_queue, monkeypatch):
 
 
 def test_keys_are_exported_only_when_asked_for(namespace):
-    [key] = [p.primary_key for p in policies.list_policies(namespace)]
+    [key] = [p.primary_key for p in shared_access.list_policies(namespace)]
     assert key not in "".join(exported(namespace))
     assert key in "".join(exported(namespace, with_keys=True))
-    [new] = policies.list_policies(copied(namespace))
-    assert new.name == policies.ROOT_POLICY and new.primary_key != key and len(new.primary_key) == 44
+    [new] = shared_access.list_policies(copied(namespace))
+    assert new.name == shared_access.ROOT_POLICY and new.primary_key != key and len(new.primary_key) == 44
 
 
 def test_a_clock_that_left_real_time_goes_on_and_a_real_one_stays_real(namespace):
@@ -161,9 +162,9 @@ def test_a_clock_that_left_real_time_goes_on_and_a_real_one_stays_real(namespace
 
 
 def test_a_page_ends_by_its_rows_and_by_its_bytes(queue, monkeypatch):
-    monkeypatch.setattr("broker_core.export.PAGE_MESSAGES", 3)
-    monkeypatch.setattr("broker_core.export.PAGE_BYTES", 100)
-    monkeypatch.setattr("broker_core.export_import.BATCH_ROWS", 2)
+    monkeypatch.setattr("broker_core.transfer.exporting.PAGE_MESSAGES", 3)
+    monkeypatch.setattr("broker_core.transfer.exporting.PAGE_BYTES", 100)
+    monkeypatch.setattr("broker_core.transfer.importing.BATCH_ROWS", 2)
     sent = [b"x" * size for size in (10, 20, 30, 400, 50, 60, 5, 5)]
     broker.send(queue, [Message(body) for body in sent])
     copy = EntityAddress(copied(queue.namespace), queue.path)
@@ -190,7 +191,7 @@ def test_what_is_deleted_meanwhile_is_left_out_and_its_own_world_is_not_exported
 
 def test_one_entity_is_exported_as_of_one_instant(queue, monkeypatch):
     """What happens between two pages is not in the file: number 1 would be in it twice, once as a dead letter."""
-    monkeypatch.setattr("broker_core.export.PAGE_MESSAGES", 1)
+    monkeypatch.setattr("broker_core.transfer.exporting.PAGE_MESSAGES", 1)
     broker.send(queue, [Message(b"a"), Message(b"b")])
     lines, other = [], []
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from broker_core import entities, rabbitmq
 from broker_core import queue_storage as storage
-from broker_core.export_import import import_
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound
 from broker_core.semantics.queue_storage.errors import PopReceiptMismatch
 from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
 from broker_core.store import connections
+from broker_core.transfer.importing import import_
 from tests.broker.looking import entity_id, ledger_agrees
 from tests.broker.test_export import change, content, exported, of_kind
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker_core import broker, entities, sweeps
 from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.filters import Rule, compile_filter
+from broker_core.semantics.service_bus.filters import Rule, compile_filter
 from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import connections
 from tests.broker.looking import now

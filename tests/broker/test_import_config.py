@@ -7,8 +7,8 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from broker_core import entities, policies
-from broker_core.semantics.filters import CorrelationFilter, Rule, TrueFilter
+from broker_core import entities, shared_access
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, TrueFilter
 from broker_core.semantics.types import EntityAddress, ExpiryMode, Family, QueueSettings
 from broker_core.store.connections import callers_transaction
 
@@ -67,7 +67,7 @@ def test_the_shipped_file_is_imported_with_its_topic(importing):
     )
     (only,) = entities.list_rules(EntityAddress("sbemulatorns", "topic.1").subscription("subscription.1"))
     assert only.rule == Rule("$Default", TrueFilter())
-    assert len(policies.list_policies("sbemulatorns")) == 1
+    assert len(shared_access.list_policies("sbemulatorns")) == 1
 
 
 def test_importing_twice_changes_nothing_and_says_so(importing):
@@ -233,7 +233,7 @@ def connection_string(*arguments):
 def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
     settings.VITRINE_PUBLIC_URL = "https://broker.example:8443/prefix"
     entities.create_namespace("Space")
-    key = policies.get_policy("Space", policies.ROOT_POLICY).primary_key
+    key = shared_access.get_policy("Space", shared_access.ROOT_POLICY).primary_key
     out, err = connection_string("space")
     assert out == (
         "Endpoint=sb://broker.example:8443/prefix/servicebus/Space/;"
@@ -245,7 +245,7 @@ def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
 def test_the_connection_string_of_a_queues_own_policy_names_the_queue():
     entities.create_namespace("space")
     entities.create_queue(EntityAddress("space", "orders"))
-    policies.create_policy(EntityAddress("space", "orders"), "app", send=True)
+    shared_access.create_policy(EntityAddress("space", "orders"), "app", send=True)
     out, _ = connection_string("space/orders", "--policy", "APP")
     assert ";SharedAccessKeyName=app;" in out
     assert out.endswith(";EntityPath=orders\n")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from broker_core import broker, entities, sweeps
-from broker_core.semantics import service_bus as sb
 from broker_core.semantics.errors import MessageNotFound
-from broker_core.semantics.service_bus import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
+from broker_core.semantics.service_bus import messages as sb
+from broker_core.semantics.service_bus.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 from broker_core.semantics.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
 from tests.broker.looking import events, ledger_agrees, now
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from broker_core import broker, entities, sweeps
-from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import EntityAddress, Message
 from tests.broker.looking import ledger_agrees, now
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from broker_core import entities, policies
+from broker_core import entities, shared_access
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.connections import callers_transaction
@@ -36,11 +36,11 @@ def space(in_one_transaction):
     ],
 )
 def test_manage_implies_send_and_listen(given, rights):
-    assert policies.create_policy("space", "p", **given).rights == rights
+    assert shared_access.create_policy("space", "p", **given).rights == rights
 
 
 def test_keys_are_32_random_bytes_in_base64_and_do_not_show_in_logs():
-    one, two = policies.create_policy("space", "one", send=True), policies.create_policy(ORDERS, "two", send=True)
+    one, two = shared_access.create_policy("space", "one", send=True), shared_access.create_policy(ORDERS, "two", send=True)
     keys = {*one.keys, *two.keys}
     assert len(keys) == 4
     assert all(len(base64.b64decode(key, validate=True)) == 32 for key in keys)
@@ -48,80 +48,80 @@ def test_keys_are_32_random_bytes_in_base64_and_do_not_show_in_logs():
 
 
 def test_a_scope_lists_its_own_policies_only():
-    policies.create_policy(ORDERS, "mine", send=True)
-    assert [p.name for p in policies.list_policies(ORDERS)] == ["mine"]
-    assert [p.name for p in policies.list_policies("SPACE")] == ["RootManageSharedAccessKey"]
-    assert policies.list_policies(OTHER) == []
+    shared_access.create_policy(ORDERS, "mine", send=True)
+    assert [p.name for p in shared_access.list_policies(ORDERS)] == ["mine"]
+    assert [p.name for p in shared_access.list_policies("SPACE")] == ["RootManageSharedAccessKey"]
+    assert shared_access.list_policies(OTHER) == []
 
 
 def test_names_are_unique_in_a_scope_without_case_and_free_in_another():
-    policies.create_policy("space", "app", send=True)
-    policies.create_policy(ORDERS, "app", listen=True)
+    shared_access.create_policy("space", "app", send=True)
+    shared_access.create_policy(ORDERS, "app", listen=True)
     for scope in ("space", ORDERS):
         with pytest.raises(EntityExists):
-            policies.create_policy(scope, "APP", send=True)
+            shared_access.create_policy(scope, "APP", send=True)
 
 
 def test_a_policy_of_the_entity_is_found_before_that_of_the_namespace():
-    policies.create_policy("space", "app", send=True)
-    policies.create_policy(ORDERS, "App", listen=True)
-    assert [p.path for p in policies.find_policies("space", "ORDERS", "aPP")] == ["orders", None]
-    assert [p.path for p in policies.find_policies("space", "other", "app")] == [None]
-    assert [p.path for p in policies.find_policies("space", None, "app")] == [None]
-    assert policies.find_policies("nowhere", "orders", "app") == []
+    shared_access.create_policy("space", "app", send=True)
+    shared_access.create_policy(ORDERS, "App", listen=True)
+    assert [p.path for p in shared_access.find_policies("space", "ORDERS", "aPP")] == ["orders", None]
+    assert [p.path for p in shared_access.find_policies("space", "other", "app")] == [None]
+    assert [p.path for p in shared_access.find_policies("space", None, "app")] == [None]
+    assert shared_access.find_policies("nowhere", "orders", "app") == []
 
 
 def test_a_topics_policies_hold_for_its_subscriptions_which_have_none_of_their_own():
     topic = EntityAddress("space", "news")
     entities.create_topic(topic)
     subscription = entities.create_subscription(topic.subscription("all")).address
-    policies.create_policy(topic, "app", listen=True)
-    assert [p.path for p in policies.find_policies("space", "NEWS/subscriptions/all", "app")] == ["news"]
+    shared_access.create_policy(topic, "app", listen=True)
+    assert [p.path for p in shared_access.find_policies("space", "NEWS/subscriptions/all", "app")] == ["news"]
     with pytest.raises(NotAllowed, match="Give 'space/news' the policy"):
-        policies.create_policy(subscription, "app", listen=True)
-    assert policies.list_policies(subscription) == []
+        shared_access.create_policy(subscription, "app", listen=True)
+    assert shared_access.list_policies(subscription) == []
 
 
 def test_at_most_twelve_in_a_scope():
     for i in range(12):
-        policies.create_policy(ORDERS, f"p{i}", send=True)
+        shared_access.create_policy(ORDERS, f"p{i}", send=True)
     with pytest.raises(NotAllowed, match="has 12"):
-        policies.create_policy(ORDERS, "p12", send=True)
-    policies.delete_policy(ORDERS, "P3")
-    policies.create_policy(ORDERS, "p12", send=True)
+        shared_access.create_policy(ORDERS, "p12", send=True)
+    shared_access.delete_policy(ORDERS, "P3")
+    shared_access.create_policy(ORDERS, "p12", send=True)
 
 
 @pytest.mark.parametrize("which", ["primary", "secondary"])
 def test_regenerating_one_key_keeps_the_other(which):
-    before = policies.create_policy("space", "app", send=True)
-    after = policies.regenerate_key("space", "app", which=which)
+    before = shared_access.create_policy("space", "app", send=True)
+    after = shared_access.regenerate_key("space", "app", which=which)
     changed, kept = (0, 1) if which == "primary" else (1, 0)
     assert after.keys[changed] != before.keys[changed]
     assert after.keys[kept] == before.keys[kept]
-    assert policies.get_policy("space", "APP") == after
+    assert shared_access.get_policy("space", "APP") == after
 
 
 def test_rights_change_and_keys_stay():
-    before = policies.create_policy(ORDERS, "app", send=True)
-    after = policies.update_policy(ORDERS, "app", send=False, listen=True, manage=False)
+    before = shared_access.create_policy(ORDERS, "app", send=True)
+    after = shared_access.update_policy(ORDERS, "app", send=False, listen=True, manage=False)
     assert (after.send, after.listen, after.keys) == (False, True, before.keys)
 
 
 def test_a_policy_without_a_right_is_refused():
     with pytest.raises(InvalidArgument, match="at least one"):
-        policies.create_policy("space", "app")
-    policies.create_policy("space", "app", send=True)
+        shared_access.create_policy("space", "app")
+    shared_access.create_policy("space", "app", send=True)
     with pytest.raises(InvalidArgument, match="at least one"):
-        policies.update_policy("space", "app", send=False, listen=False, manage=False)
+        shared_access.update_policy("space", "app", send=False, listen=False, manage=False)
 
 
 def test_what_is_not_there():
     for call in (
-        lambda: policies.get_policy("space", "none"),
-        lambda: policies.delete_policy(ORDERS, "none"),
-        lambda: policies.regenerate_key(ORDERS, "none"),
-        lambda: policies.create_policy("nowhere", "p", send=True),
-        lambda: policies.create_policy(EntityAddress("space", "nothing"), "p", send=True),
+        lambda: shared_access.get_policy("space", "none"),
+        lambda: shared_access.delete_policy(ORDERS, "none"),
+        lambda: shared_access.regenerate_key(ORDERS, "none"),
+        lambda: shared_access.create_policy("nowhere", "p", send=True),
+        lambda: shared_access.create_policy(EntityAddress("space", "nothing"), "p", send=True),
     ):
         with pytest.raises(EntityNotFound):
             call()
@@ -131,10 +131,10 @@ def test_what_is_not_there():
 def test_even_looking_needs_the_right_to_manage_since_it_shows_keys(scope):
     operator = Actor("user", "otto", Right.ALL & ~Right.MANAGE)
     for call in (
-        lambda: policies.list_policies(scope, actor=operator),
-        lambda: policies.create_policy(scope, "p", send=True, actor=operator),
-        lambda: policies.regenerate_key(scope, policies.ROOT_POLICY, actor=operator),
-        lambda: policies.delete_policy(scope, policies.ROOT_POLICY, actor=operator),
+        lambda: shared_access.list_policies(scope, actor=operator),
+        lambda: shared_access.create_policy(scope, "p", send=True, actor=operator),
+        lambda: shared_access.regenerate_key(scope, shared_access.ROOT_POLICY, actor=operator),
+        lambda: shared_access.delete_policy(scope, shared_access.ROOT_POLICY, actor=operator),
     ):
         with pytest.raises(NotAuthorized):
             call()
@@ -142,4 +142,4 @@ def test_even_looking_needs_the_right_to_manage_since_it_shows_keys(scope):
 
 def test_accounts_and_virtual_hosts_have_no_shared_access_policies(account):
     with pytest.raises(NotAllowed, match="queue_storage"):
-        policies.create_policy(account, "mine", send=True)
+        shared_access.create_policy(account, "mine", send=True)

@@ -11,8 +11,8 @@ from broker_core import broker, entities, reads
 from broker_core.history.feed import Follower
 from broker_core.reads import EventFilter, MessageFilter, Tab
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAuthorized
-from broker_core.semantics.filters import Rule, compile_filter
-from broker_core.semantics.standing import Standing
+from broker_core.semantics.service_bus.filters import Rule, compile_filter
+from broker_core.semantics.service_bus.standing import Standing
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EventKind, Message, MessageState, Right
 from broker_core.store import connections
 from broker_core.store.statements import SQL

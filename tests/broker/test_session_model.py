@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from broker_core import broker, entities, sweeps
-from broker_core.semantics import service_bus as sb
-from broker_core.semantics import sessions as rules
 from broker_core.semantics.errors import MessageNotFound, NoSessionAvailable, SessionCannotBeLocked, SessionLockLost
-from broker_core.semantics.service_bus import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
+from broker_core.semantics.service_bus import messages as sb
+from broker_core.semantics.service_bus import sessions as rules
+from broker_core.semantics.service_bus.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 from broker_core.semantics.types import EntityAddress, Message, MessageState, QueueSettings, Session, SubQueue
 from broker_core.store import connections
 from tests.broker.looking import entity_id, events, ledger_agrees, now

@@ -8,7 +8,7 @@ import pytest
 from broker_core import broker, entities, sweeps
 from broker_core.broker import publishing, shared
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
-from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message
 from broker_core.semantics.values import Typed
 from broker_core.store import connections

@@ -10,8 +10,8 @@ import pytest
 from broker_core import broker, entities, limits_in_force
 from broker_core.models import Entity, Rule
 from broker_core.semantics.errors import BrokerError, EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.semantics.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
-from broker_core.semantics.filters import Rule as RuleValue
+from broker_core.semantics.service_bus.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters import Rule as RuleValue
 from broker_core.semantics.types import (
     Actor,
     EntityAddress,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities, policies, queue_storage, rabbitmq
+from broker_core import broker, entities, queue_storage, rabbitmq, shared_access
 from broker_core.rabbitmq import browsing
 from broker_core.semantics.errors import EntityExists, EntityNotFound
 from broker_core.semantics.types import EntityAddress, Message
@@ -17,7 +17,7 @@ from broker_core.semantics.types import EntityAddress, Message
         (lambda: entities.get_clock("x"), "namespace"),
         (lambda: entities.step_clock("x", timedelta(seconds=1)), "namespace"),
         (lambda: entities.delete_namespace("x"), "namespace"),
-        (lambda: policies.delete_policy("x", "p"), "namespace"),
+        (lambda: shared_access.delete_policy("x", "p"), "namespace"),
         (lambda: queue_storage.get_account("x"), "storage account"),
         (lambda: queue_storage.delete_account("x"), "storage account"),
         (lambda: rabbitmq.get_vhost("x"), "virtual host"),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.celery_transport import queues
-from broker_core.semantics.entity_settings import check_path, new_settings
 from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.service_bus.entity_settings import check_path, new_settings
 from broker_core.semantics.types import EntityKind
 
 PIDBOX = {"auto_delete": True, "exclusive": False, "arguments": {"x-expires": 10_000}}

@@ -7,7 +7,7 @@ import job_queue as example
 import job_queue_over_http as over_http
 import pytest
 
-from broker_core import broker, entities, policies
+from broker_core import broker, entities, shared_access
 from broker_core.semantics.types import EntityAddress
 
 
@@ -68,9 +68,9 @@ def http_jobs(live_site):
     """The queue of the example as an HTTP client has it, and its address."""
     address = EntityAddress("http-examples", "payouts")
     example.create_queue(address)
-    key = policies.get_policy(address.namespace, policies.ROOT_POLICY).primary_key
+    key = shared_access.get_policy(address.namespace, shared_access.ROOT_POLICY).primary_key
     endpoint = f"{live_site.replace('http', 'sb')}/servicebus/{address.namespace}/"
-    parts = f"Endpoint={endpoint};SharedAccessKeyName={policies.ROOT_POLICY};SharedAccessKey={key}"
+    parts = f"Endpoint={endpoint};SharedAccessKeyName={shared_access.ROOT_POLICY};SharedAccessKey={key}"
     return over_http.HttpQueue(parts, "payouts"), address
 
 

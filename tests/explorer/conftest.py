@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from broker_core import broker, entities, queue_storage
-from broker_core.semantics.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, Message, Right
 from tests.broker.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.urls import reverse
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from broker_core import broker, entities, policies, queue_storage, rabbitmq
+from broker_core import broker, entities, queue_storage, rabbitmq, shared_access
 from broker_core.models import Entity, Exchange, Namespace, Rule, SharedAccessPolicy, SweepRun
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.types import EntityAddress, ExpiryMode, Family, HistoryLevel, Message, QueueSettings, Tier
@@ -55,7 +55,7 @@ def space(in_one_transaction):
     entities.create_queue(EntityAddress("system", "of-a-test"))
     entities.create_namespace("space")
     entities.create_queue(ORDERS)
-    policies.create_policy(ORDERS, "app", send=True)
+    shared_access.create_policy(ORDERS, "app", send=True)
     entities.create_topic(NEWS)
     entities.create_subscription(NEWS.subscription("all"))
     broker.send(ORDERS, [Message(b"1", message_id="first"), Message(b"2", message_id="second")])
@@ -458,7 +458,7 @@ def test_a_rule_that_cannot_be_understood_is_refused_at_its_field(space, adminis
 def test_a_namespace_is_created_with_its_policy(administrator):
     response = administrator.post(url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d", "tier": "basic"})
     assert response.status_code == 302, problems(response)
-    assert [p.name for p in policies.list_policies("fresh")] == ["RootManageSharedAccessKey"]
+    assert [p.name for p in shared_access.list_policies("fresh")] == ["RootManageSharedAccessKey"]
     assert entities.get_namespace("fresh").tier == Tier.BASIC
     again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH", "tier": "basic"})
     assert "already exists" in str(problems(again)["name"])
@@ -510,14 +510,14 @@ def test_a_policy_is_created_changed_and_its_key_regenerated(space, administrato
     values = {"namespace": entity.namespace_id, "entity": entity.pk, "name": "clients", "send": "on"}
     response = administrator.post(url(model, "add"), values)
     assert response.status_code == 302, problems(response)
-    created = policies.get_policy(ORDERS, "clients")
+    created = shared_access.get_policy(ORDERS, "clients")
     pk = SharedAccessPolicy.objects.get(name="clients").pk
     assert created.primary_key.replace("+", "&#x2B;") in administrator.get(url(model, "change", pk)).content.decode().replace(
         "+", "&#x2B;"
     )
     administrator.post(url(model, "change", pk), {"listen": "on"})
     administrator.post(url(model), {"action": "regenerate_primary_key", "_selected_action": [pk]})
-    changed = policies.get_policy(ORDERS, "clients")
+    changed = shared_access.get_policy(ORDERS, "clients")
     assert (changed.send, changed.listen) == (False, True)
     assert (changed.primary_key != created.primary_key, changed.secondary_key) == (True, created.secondary_key)
     keys = {*created.keys, *changed.keys}

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
-from broker_core import broker, entities, policies, reads
+from broker_core import broker, entities, reads, shared_access
 from broker_core.protocols.service_bus_http import authorization
 from broker_core.reads import EventFilter
 from broker_core.semantics.errors import BrokerUnavailable
@@ -190,7 +190,7 @@ def test_a_replaced_key_is_read_again(shop, monkeypatch):
     monkeypatch.setattr(authorization, "REMEMBERED_SECONDS", 0.0)
     client = HttpQueue(shop, _address("orders"), stage.SHOP_KEY)
     client.send(goods.order(random.Random(1)))
-    policies.regenerate_key(_address("orders"), stage.SHOP_KEY)
+    shared_access.regenerate_key(_address("orders"), stage.SHOP_KEY)
     with pytest.raises(Refused, match="401"):
         client.send(goods.order(random.Random(2)))
     client.send(goods.order(random.Random(3)))

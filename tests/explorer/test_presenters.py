@@ -11,7 +11,7 @@ import pytest
 from broker_core.reads import Capped, Counts, Event, Place, TrafficPoint
 from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
 from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
-from broker_core.semantics.standing import Standing
+from broker_core.semantics.service_bus.standing import Standing
 from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
 from explorer.pages import bodies, entity, presenters, sweeps, timeline
 

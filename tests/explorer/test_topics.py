@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core import broker, entities, reads
-from broker_core.semantics.filters import CorrelationFilter, SqlFilter, TrueFilter
+from broker_core.semantics.service_bus.filters import CorrelationFilter, SqlFilter, TrueFilter
 from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import driver
 from explorer.forms.analysis import AnalysisForm

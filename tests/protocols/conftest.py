@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from broker_core import broker, entities, policies
+from broker_core import broker, entities, shared_access
 from broker_core.protocols import sas
 from broker_core.semantics.types import EntityAddress
 
@@ -23,7 +23,7 @@ class HttpEntity:
     site: str
     address: EntityAddress
     key: str
-    policy: str = policies.ROOT_POLICY
+    policy: str = shared_access.ROOT_POLICY
 
     @property
     def url(self) -> str:
@@ -65,7 +65,7 @@ def maker(site: str, create):
         namespace = entities.ensure_namespace(namespace or f"http-{uuid4().hex[:8]}").name
         address = EntityAddress(namespace, path)
         create(address, **settings)
-        return HttpEntity(site, address, policies.get_policy(namespace, policies.ROOT_POLICY).primary_key)
+        return HttpEntity(site, address, shared_access.get_policy(namespace, shared_access.ROOT_POLICY).primary_key)
 
     return make
 

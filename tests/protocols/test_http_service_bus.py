@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-from broker_core import broker, entities, policies
+from broker_core import broker, entities, shared_access
 from broker_core.protocols.service_bus_http.request import MAX_BODY_BYTES
 from broker_core.semantics.types import Message, MessageState
 from tests.broker.looking import somebody_waits
@@ -423,7 +423,7 @@ def test_wrong_expired_and_foreign_tokens(make_queue):
 
 def test_regenerated_key_ends_the_old_one_and_serves_at_once(queue):
     assert queue.send().status_code == 201
-    new = policies.regenerate_key(queue.address.namespace, queue.policy)
+    new = shared_access.regenerate_key(queue.address.namespace, queue.policy)
     assert CLIENT.post(f"{queue.url}/messages", headers={"authorization": queue.token(key=new.primary_key)}).status_code == 201
     eventually(lambda: queue.send().status_code == 401)
 
@@ -431,8 +431,8 @@ def test_regenerated_key_ends_the_old_one_and_serves_at_once(queue):
 def test_rights_are_those_of_the_policy(make_queue):
     queue = make_queue()
     other = make_queue("others", namespace=queue.address.namespace)
-    sender = policies.create_policy(queue.address.namespace, "sender", send=True)
-    listener = policies.create_policy(queue.address, "listener", listen=True)
+    sender = shared_access.create_policy(queue.address.namespace, "sender", send=True)
+    listener = shared_access.create_policy(queue.address, "listener", listen=True)
 
     def as_(policy):
         return {"authorization": queue.token(key=policy.secondary_key, policy=policy.name)}

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities, policies
-from broker_core.semantics.filters import CorrelationFilter, FalseFilter, Rule
+from broker_core import broker, entities, shared_access
+from broker_core.semantics.service_bus.filters import CorrelationFilter, FalseFilter, Rule
 from broker_core.semantics.types import Message
 from tests.protocols.conftest import CLIENT
 from tests.protocols.test_http_service_bus import batch, broker_properties, refused
@@ -154,7 +154,7 @@ def test_unknown_topics_and_subscriptions(topic):
 def test_policies_of_a_topic_hold_for_its_subscriptions(topic, make_topic):
     other = make_topic("others", namespace=topic.address.namespace)
     entities.create_subscription(other.address.subscription("all"))
-    listener = policies.create_policy(topic.address, "listener", listen=True)
+    listener = shared_access.create_policy(topic.address, "listener", listen=True)
     headers = {"authorization": topic.token(key=listener.primary_key, policy=listener.name)}
     receive = "/Subscriptions/ALL/messages/head?timeout=0"
     assert CLIENT.post(topic.url + receive, headers=headers).status_code == 204

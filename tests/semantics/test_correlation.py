@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.semantics.errors import FilterEvaluationError, InvalidArgument, InvalidFilter
-from broker_core.semantics.filters import (
+from broker_core.semantics.service_bus.filters import (
     CorrelationFilter,
     FalseFilter,
     MessageView,
@@ -22,7 +22,7 @@ from broker_core.semantics.filters import (
     rule_from_json,
     rule_to_json,
 )
-from broker_core.semantics.filters.correlation import FIELDS
+from broker_core.semantics.service_bus.filters.correlation import FIELDS
 from broker_core.semantics.types import Message
 from broker_core.semantics.values import Typed
 

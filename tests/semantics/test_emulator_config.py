@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.semantics.emulator_config import loads, read
-from broker_core.semantics.filters import CorrelationFilter, Rule
+from broker_core.semantics.service_bus.emulator_config import loads, read
+from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule
 
 # The shape the emulator ships: comments, a queue, and a topic with filters.
 SHIPPED = """{

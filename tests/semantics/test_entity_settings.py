@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.semantics.durations import FOREVER
-from broker_core.semantics.entity_settings import (
+from broker_core.semantics.errors import BrokerError, InvalidArgument
+from broker_core.semantics.limits import RELAXED, STRICT, of_tier
+from broker_core.semantics.service_bus.entity_settings import (
     ALL_SETTINGS,
     IMMUTABLE,
     SETTINGS_TYPE,
@@ -25,8 +27,6 @@ from broker_core.semantics.entity_settings import (
     new_settings,
     values_of,
 )
-from broker_core.semantics.errors import BrokerError, InvalidArgument
-from broker_core.semantics.limits import RELAXED, STRICT, of_tier
 from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Tier
 
 S, MIN, MS = timedelta(seconds=1), timedelta(minutes=1), timedelta(milliseconds=1)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.semantics import matching
 from broker_core.semantics.errors import FilterEvaluationError
-from broker_core.semantics.filters import (
+from broker_core.semantics.service_bus import matching
+from broker_core.semantics.service_bus.filters import (
     CorrelationFilter,
     FalseFilter,
     MessageView,
@@ -17,7 +17,7 @@ from broker_core.semantics.filters import (
     compile_action,
     compile_filter,
 )
-from broker_core.semantics.matching import FILTER_EXCEPTION, SESSION_ID_IS_NULL, Copy, RuleIndex, SubscriptionRules
+from broker_core.semantics.service_bus.matching import FILTER_EXCEPTION, SESSION_ID_IS_NULL, Copy, RuleIndex, SubscriptionRules
 from broker_core.semantics.types import Message
 from broker_core.semantics.values import Typed
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.semantics import service_bus as sb
 from broker_core.semantics.errors import BrokerError, InvalidArgument, MessageTooLarge, NotAllowed
-from broker_core.semantics.service_bus import Facts, MakeAvailable, MoveToDeadLetter, Refuse, Remove, Settlement, settle
+from broker_core.semantics.service_bus import messages as sb
+from broker_core.semantics.service_bus.messages import Facts, MakeAvailable, MoveToDeadLetter, Refuse, Remove, Settlement, settle
 from broker_core.semantics.types import Message, MessageState, QueueSettings, SubQueue
 from broker_core.semantics.values import Typed
 

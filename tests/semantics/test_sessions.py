@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.semantics import sessions
 from broker_core.semantics.errors import InvalidArgument, MessageTooLarge, NotAllowed
 from broker_core.semantics.limits import STRICT, of_tier
-from broker_core.semantics.service_bus import Facts, MakeAvailable, MoveToDeadLetter, after_failed_delivery
+from broker_core.semantics.service_bus import sessions
+from broker_core.semantics.service_bus.messages import Facts, MakeAvailable, MoveToDeadLetter, after_failed_delivery
 from broker_core.semantics.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue, Tier
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker_core.semantics.errors import FilterEvaluationError, InvalidArgument, InvalidFilter
-from broker_core.semantics.filters import MessageView, compile_action, compile_filter
-from broker_core.semantics.filters.lexer import RESERVED
-from broker_core.semantics.filters.view import SYSTEM
+from broker_core.semantics.service_bus.filters import MessageView, compile_action, compile_filter
+from broker_core.semantics.service_bus.filters.lexer import RESERVED
+from broker_core.semantics.service_bus.filters.view import SYSTEM
 from broker_core.semantics.types import Message
 from broker_core.semantics.values import Typed
 

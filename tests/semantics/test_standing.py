@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from broker_core.semantics.explaining import why_not
-from broker_core.semantics.standing import Standing, is_deliverable, next_change_at, standing
+from broker_core.semantics.service_bus.explaining import why_not
+from broker_core.semantics.service_bus.standing import Standing, is_deliverable, next_change_at, standing
 from broker_core.semantics.types import MessageState, SubQueue
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from broker_core import entities, policies
+from broker_core import entities, shared_access
 from broker_core.protocols import sas
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.connections import Database, close_all, using
@@ -132,7 +132,7 @@ class Vitrine:
     def headers(self, namespace: str) -> dict[str, str]:
         """An authorisation for the REST API, for an hour."""
         with using(self.database()):
-            policy = policies.get_policy(namespace, policies.ROOT_POLICY)
+            policy = shared_access.get_policy(namespace, shared_access.ROOT_POLICY)
         uri = f"{self.url}/servicebus/{namespace}/"
         return {"Authorization": sas.sign(uri, policy.name, policy.primary_key, int(time.time()) + 3600)}
 

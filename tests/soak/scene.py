@@ -64,9 +64,9 @@ class Scene:
             entities.create_queue(self.address("talks"), requires_session=True, max_delivery_count=100_000, **common)
 
     def _make_topic(self, common: dict[str, Any]) -> None:
-        from broker_core.semantics.filters.correlation import CorrelationFilter
-        from broker_core.semantics.filters.rules import Rule
-        from broker_core.semantics.filters.sql import compile_filter
+        from broker_core.semantics.service_bus.filters.correlation import CorrelationFilter
+        from broker_core.semantics.service_bus.filters.rules import Rule
+        from broker_core.semantics.service_bus.filters.sql import compile_filter
 
         entities.create_topic(self.address("topic"))
         rules = {

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core import entities, policies
+from broker_core import entities, shared_access
 from broker_core.semantics.errors import BrokerError, EntityNotFound
 from broker_core.semantics.types import EntityAddress, Family
 
@@ -15,12 +15,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         parser.add_argument("namespace", help="a namespace, or namespace/queue or namespace/topic for a policy of its own")
-        parser.add_argument("--policy", default=policies.ROOT_POLICY, help="the shared-access policy (default: %(default)s)")
+        parser.add_argument("--policy", default=shared_access.ROOT_POLICY, help="the shared-access policy (default: %(default)s)")
 
     def handle(self, *, namespace, policy, **options):
         try:
             scope = EntityAddress.parse(namespace).main if "/" in namespace else namespace
-            found = policies.get_policy(scope, policy)
+            found = shared_access.get_policy(scope, policy)
             shown = entities.get_namespace(found.namespace).name
         except BrokerError as exc:
             raise CommandError(_explained(exc, namespace, policy)) from exc
@@ -45,7 +45,7 @@ def _explained(exc: BrokerError, scope: str, policy: str) -> str:
     if not isinstance(exc, EntityNotFound):
         return str(exc)
     try:
-        there = ", ".join(p.name for p in policies.list_policies(EntityAddress.parse(scope).main if "/" in scope else scope))
+        there = ", ".join(p.name for p in shared_access.list_policies(EntityAddress.parse(scope).main if "/" in scope else scope))
     except BrokerError:
         there = ""
     if there:

@@ -6,11 +6,11 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core import entities
-from broker_core.config_import import Change, apply_plan
-from broker_core.semantics import emulator_config
 from broker_core.semantics.durations import human
-from broker_core.semantics.entity_settings import DURATIONS, SERVICE_NAMES
 from broker_core.semantics.errors import BrokerError
+from broker_core.semantics.service_bus import emulator_config
+from broker_core.semantics.service_bus.entity_settings import DURATIONS, SERVICE_NAMES
+from broker_core.transfer.emulator_config import Change, apply_plan
 
 
 class Command(BaseCommand):

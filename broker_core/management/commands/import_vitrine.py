@@ -6,9 +6,9 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core.export_import import import_
-from broker_core.export_lines import lines_of
 from broker_core.semantics.errors import BrokerError
+from broker_core.transfer.importing import import_
+from broker_core.transfer.lines import lines_of
 
 
 class Command(BaseCommand):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from broker_core import policies
-from broker_core.policies import Policy
+from broker_core import shared_access
 from broker_core.protocols import sas
 from broker_core.semantics.types import Actor, EntityAddress
+from broker_core.shared_access import Policy
 
 from .request import Request
 
@@ -28,7 +28,7 @@ async def actor_of(request: Request) -> Actor:
     scope = address.topic or address
     signer = _signer(token, _recall(scope, token.policy))
     if signer is None:  # nothing is remembered, or a key was replaced a moment ago
-        found = await policies.find_policies.aio(scope.namespace, scope.path, token.policy)
+        found = await shared_access.find_policies.aio(scope.namespace, scope.path, token.policy)
         _remember(scope, token.policy, found)
         signer = _signer(token, found)
     if signer is None:

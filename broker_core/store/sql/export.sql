@@ -1,4 +1,4 @@
--- Vitrine's own export and import (broker_core/export.py, broker_core/export_import.py, broker_core/export_families). No lock is exported: it belongs
+-- Vitrine's own export and import (broker_core/transfer). No lock is exported: it belongs
 -- to its holder. A storage queue's message keeps its receipt and stays invisible as long as it would have: neither is anybody's.
 
 -- name: export_snapshot

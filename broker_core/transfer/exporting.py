@@ -1,0 +1,173 @@
+"""Vitrine's own export: configuration and messages as JSON Lines, from which `importing` makes the same again.
+
+One entity after the other, each as it was at one instant: its transaction reads one snapshot, a page of messages at a time, so
+memory does not grow with the number of messages. Two entities are of two instants: a message that goes from one to the other
+meanwhile may be in both, or in none. Locks are left out, for they belong to their holders; whose lock has ended unnoticed has one
+failed delivery more. Connections are left out, with what ends with them: their consumers and exclusive queues. The history is
+left out, too: docs/history.md says how to keep it. What only one family has is told by its part (families).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+from ..semantics.errors import EntityNotFound, NotAllowed
+from ..semantics.types import Actor, EntityKind, Family, Right
+from ..store import connections
+from ..store.driver import Atomically, Steps, use_case
+from ..store.statements import Statement, call
+from .families import part_of
+from .lines import FORMAT, VERSION, in_base64, instant, line, message
+
+PAGE_MESSAGES = 500
+PAGE_BYTES = 8 * 2**20
+PAGE_SESSIONS = 20  # with states of a megabyte at most
+PAGE_SEEN = 5_000
+
+
+@use_case
+def export(
+    names: Sequence[str] | None, write: Callable[[str], Any], *, with_keys: bool = False, actor: Actor | None = None
+) -> Steps:
+    """Write namespaces with all that is in them, line by line; returns {"entities": so many, "messages": so many}.
+
+    names:     None: all but Vitrine's own.
+    with_keys: the keys of policies, too: whoever reads the file then has them.
+    Needs MANAGE and SEE_BODIES. Raises EntityNotFound; NotAllowed for Vitrine's own namespace, and in a caller's transaction.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE | Right.SEE_BODIES, ", ".join(names or ["all namespaces"]))
+    if connections.in_callers_transaction():
+        raise NotAllowed("An export reads each entity in a snapshot of its own. Call it outside the transaction.")
+    namespaces = yield call("export_namespaces", names=None if names is None else list(names))
+    _require_found(names, namespaces)
+    write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))
+    totals = {"entities": 0, "messages": 0}
+    for namespace in namespaces:
+        exported = yield from _namespace(namespace, write, with_keys)
+        totals["entities"] += len(exported)
+        totals["messages"] += sum(exported.values())
+    write(line("end", totals))
+    return totals
+
+
+def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool) -> Steps:
+    """All lines of a namespace. Returns how many messages were exported, by the ids of their entities."""
+    part = part_of(Family(namespace.family))
+    told = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
+    clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
+    write(line("namespace", {**told, "created_at": instant(namespace.created_at), "clock": clock}))
+    yield from _policies(namespace.id, None, write, with_keys)
+    for text in (yield from part.lines_before(namespace.id)):
+        write(text)
+    exported: dict[int, int] = {}
+    for found in (yield call("export_entity_ids", namespace_id=namespace.id)):
+        messages = yield Atomically(_entity(namespace.id, found.id, part, write, with_keys))
+        if messages is not None:
+            exported[found.id] = messages
+    for text in (yield from part.lines_after(namespace.id, list(exported))):
+        write(text)
+    return exported
+
+
+def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
+    found = {namespace.name.lower() for namespace in namespaces}
+    for name in names or ():
+        if name.lower() not in found:
+            raise EntityNotFound(name, "namespace")
+    for namespace in namespaces:
+        if namespace.is_system:
+            raise NotAllowed(
+                f"The namespace '{namespace.name}' carries Vitrine's own work, which makes it anew; it is not exported."
+            )
+
+
+def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool) -> Steps:
+    """All lines of one entity, as of one instant. Returns its number of messages, None where it was deleted meanwhile."""
+    yield call("export_snapshot")
+    rows = yield call("export_entity", entity_id=entity_id)
+    if not rows:
+        return None
+    [row] = rows
+    write(line("entity", {**_described(row), **part.described(row)}))
+    yield from _policies(namespace_id, entity_id, write, with_keys)
+    if row.kind == EntityKind.SUBSCRIPTION:
+        for rule in (yield call("list_rules", subscription_id=entity_id)):
+            told = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
+            write(line("rule", told))
+    sessions = yield from _paged(write, _sessions(entity_id), _session_line)
+    seen = yield from _paged(write, _seen(entity_id), _seen_line)
+    messages = yield from _paged(
+        write, _messages(entity_id, row.now), lambda m: line("message", {**message(m), **part.told_of_message(m)})
+    )
+    write(line("entity_end", {"path": row.path, "messages": messages, "sessions": sessions, "seen": seen}))
+    return messages
+
+
+def _described(row: Any) -> dict[str, Any]:
+    return {
+        "path": row.path,
+        "kind": row.kind,
+        "created_at": instant(row.created_at),
+        "updated_at": instant(row.updated_at),
+        "next_number": row.next_number,
+        "last_activity_at": instant(row.last_activity_at),
+        "last_receive_at": instant(row.last_receive_at),
+        "celery_bindings": row.celery_bindings or None,
+    }
+
+
+def _policies(namespace_id: int, entity_id: int | None, write: Callable[[str], Any], with_keys: bool) -> Steps[None]:
+    for row in (yield call("export_policies", namespace_id=namespace_id, entity_id=entity_id)):
+        keys = {"primary_key": row.primary_key, "secondary_key": row.secondary_key} if with_keys else {}
+        write(line("policy", {"name": row.name, "send": row.send, "listen": row.listen, "manage": row.manage, **keys}))
+
+
+# Pages: from the last row of a page to the statement of the next
+
+
+def _paged(write: Callable[[str], Any], next_page: Callable[[Any], Statement], as_line: Callable[[Any], str]) -> Steps:
+    """Write page after page, until one is empty. Returns how many rows there were."""
+    written, last = 0, None
+    while rows := (yield next_page(last)):
+        for row in rows:
+            write(as_line(row))
+        written, last = written + len(rows), rows[-1]
+    return written
+
+
+def _messages(entity_id: int, now: datetime) -> Callable[[Any], Statement]:
+    def next_page(last: Any) -> Statement:
+        after = (last.subqueue, last.state, last.sequence_number) if last else (-1, 0, 0)
+        return call(
+            "export_messages",
+            entity_id=entity_id,
+            now=now,
+            subqueue=after[0],
+            state=after[1],
+            sequence_number=after[2],
+            max_count=PAGE_MESSAGES,
+            max_bytes=PAGE_BYTES,
+        )
+
+    return next_page
+
+
+def _sessions(entity_id: int) -> Callable[[Any], Statement]:
+    return lambda last: call("export_sessions", entity_id=entity_id, after=last and last.session_id, max_count=PAGE_SESSIONS)
+
+
+def _seen(entity_id: int) -> Callable[[Any], Statement]:
+    return lambda last: call("export_seen", entity_id=entity_id, after=last and last.message_id, max_count=PAGE_SEEN)
+
+
+def _session_line(row: Any) -> str:
+    told = {"session_id": row.session_id, "state": in_base64(row.state), "state_updated_at": instant(row.state_updated_at)}
+    return line("session", told)
+
+
+def _seen_line(row: Any) -> str:
+    return line("seen", {"message_id": row.message_id, "seen_at": instant(row.seen_at), "sequence_number": row.sequence_number})

@@ -1,0 +1,343 @@
+"""The import of an export: the same namespaces, entities, rules, policies and messages again, or nothing at all.
+
+The whole file is one transaction, read line by line, a batch of messages at a time. What it writes is seen by nobody before the
+end, and nobody waits for it; vacuum, though, keeps what dies meanwhile. A namespace that exists is refused: an import creates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import shared_access
+from ..semantics import families
+from ..semantics.errors import BrokerError, EntityExists, InvalidArgument
+from ..semantics.service_bus.entity_settings import check_policy_name
+from ..semantics.service_bus.filters import rule_from_json
+from ..semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
+from ..store.driver import Atomically, Steps, use_case
+from ..store.statements import Statement, call
+from .families import part_of
+from .families.part import Given, Reader
+from .lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
+
+BATCH_ROWS = 500
+BATCH_BYTES = 8 * 2**20
+LAST_NUMBER = 2**60 - 1  # what a lock token can carry
+
+
+@use_case
+def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Actor | None = None) -> Steps:
+    """Make what an export's lines describe; returns {"namespaces": [names], "entities": so many, "messages": so many}.
+
+    name: what the file's one namespace is called here instead.
+    Needs MANAGE. Raises EntityExists for a namespace that exists, and InvalidArgument naming the line of anything else that
+    cannot be; then nothing is stored. Policies without keys in the file get new ones.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE, name or "all namespaces")
+    return (yield Atomically(_Import(read_lines(source), name, actor).steps()))
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows of one kind on their way to a statement."""
+
+    statement: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    bytes: int = 0
+
+    def add(self, row: dict[str, Any], size: int) -> None:
+        self.rows.append(row)
+        self.bytes += size
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= BATCH_ROWS or self.bytes >= BATCH_BYTES
+
+    def take(self, entity_id: int, **params: Any) -> Statement:
+        columns = {name: [row[name] for row in self.rows] for name in self.rows[0]}
+        self.rows, self.bytes = [], 0
+        return call(self.statement, entity_id=entity_id, **columns, **params)
+
+
+@dataclass(slots=True)
+class _Entity:
+    """The entity that lines are about.
+
+    reader: of its namespace. counts: what was read of it, by the kind of line. last: the key of its last message; last_ids: the
+    last session's and the last seen id.
+    """
+
+    id: int
+    path: str
+    reader: Reader
+    given: Given
+    next_number: int
+    counts: dict[str, int] = field(default_factory=lambda: {"message": 0, "session": 0, "seen": 0})
+    last: tuple[int, int, int] = (-1, 0, 0)
+    last_ids: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Import:
+    """Follows the lines; refuses one that stands where it cannot."""
+
+    lines: Iterator[Line]
+    rename: str | None
+    actor: Actor
+    names: list[str] = field(default_factory=list)
+    namespace_id: int = 0
+    reader: Reader | None = None
+    entity: _Entity | None = None
+    entities: int = 0
+    messages: int = 0
+    batches: dict[str, _Batch] = field(
+        default_factory=lambda: {
+            "message": _Batch("import_messages"),
+            "session": _Batch("import_sessions"),
+            "seen": _Batch("import_seen"),
+        }
+    )
+
+    def steps(self) -> Steps:
+        self._header()
+        for line in self.lines:
+            try:
+                if line.kind in ("namespace", "end"):
+                    yield from self._namespace_end(line)
+                if line.kind == "end":
+                    return self._end(line)
+                yield from self._line(line)
+            except (EntityExists, InvalidArgument) as exc:
+                if isinstance(exc, EntityExists) or exc.name.startswith("line "):
+                    raise
+                raise InvalidArgument(f"line {line.number}: {line.kind}", str(exc)) from exc
+            except BrokerError as exc:
+                raise InvalidArgument(f"line {line.number}: {line.kind}", str(exc)) from exc
+        raise InvalidArgument("file", "ends before its end: the line with the totals is missing. Nothing was stored")
+
+    def _header(self) -> None:
+        line = next(self.lines, None)
+        if line is None or line.kind != FORMAT:
+            raise InvalidArgument("line 1", f"is not the head of an export of Vitrine's, {{'{FORMAT}': ...}}")
+        version = line.content.whole("version")
+        if version not in READABLE:
+            line.content.refuse("version", f"{version} is none of {', '.join(map(str, READABLE))}, which are read here")
+
+    def _line(self, line: Line) -> Steps:
+        reader, held = self.reader, self.entity
+        if reader is not None and held is None and line.kind in reader.own_lines:
+            yield from reader.line(line.kind, line.content)
+        elif line.kind == "namespace":
+            yield from self._namespace(line.content)
+        elif line.kind in ("policy", "entity"):
+            if line.kind == "entity":
+                self._require_ended(line)
+            if reader is None:
+                raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any namespace")
+            yield from self._policy(line.content) if line.kind == "policy" else self._entity(reader, line.content)
+        elif (inside := self._inside(line.kind)) is not None:
+            if held is None:
+                raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any entity")
+            yield from inside(held, line.content)
+        else:
+            raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is no kind of line of an export")
+
+    def _inside(self, kind: str) -> Callable[[_Entity, Fields], Steps] | None:
+        """What takes a line of this kind, which is about an entity; None: it is not."""
+        match kind:
+            case "rule":
+                return self._rule
+            case "session":
+                return self._session
+            case "seen":
+                return self._seen
+            case "message":
+                return self._message
+            case "entity_end":
+                return self._entity_end
+        return None
+
+    def _require_ended(self, line: Line) -> None:
+        if self.entity is not None:
+            raise InvalidArgument(f"line {line.number}", f"'{self.entity.path}' has not ended: its entity_end is missing")
+
+    # Configuration
+
+    def _namespace_end(self, line: Line) -> Steps:
+        """The namespace before this line, if any, is complete."""
+        self._require_ended(line)
+        if self.reader is not None:
+            yield from self.reader.namespace_end()
+
+    def _namespace(self, content: Fields) -> Steps:
+        name, description = content.text("name"), content.text("description")
+        if self.rename is not None:
+            if self.names:
+                raise InvalidArgument("name", "the file has several namespaces; only one can be given another name")
+            name = self.rename
+        family = content.member("family", Family, default=Family.SERVICE_BUS)
+        families.check_namespace_name(family, name)
+        if len(description) > 250:
+            content.refuse("description", "must have at most 250 characters")
+        tier, created_at = content.member("tier", Tier), content.instant("created_at")
+        clock = content.value("clock")
+        now = rate = None
+        if clock is not None:
+            fields = Fields(f"{content.where}.clock", clock if isinstance(clock, dict) else {})
+            now, rate = fields.instant("now"), fields.number("rate")
+            fields.done()
+        content.done()
+        rows = yield call(
+            "import_namespace",
+            name=name,
+            family=str(family),
+            description=description,
+            tier=str(tier),
+            created_at=created_at,
+            now=now,
+            rate=1.0 if rate is None else rate,
+        )
+        if not rows:
+            raise EntityExists(name, families.SETS[family])
+        self.names.append(name)
+        self.namespace_id, self.reader = rows[0].id, part_of(family).Reader(rows[0].id, name, tier)
+
+    def _policy(self, content: Fields) -> Steps:
+        name = check_policy_name(content.text("name"))
+        rights = {right: content.flag(right) for right in ("send", "listen", "manage")}
+        keys = {k: content.text(k, optional=True) or shared_access.new_key() for k in ("primary_key", "secondary_key")}
+        content.done()
+        if not any(rights.values()):
+            content.refuse("send", "a policy needs at least one of send, listen and manage")
+        for which, key in keys.items():
+            if len(key) > 64:
+                content.refuse(which, "must have at most 64 characters")
+        entity_id = self.entity and self.entity.id
+        rows = yield call("create_policy", namespace_id=self.namespace_id, entity_id=entity_id, name=name, **rights, **keys)
+        if not rows:
+            content.refuse("name", f"'{name}' is there twice")
+
+    def _entity(self, reader: Reader, content: Fields) -> Steps:
+        address = EntityAddress(self.names[-1], content.text("path"))
+        given = reader.entity(address, content)
+        columns = {"kind": str(given.kind), "topic_id": given.topic_id, **given.columns}
+        rows = yield call("create_entity", namespace_id=self.namespace_id, path=address.path, **columns)
+        if not rows:
+            content.refuse("path", f"'{address.path}' is there twice")
+        next_number = content.whole("next_number", least=1, most=LAST_NUMBER)
+        self.entity = held = _Entity(rows[0].id, address.path, reader, given, next_number)
+        reader.entity_stored(address, given, held.id)
+        bindings = content.value("celery_bindings") or []
+        if not isinstance(bindings, list) or not all(_is_binding(pair) for pair in bindings):
+            content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
+        yield call(
+            "import_entity",
+            entity_id=held.id,
+            created_at=content.instant("created_at"),
+            updated_at=content.instant("updated_at"),
+            next_number=next_number,
+            last_activity_at=content.instant("last_activity_at", optional=True),
+            last_receive_at=content.instant("last_receive_at", optional=True),
+            exchanges=[exchange for exchange, _ in bindings],
+            routing_keys=[key for _, key in bindings],
+        )
+        content.done()
+
+    def _rule(self, held: _Entity, content: Fields) -> Steps:
+        if held.given.kind is not EntityKind.SUBSCRIPTION:
+            content.refuse("name", f"'{held.path}' is no subscription, so it has no rules")
+        told = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
+        created_at = content.instant("created_at")
+        content.done()
+        rule_from_json(told)
+        action = None if told["action"] is None else json.dumps(told["action"])
+        rows = yield call(
+            "import_rule", subscription_id=held.id, name=told["name"], filter=json.dumps(told["filter"]), action=action,
+            created_at=created_at,
+        )  # fmt: skip
+        if not rows:
+            content.refuse("name", f"'{told['name']}' is there twice")
+
+    # What an entity holds
+
+    def _session(self, held: _Entity, content: Fields) -> Steps:
+        row: dict[str, Any] = {
+            "session_id": content.text("session_id"),
+            "state": content.bytes_("state"),
+            "state_updated_at": content.instant("state_updated_at", optional=True),
+        }
+        content.done()
+        _require_rising(held, "session_id", row, content)
+        yield from self._add(held, "session", row, len(row["state"]))
+
+    def _seen(self, held: _Entity, content: Fields) -> Steps:
+        row = {
+            "message_id": content.text("message_id"),
+            "seen_at": content.instant("seen_at"),
+            "sequence_number": content.whole("sequence_number", optional=True, least=0),
+        }
+        content.done()
+        _require_rising(held, "message_id", row, content)
+        yield from self._add(held, "seen", row, 0)
+
+    def _message(self, held: _Entity, content: Fields) -> Steps:
+        row = read_message(content, held.reader)
+        key = (row["subqueue"], row["state"], row["sequence_number"])
+        if key <= held.last:
+            content.refuse("sequence_number", "must rise from one message of a list to the next")
+        if row["sequence_number"] >= held.next_number:
+            content.refuse("sequence_number", f"must lie below the entity's next_number, {held.next_number}")
+        held.reader.check_message(row, held.given, content)
+        held.last = key
+        yield from self._add(held, "message", row, len(row["body"]))
+
+    def _add(self, held: _Entity, kind: str, row: dict[str, Any], size: int) -> Steps:
+        held.counts[kind] += 1
+        self.batches[kind].add(row, size)
+        if self.batches[kind].is_full:
+            yield from self._flush(held, kind)
+
+    def _flush(self, held: _Entity, kind: str) -> Steps:
+        if self.batches[kind].rows:
+            params = {"actor": str(self.actor)} if kind == "message" else {}
+            yield self.batches[kind].take(held.id, **params)
+
+    def _entity_end(self, held: _Entity, content: Fields) -> Steps:
+        if content.text("path") != held.path:
+            content.refuse("path", f"is not '{held.path}', the entity that ends here")
+        for kind, name in (("message", "messages"), ("session", "sessions"), ("seen", "seen")):
+            if content.whole(name) != held.counts[kind]:
+                content.refuse(name, f"the file has {held.counts[kind]} of them: some are missing, or there are too many")
+            yield from self._flush(held, kind)
+        content.done()
+        (row,) = yield call("import_finish", entity_id=held.id)
+        if row.twice is not None:
+            content.refuse("path", f"two messages have the sequence number {row.twice}")
+        yield from held.reader.entity_end(held.id)
+        self.entities, self.messages, self.entity = self.entities + 1, self.messages + held.counts["message"], None
+
+    def _end(self, line: Line) -> dict[str, Any]:
+        for name, found in (("entities", self.entities), ("messages", self.messages)):
+            if line.content.whole(name) != found:
+                line.content.refuse(name, f"the file has {found}: some are missing, or there are too many")
+        line.content.done()
+        if (more := next(self.lines, None)) is not None:
+            raise InvalidArgument(f"line {more.number}", "stands after the end")
+        return {"namespaces": self.names, "entities": self.entities, "messages": self.messages}
+
+
+def _require_rising(held: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:
+    last = held.last_ids.get(name)
+    if last is not None and row[name] <= last:
+        content.refuse(name, "must rise from one line to the next")
+    held.last_ids[name] = row[name]
+
+
+def _is_binding(pair: Any) -> bool:
+    return (
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(t, str) and len(t) <= 255 and "\x00" not in t for t in pair)
+    )
