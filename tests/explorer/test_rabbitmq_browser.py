@@ -7,7 +7,7 @@ from broker_core.rabbitmq import browsing
 from broker_core.semantics.types import EntityAddress
 
 from .rabbitmq_office import addresses_of, publish
-from .test_accessibility import browser, violations  # noqa: F401
+from .test_accessibility import browser, violations, violations_in_both_schemes  # noqa: F401
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
@@ -22,15 +22,8 @@ def all_of(office):
     return [address for some in addresses_of(office.at).values() for address in some]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_any_page(committed, browser, scheme):  # noqa: F811
-    page = browser(color_scheme=scheme, bypass_csp=True)
-    found = {}
-    for address in all_of(committed):
-        page.goto(address)
-        if problems := violations(page):
-            found[address] = problems
-    assert found == {}
+def test_axe_finds_nothing_on_any_page(committed, browser):  # noqa: F811
+    assert violations_in_both_schemes(browser(bypass_csp=True), all_of(committed)) == {}
 
 
 def test_no_page_scrolls_sideways_at_320_pixels(committed, browser):  # noqa: F811
