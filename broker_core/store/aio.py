@@ -72,7 +72,7 @@ class Office:
             self._listener = asyncio.create_task(self._pass_on_wake_ups())
         try:
             await _at_most(self._listens, 1)  # without a listener the slow polling remains
-            return await _drive(step.steps, self, wake)
+            return await _drive_at(step.steps, self, wake)
         finally:
             for entity_id in step.entity_ids:
                 self._waiting[entity_id].discard(wake)
@@ -115,7 +115,7 @@ async def close() -> None:
 async def run(steps: Steps) -> Any:
     """Drive steps to their end on the process's pool. Raises BrokerError for what the database refuses."""
     with translated():
-        return await _drive(steps, office(), None)
+        return await _drive_at(steps, office(), None)
 
 
 async def to_its_end(
@@ -143,19 +143,25 @@ async def to_its_end(
         raise
 
 
-async def _drive(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
+async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Drive steps to their end; `perform` does what they yield."""
     with closing(steps):  # also when the call is cancelled
         try:
             step = next(steps)
             while True:
                 try:
-                    value = await _perform(step, at, wake)
+                    value = await perform(step)
                 except Exception as exc:
                     step = steps.throw(refusal(exc))
                 else:
                     step = steps.send(value)
         except StopIteration as end:
             return end.value
+
+
+async def _drive_at(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
+    """Outside a transaction. wake: inside Listening, what a notification sets."""
+    return await _drive(steps, lambda step: _perform(step, at, wake))
 
 
 async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
@@ -168,10 +174,10 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
             async with pool.connection() as connection, connection.transaction():
                 value = await _drive_on(step.steps, connection, later)
             for steps in later:
-                await _drive(steps, at, wake)
+                await _drive_at(steps, at, wake)
             return value
         case AfterCommit():
-            return await _drive(step.steps, at, wake)
+            return await _drive_at(step.steps, at, wake)
         case Listening():
             return await at.listen(step)
         case WaitForMessages() if wake is not None:  # inside Listening
@@ -189,18 +195,7 @@ async def _at_most(event: asyncio.Event, seconds: float) -> None:
 
 async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
     """The statements of one transaction, all on its connection. later: gets what is to run after it."""
-    with closing(steps):
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = await _perform_on(step, connection, later)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))
-                else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+    return await _drive(steps, lambda step: _perform_on(step, connection, later))
 
 
 async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
