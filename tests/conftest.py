@@ -5,11 +5,12 @@ import os
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+
+from tests.eventually import eventually
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request buries what a failed test says
@@ -65,9 +66,7 @@ def _server(django_db_setup) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(application, lifespan="on", log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    ends_at = time.monotonic() + 10
-    while not server.started and time.monotonic() < ends_at:
-        time.sleep(0.01)
+    eventually(lambda: server.started, 10)
     yield "http://{}:{}".format(*listening.getsockname())
     server.should_exit = True
     thread.join(10)

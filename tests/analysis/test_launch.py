@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from django.db import connection
 from broker_core.store import connections
 from explorer.analysis import java, launch, runs
 from explorer.models import AnalysisRun
+from tests.eventually import eventually
 
 from .factories import a_run
 
@@ -45,14 +45,6 @@ def a_program(text: str) -> list[str]:
 
 def row() -> AnalysisRun:
     return AnalysisRun.objects.get()
-
-
-def wait_until(condition, seconds: float = 10.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return found
 
 
 def lives(pid: int) -> bool:
@@ -101,7 +93,7 @@ def test_cancelling_ends_the_whole_group(held, folder, monkeypatch, manner):
     monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
 
     def ask_for_the_end():
-        wait_until(lambda: row().step)
+        eventually(lambda: row().step, 10)
         AnalysisRun.objects.update(cancel_requested_at=row().requested_at)
         connection.close()
 
@@ -111,14 +103,14 @@ def test_cancelling_ends_the_whole_group(held, folder, monkeypatch, manner):
         launch._run_job(held, folder, [*SLEEPY, manner], JAVA)
     asking.join()
     pids = [int(pid) for pid in row().step_text.split()]
-    wait_until(lambda: not any(lives(pid) for pid in pids), 2)
+    eventually(lambda: not any(lives(pid) for pid in pids), 2)
 
 
 def test_a_worker_that_is_to_stop_ends_its_child(held, folder):
     with pytest.raises(launch.Stopped):
         launch._run_job(held, folder, SLEEPY, JAVA, lambda: bool(row().step))
     pids = [int(pid) for pid in row().step_text.split()]
-    wait_until(lambda: not any(lives(pid) for pid in pids), 2)
+    eventually(lambda: not any(lives(pid) for pid in pids), 2)
 
 
 def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch):
@@ -184,14 +176,14 @@ def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, 
     script = WORKER.format(database=database, runs=str(settings.RUNS_FOLDER), command=SLEEPY, run_id=run.pk)
     worker = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], env=dict(os.environ))
     try:
-        pids = [int(pid) for pid in wait_until(lambda: row().step_text.split() if row().step else None, 20)]
+        pids = [int(pid) for pid in eventually(lambda: row().step_text.split() if row().step else None, 20)]
         first = row().lease_until
-        wait_until(lambda: row().lease_until > first + timedelta(seconds=2), 10)  # the first lease is over
+        eventually(lambda: row().lease_until > first + timedelta(seconds=2), 10)  # the first lease is over
         assert launch.end_dead_runs() == 0, "a living worker keeps its lease"
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-        wait_until(lambda: not lives(pids[0]), 2)
-        wait_until(launch.end_dead_runs, 5)
+        eventually(lambda: not lives(pids[0]), 2)
+        eventually(launch.end_dead_runs, 5)
     finally:
         worker.kill()
         for pid in pids:

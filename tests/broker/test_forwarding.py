@@ -11,7 +11,7 @@ from broker_core.semantics.errors import EntityNotFound, MessageTooLarge, NotAll
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message, SubQueue
 from broker_core.store import connections
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
-from tests.rabbitmq.connected import until
+from tests.eventually import eventually
 
 MINUTE = timedelta(minutes=1)
 
@@ -358,7 +358,7 @@ def test_what_goes_to_a_destination_that_goes_just_then_is_dead_lettered(make_qu
         entities.delete_queue(target)
         sweeps.remove_deleted_entities()
         sender.start()
-        until(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
+        eventually(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
     sender.join(10)
     assert numbers == [1] and ledger_agrees(source)
     (dead,) = broker.peek(source.dead_letter)

@@ -1,7 +1,6 @@
 """Transactions: together or not at all (SB-160 to SB-167), and the many ways to lose a lock (SB-070 to SB-076)."""
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -16,6 +15,7 @@ from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from broker_core.store.statements import SQL, call
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now, somebody_waits
+from tests.eventually import eventually
 
 MINUTE = timedelta(minutes=1)
 
@@ -320,9 +320,7 @@ def test_what_a_transaction_leads_to_is_forwarded_after_its_commit(make_queue, w
         for entity, subqueue in ((queue, 1), (source, 0)):  # as if somebody forwarded from them now
             connections.current().execute(SQL["one_forwarder"], {"entity_id": entity_id(entity), "subqueue": subqueue})
         commits = [others.submit(tx.commit) if way == "sync" else others.submit(asyncio.run, commit(tx)) for tx in (dead, sent)]
-        ends_at = time.monotonic() + 5
-        while not (done := stored()) and time.monotonic() < ends_at:
-            time.sleep(0.01)
-        assert done and bodies(broker.peek(target)) == []
+        eventually(stored)
+        assert bodies(broker.peek(target)) == []
     assert [each.result() is not None for each in commits] == [True, True]
     assert sorted(bodies(broker.peek(target))) == ["dead", "sent"] and ledger_agrees(queue) and ledger_agrees(source)

@@ -15,8 +15,9 @@ from broker_core import broker, reads
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.connections import Database, close_all, using
 from explorer.site.embedded_postgres import server
+from tests.eventually import eventually
 
-from .workers import ROOT, project, until
+from .workers import ROOT, project
 
 NAMESPACE = "storm"
 MOST_RUN_TWICE = 40  # what runs or waits for its acknowledgement at two kills
@@ -46,19 +47,19 @@ def test_nothing_is_lost_in_a_storm(data):
         first, second = shop.start_worker(), shop.start_worker()
         patient = shop.start_worker("-Q", "long")
 
-        until(lambda: len(shop.ran()) > 200, 20, "200 tasks ran")
+        eventually(lambda: len(shop.ran()) > 200, 20, "200 tasks ran")
         os.kill(shop.children(first)[-1], signal.SIGKILL)
-        until(lambda: len(shop.ran()) > 600, 20, "600 tasks ran")
+        eventually(lambda: len(shop.ran()) > 600, 20, "600 tasks ran")
         shop.kill(second)
         shop.start_worker()
         long_tasks = [shop.publish("work", 4, queue="long") for _ in range(2)]
-        until(lambda: set(shop.ran("begin")) >= set(long_tasks), 10, "the long tasks run")
+        eventually(lambda: set(shop.ran("begin")) >= set(long_tasks), 10, "the long tasks run")
         assert len(shop.ran()) < 1900, "the storm is over before the database is restarted"
         server.stop(data / "postgres")
         server.ensure_running(data / "postgres")
 
-        until(lambda: set(shop.ran()) >= {*tasks, *long_tasks}, 60, "every task ran to its end")
-        until(lambda: all(left(q) == 0 for q in (queue, long_queue)), 15, "all is settled")
+        eventually(lambda: set(shop.ran()) >= {*tasks, *long_tasks}, 60, "every task ran to its end")
+        eventually(lambda: all(left(q) == 0 for q in (queue, long_queue)), 15, "all is settled")
         dead = {m.message_id: m for m in broker.peek(queue.dead_letter)}
         assert set(dead) == set(poison)
         assert {m.dead_letter_reason for m in dead.values()} == {"MaxDeliveryCountExceeded"}

@@ -10,8 +10,9 @@ from django.db import connection as django_connection
 from broker_core import broker, entities, reads
 from broker_core.celery_transport.holdings import REJECTED
 from broker_core.semantics.types import EntityAddress, MessageState
+from tests.eventually import eventually
 
-from .workers import project, until
+from .workers import project
 
 
 @pytest.fixture
@@ -58,8 +59,8 @@ def test_an_ordinary_day(shop, queue):
     unknown = shop.publish("no_such_task")
     shop.start_worker()
     wanted = {first, later, *plain, *retried}
-    until(lambda: set(shop.ran()) >= wanted, 20, "all tasks ran")
-    until(lambda: is_empty(queue), 5, "the queue is empty")
+    eventually(lambda: set(shop.ran()) >= wanted, 20, "all tasks ran")
+    eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
     assert set(shop.ran().values()) == {1}
     assert {shop.ran("begin")[task] for task in retried} == {3}
@@ -79,16 +80,16 @@ def test_a_child_that_is_killed_costs_one_delivery(shop, queue):
     task = shop.publish("kills_its_process", 1)
     others = [shop.publish("work", 0.01) for _ in range(10)]
     shop.start_worker()
-    until(lambda: set(shop.ran()) >= {task, *others}, 20, "the task ran again")
+    eventually(lambda: set(shop.ran()) >= {task, *others}, 20, "the task ran again")
     assert shop.ran("begin")[task] == 2
-    until(lambda: is_empty(queue), 5, "the queue is empty")
+    eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
 
 def test_a_task_that_always_kills_its_process_is_dead_lettered(dsn, namespace, queue, tmp_path):
     with project(dsn, namespace, tmp_path, max_delivery_count=2) as shop:
         task = shop.publish("kills_its_process")
         shop.start_worker(processes=1)
-        until(lambda: task in dead_letters(queue), 25, "the task is dead-lettered")
+        eventually(lambda: task in dead_letters(queue), 25, "the task is dead-lettered")
         dead = dead_letters(queue)[task]
         assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
         assert dead.dead_letter_description == "Message could not be consumed after 2 delivery attempts."
@@ -99,22 +100,22 @@ def test_a_worker_that_is_killed_holds_nothing_past_its_locks(shop, queue):
     """Two tasks run and six are prefetched when it dies; another worker has all of them after one lock's time at most."""
     worker = shop.start_worker()
     tasks = [shop.publish("work", 1) for _ in range(8)]
-    until(lambda: len(shop.ran("begin")) >= 2, 10, "two tasks run")
+    eventually(lambda: len(shop.ran("begin")) >= 2, 10, "two tasks run")
     shop.kill(worker)
     killed_at = time.time()
     assert reads.counts(queue).locked > 2
     shop.start_worker()
-    until(lambda: set(shop.ran("begin")) == set(tasks), 12, "all tasks began")
+    eventually(lambda: set(shop.ran("begin")) == set(tasks), 12, "all tasks began")
     taken_back = [instant for task in tasks for instant in shop.instants(task) if instant > killed_at]
     assert min(taken_back) - killed_at < 5 + 2  # the lock, and looking again
-    until(lambda: set(shop.ran()) == set(tasks), 12, "all tasks ran")
-    until(lambda: is_empty(queue), 5, "the queue is empty")
+    eventually(lambda: set(shop.ran()) == set(tasks), 12, "all tasks ran")
+    eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
 
 def test_a_warm_shutdown_gives_back_what_was_prefetched(shop, queue):
     tasks = [shop.publish("work", 1) for _ in range(6)]
     worker = shop.start_worker(processes=1)
-    until(lambda: len(shop.ran("begin")) == 1, 10, "the first task runs")
+    eventually(lambda: len(shop.ran("begin")) == 1, 10, "the first task runs")
     assert reads.counts(queue).locked == 4
     shop.stop(worker)
     left = broker.peek(queue)
@@ -130,10 +131,10 @@ def test_a_long_task_keeps_its_lock(shop, queue):
     shop.start_worker(processes=1)
     shop.start_worker(processes=1)
     task = shop.publish("work", 7)
-    until(lambda: shop.ran("begin")[task], 10, "it runs")
+    eventually(lambda: shop.ran("begin")[task], 10, "it runs")
     began = shop.instants(task)[0]
-    until(lambda: reads.list_messages(queue).rows[0].locked_until.timestamp() > began + 6, 7, "its lock was renewed")
-    until(lambda: shop.ran()[task], 10, "it ended")
+    eventually(lambda: reads.list_messages(queue).rows[0].locked_until.timestamp() > began + 6, 7, "its lock was renewed")
+    eventually(lambda: shop.ran()[task], 10, "it ended")
     assert shop.ran("begin")[task] == 1
 
 
@@ -142,9 +143,9 @@ def test_two_projects_in_two_namespaces_do_not_see_each_other(dsn, namespace, tm
         mine = shop.publish("work")
         theirs = [bank.publish("work") for _ in range(5)]
         shop.start_worker()
-        until(lambda: shop.ran()[mine], 10, "its own task ran")
+        eventually(lambda: shop.ran()[mine], 10, "its own task ran")
         assert not bank.ran()
         assert "pong" not in bank.command("inspect", "ping")
         bank.start_worker()
-        until(lambda: set(bank.ran()) == set(theirs), 10, "the other's tasks ran")
+        eventually(lambda: set(bank.ran()) == set(theirs), 10, "the other's tasks ran")
         assert set(shop.ran()) == {mine}

@@ -4,25 +4,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.eventually import eventually
+
 from .project import make_app
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def until(condition: Callable[[], object], seconds: float, why: str = "") -> object:
-    """Wait for a condition to hold; its value. Fails with the last value seen."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{why or condition} does not hold after {seconds} s: {value!r}"
-        time.sleep(0.05)
-    return value
 
 
 @dataclass
@@ -77,7 +69,7 @@ class Project:
         )
         worker.output = output
         self.workers.append(worker)
-        until(lambda: "ready." in output.read_text() or worker.poll() is not None, 20, f"{name} is ready")
+        eventually(lambda: "ready." in output.read_text() or worker.poll() is not None, 20, f"{name} is ready")
         assert worker.poll() is None, output.read_text()
         return worker
 

@@ -2,7 +2,6 @@
 refusal that says whether trying again helps, a bounded retry, or nothing at all; never something half done."""
 
 import threading
-import time
 from contextlib import ExitStack
 from datetime import timedelta
 from uuid import uuid4
@@ -16,6 +15,7 @@ from broker_core.semantics.types import EntityAddress, Message
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
 from tests.broker.looking import bodies, entity_id, ledger_agrees, now
+from tests.eventually import eventually
 
 from .conftest import MAX_CONNECTIONS
 
@@ -66,12 +66,12 @@ def in_a_thread(act, dsn):
 def until_it_waits(another, count=1):
     """Until so many statements of others wait for a lock."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()"
-    for _ in range(200):
-        if another.execute(query).fetchone()[0] >= count:
-            return
+
+    def they_wait():
         another.execute("SELECT pg_stat_clear_snapshot()")
-        time.sleep(0.02)
-    raise AssertionError("nobody waits")
+        return another.execute(query).fetchone()[0] >= count
+
+    eventually(they_wait)
 
 
 def test_a_database_without_a_free_connection_is_busy(queue, dsn):

@@ -24,6 +24,7 @@ from explorer.live.feed import Feed
 from explorer.live.frames import Element, Picture, difference, whole
 from explorer.pages.presenters import epoch_ms
 from explorer.templatetags.live import live_address
+from tests.eventually import eventually
 
 HOST = "testserver.example"
 
@@ -686,8 +687,7 @@ class OwnSite:
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
+        eventually(lambda: self.server.started, 10)
 
     def stop(self):
         self.server.should_exit = True

@@ -1,7 +1,5 @@
 """Holding RabbitMQ's messages from the browser: the person's connection, what is done with its deliveries, and how it ends."""
 
-import time
-
 import pytest
 from django.contrib.auth.signals import user_logged_out
 from django.urls import reverse
@@ -12,6 +10,7 @@ from broker_core.rabbitmq.publishing import Publication
 from broker_core.semantics.types import EntityAddress
 from explorer import hands
 from explorer.models import AuditRecord
+from tests.eventually import eventually
 
 from .conftest import FRAGMENT
 
@@ -81,14 +80,6 @@ def last_act():
 
 def name_of(client):
     return f"hand of {client.user.username}"
-
-
-def wait_until(it_is_so):
-    """Another thread's work, of which nothing tells."""
-    ends_at = time.monotonic() + 10
-    while not it_is_so():
-        assert time.monotonic() < ends_at
-        time.sleep(0.02)
 
 
 def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(desk, as_):
@@ -217,7 +208,7 @@ def test_messages_come_to_a_consumer_without_anybody_looking(desk, as_):
     client = as_("operator")
     client.post(desk.url(), {"action": "consume", "prefetch": "1"})
     desk.publish(1)
-    wait_until(lambda: desk.state == (0, 1, 0))
+    eventually(lambda: desk.state == (0, 1, 0), 10)
 
 
 def test_an_exclusive_consumer_keeps_another_person_out(desk, as_):
@@ -303,7 +294,7 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     [row] = browsing.connections(desk.vhost)
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
-    wait_until(lambda: hands.of(held.user.pk, desk.vhost) is None)
+    eventually(lambda: hands.of(held.user.pk, desk.vhost) is None, 10)
     assert "has ended: Closed in Vitrine by the warden. What it held is back" in body_of(held.get(desk.url()))
 
 

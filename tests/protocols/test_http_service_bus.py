@@ -19,6 +19,7 @@ from broker_core import broker, entities, shared_access
 from broker_core.protocols.service_bus_http.request import MAX_BODY_BYTES
 from broker_core.semantics.types import Message, MessageState
 from tests.broker.looking import somebody_waits
+from tests.eventually import eventually
 from tests.protocols.conftest import CLIENT
 from tests.protocols.test_sas import javascript_recipe, python_recipe
 
@@ -42,15 +43,6 @@ def refused(response: httpx.Response, status: int, sub_code: int) -> str:
     assert f"TrackingId:{response.headers['vitrine-tracking-id']}" in detail
     assert response.headers["vitrine-retryable"] == ("true" if "Trying again can help" in detail else "false")
     return detail
-
-
-def eventually(condition, seconds: float = 5):
-    """Wait for something another process or thread brings about."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-    return found
 
 
 # Messages there and back

@@ -16,7 +16,7 @@ from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.broker.looking import entity_id, events, ledger_agrees
-from tests.rabbitmq.connected import until
+from tests.eventually import eventually
 
 SECOND = timedelta(seconds=1)
 
@@ -261,6 +261,6 @@ def test_a_sweep_that_meets_the_deletion_of_an_account_goes_on(account, make_que
     with mine.transaction():
         queue_storage.delete_account(account)
         sweep.start()
-        until(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
+        eventually(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
     sweep.join(10)
     assert sweeps_done == [{"expired": 0}]

@@ -1,6 +1,5 @@
 """What tests of connections, channels and consumers share."""
 
-import time
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -33,15 +32,6 @@ def is_there(address):
 def step(vhost, milliseconds):
     """Let the virtual host's clock go on."""
     entities.step_clock(vhost, timedelta(milliseconds=milliseconds))
-
-
-def until(what):
-    """Wait for what another thread is to do."""
-    for _ in range(500):
-        if what():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it does not happen")
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
 from tests.broker.looking import events, ledger_agrees
+from tests.eventually import eventually
 
-from .connected import as_another_process, bodies, is_there, query, send, step, until
+from .connected import as_another_process, bodies, is_there, query, send, step
 
 
 def get_all(channel, queue="q"):
@@ -284,7 +285,7 @@ def test_a_delivery_not_acknowledged_in_time_comes_back_and_ends_its_channel(con
     step(connection.vhost, 1)
     assert channels.end_overdue() == {"overdue": 1}
     assert channels.end_overdue() == {}
-    until(lambda: channel._overdue)
+    eventually(lambda: channel._overdue)
     text = (
         "PRECONDITION_FAILED - delivery acknowledgement on channel 2 timed out. Timeout value used: 1800000 ms. "
         "This timeout value can be configured, see consumers doc guide to learn more"
@@ -315,7 +316,7 @@ def test_what_was_handed_over_and_never_fetched_is_overdue_too(connection, queue
     send(queue, "a", properties=rabbitmq.Properties(expiration="0"))
     step(connection.vhost, channels.DEFAULT_TIMEOUT)
     assert channels.end_overdue() == {"overdue": 1}
-    until(lambda: channel._overdue)
+    eventually(lambda: channel._overdue)
     with pytest.raises(AmqpError, match="timed out"):
         channel.deliveries(1)
     assert connection.channel().get("q") is None  # its life was over long ago
@@ -342,7 +343,7 @@ def test_a_queue_has_a_timeout_of_its_own(connection):
     step(connection.vhost, 60_000)
     with as_another_process():
         assert channels.end_overdue() == {"overdue": 1}
-    until(lambda: channel._overdue)
+    eventually(lambda: channel._overdue)
     with pytest.raises(AmqpError, match="Timeout value used: 60000 ms"):
         channel.publish([])
     assert channels.end_overdue() == {}

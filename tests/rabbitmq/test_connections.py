@@ -19,8 +19,9 @@ from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store import aio, connections
 from tests.broker.looking import ledger_agrees
+from tests.eventually import eventually
 
-from .connected import as_another_process, bodies, is_there, query, send, until
+from .connected import as_another_process, bodies, is_there, query, send
 
 LEASE_IS_OVER = "UPDATE vitrine_broker_process SET lease_until = clock_timestamp() WHERE epoch = %s"
 
@@ -77,7 +78,7 @@ def test_a_broken_session_ends_the_epoch_at_once(vhost, queue):
     process = processes.current()
     pid = process._keeper.info.backend_pid
     query("SELECT pg_terminate_backend(%s, 5000)", pid)
-    until(lambda: process.lost)
+    eventually(lambda: process.lost)
     with pytest.raises(ConnectionLost, match="the database has ended the session"):
         connection.channel()
     with rabbit.connect(vhost) as another:
@@ -189,7 +190,7 @@ def test_an_operator_closes_a_connection_and_its_client_is_told(vhost, queue):
     with as_another_process():
         assert rabbit.force_close(connection.id)
         assert not rabbit.force_close(connection.id)
-    until(lambda: connection.closed)
+    eventually(lambda: connection.closed)
     with pytest.raises(AmqpError, match="^CONNECTION_FORCED - Closed via management plugin$"):
         channel.ack(1)
     with rabbit.connect(vhost) as another:
@@ -308,7 +309,7 @@ def test_what_a_forgotten_connection_held_is_given_back(vhost, queue, monkeypatc
     assert bodies([forgotten.channel().get(queue.path)]) == "a"
     del forgotten
     gc.collect()
-    until(sweeps.end_connections)
+    eventually(sweeps.end_connections)
     assert bodies([kept.channel().get(queue.path)]) == "a"
     kept.close()
 
@@ -321,7 +322,7 @@ def test_a_connection_that_could_not_be_ended_is_ended_later(vhost, queue, monke
     with monkeypatch.context() as patched, pytest.raises(BrokerUnavailable):
         patched.setattr(rabbit, "end", _cut_off)
         connection.close()
-    until(sweeps.end_connections)
+    eventually(sweeps.end_connections)
     with rabbit.connect(vhost) as other:
         assert bodies([other.channel().get(queue.path)]) == "a"
 

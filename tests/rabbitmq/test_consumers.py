@@ -12,8 +12,9 @@ from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
 from tests.broker.looking import ledger_agrees, somebody_waits
+from tests.eventually import eventually
 
-from .connected import as_another_process, bodies, is_there, query, send, until
+from .connected import as_another_process, bodies, is_there, query, send
 
 
 def test_a_tag_is_unique_on_its_channel(connection, queue):
@@ -212,7 +213,7 @@ def test_the_next_in_line_is_woken_when_the_active_one_goes(connection):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    until(lambda: next_.waits and somebody_waits(address))
+    eventually(lambda: next_.waits and somebody_waits(address))
     active.cancel("1")
     thread.join(10)
     assert bodies(found) == "a"
@@ -233,7 +234,7 @@ def test_waiting_for_deliveries_ends_with_the_first(channel, queue):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    until(lambda: channel.waits and somebody_waits(other))
+    eventually(lambda: channel.waits and somebody_waits(other))
     send(other, "x")
     thread.join(10)
     assert bodies(found) == "x" and not channel.waits

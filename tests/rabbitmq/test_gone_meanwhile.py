@@ -10,7 +10,8 @@ from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from tests.broker.looking import events
-from tests.rabbitmq.connected import query, until
+from tests.eventually import eventually
+from tests.rabbitmq.connected import query
 from tests.rabbitmq.rabbits import OWNER, declare, present, send
 
 
@@ -32,7 +33,7 @@ def while_deleting(target, act, delete=rabbitmq.delete_queue):
     with mine.transaction():
         delete(target)
         thread.start()
-        until(lambda: query(waiting, mine.info.backend_pid))
+        eventually(lambda: query(waiting, mine.info.backend_pid))
     thread.join(10)
     return found[0]
 

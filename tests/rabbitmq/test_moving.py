@@ -17,7 +17,8 @@ from broker_core.semantics.rabbitmq.table import plain
 from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
 from broker_core.store import connections
 from tests.broker.looking import entity_id, events
-from tests.rabbitmq.connected import query, until
+from tests.eventually import eventually
+from tests.rabbitmq.connected import query
 from tests.rabbitmq.rabbits import (
     OWNER,
     count,
@@ -407,7 +408,7 @@ def test_who_waits_there_is_woken(vhost, dead, orders, connection):
         target=lambda: (found.extend(channel.deliveries(1, max_wait_seconds=20)), connections.close_all_of_this_thread())
     )
     waiting.start()
-    until(
+    eventually(
         lambda: query(
             "SELECT 1 FROM vitrine_entity_activity WHERE entity_id = %s AND waiting_until > clock_timestamp()", entity_id(orders)
         )
@@ -561,7 +562,7 @@ def test_a_mover_that_is_killed_loses_nothing(dead, orders, small_batches):
         query("SELECT 1 FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE", entity_id(orders))
         mover = in_thread(failures, lambda: rabbitmq.move(dead, BACK))
         mover.start()
-        until(lambda: query(blocked, mine.info.backend_pid))
+        eventually(lambda: query(blocked, mine.info.backend_pid))
         [row, *_] = query(blocked, mine.info.backend_pid)
         query("SELECT pg_terminate_backend(%s)", row.pid)
         mover.join(20)
@@ -581,7 +582,7 @@ def test_a_target_that_is_deleted_meanwhile_takes_none(dead, orders):
     with mine.transaction():
         rabbitmq.delete_queue(orders)
         mover.start()
-        until(lambda: query(waiting, mine.info.backend_pid))
+        eventually(lambda: query(waiting, mine.info.backend_pid))
     mover.join(20)
     assert failures == [] and reports[0].left == {Left(Why.NO_QUEUE, "orders"): 3}
     assert present(dead) == [1, 2, 3] and ledger_agrees(dead)

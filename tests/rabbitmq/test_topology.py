@@ -2,7 +2,6 @@
 
 import random
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -19,6 +18,7 @@ from broker_core.semantics.types import Actor, EntityAddress, Family, Right
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL
+from tests.eventually import eventually
 
 SYSTEM = ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.rabbitmq.trace", "amq.topic"]
 
@@ -93,10 +93,7 @@ def test_a_virtual_host_goes_with_all_in_it(vhost):
     before = rabbitmq.preview_delete_vhost(vhost)
     assert before == rabbitmq.VhostContents(queues=3, messages=3, exchanges=1, bindings=1, policies=1, connections=1)
     assert rabbitmq.delete_vhost(vhost) == before
-    for _ in range(500):
-        if connection.closed is not None:
-            break
-        time.sleep(0.01)
+    eventually(lambda: connection.closed)
     with pytest.raises(AmqpError, match=f"CONNECTION_FORCED - vhost '{vhost}' is deleted"):
         channel.get("q")
     for gone in (lambda: rabbitmq.declare_queue(EntityAddress(vhost, "q")), lambda: rabbitmq.connect(vhost)):

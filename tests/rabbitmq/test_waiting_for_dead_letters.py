@@ -8,8 +8,9 @@ from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.broker.looking import somebody_waits
+from tests.eventually import eventually
 
-from .connected import bodies, send, step, until
+from .connected import bodies, send, step
 from .rabbits import ledger_agrees
 
 
@@ -44,7 +45,7 @@ def test_it_is_so_for_what_expires_while_somebody_waits_and_along_a_chain(vhost,
     found = []
     thread = threading.Thread(target=lambda: found.extend(channel.deliveries(5, max_wait_seconds=20)))
     thread.start()
-    until(lambda: somebody_waits(last))
+    eventually(lambda: somebody_waits(last))
     step(vhost, 1000)
     began = time.monotonic()
     thread.join()

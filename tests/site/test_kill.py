@@ -11,7 +11,8 @@ import pytest
 from broker_core import broker
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.connections import close_all_of_this_thread, using
-from tests.site.vitrine import Vitrine, eventually
+from tests.eventually import eventually
+from tests.site.vitrine import Vitrine
 
 QUEUE = EntityAddress("demo", "killed")
 LOCK = timedelta(seconds=5)
@@ -80,8 +81,8 @@ def vitrine():
 def works_again(vitrine: Vitrine, clients: Clients) -> None:
     """Every part is back, and another message is accepted."""
     before = len(clients.accepted)
-    eventually(lambda: len(clients.accepted) > before + 5)
-    eventually(lambda: (parts := vitrine.health()) and parts["database"]["state"] == parts["web"]["state"] == "ok")
+    eventually(lambda: len(clients.accepted) > before + 5, 30)
+    eventually(lambda: (parts := vitrine.health()) and parts["database"]["state"] == parts["web"]["state"] == "ok", 30)
 
 
 @pytest.mark.timeout(180)
@@ -94,7 +95,7 @@ def test_nothing_is_lost_when_parts_are_killed(vitrine):
             if part == "supervisor":
                 vitrine.up()
             else:
-                eventually(lambda killed=killed, part=part: vitrine.process(part).pid != killed.pid)
+                eventually(lambda killed=killed, part=part: vitrine.process(part).pid != killed.pid, 30)
             works_again(vitrine, clients)
     check_invariants(vitrine, clients)
     assert vitrine.health()["worker"]["state"] == "ok"  # sweeps go on, too

@@ -9,7 +9,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.site.vitrine import Vitrine, eventually, free_port, manage
+from tests.eventually import eventually
+from tests.site.vitrine import Vitrine, free_port, manage
 
 STATIC_FILE = re.compile(r"(?:src|href)=\"(/tools/vitrine/static/[^\"]+)\"")
 
@@ -25,7 +26,7 @@ def vitrine():
 
 
 def test_every_part_reports_itself(vitrine):
-    parts = eventually(lambda: (found := vitrine.health()) and found["worker"]["state"] == "ok" and found)
+    parts = eventually(lambda: (found := vitrine.health()) and found["worker"]["state"] == "ok" and found, 30)
     assert {name: part["state"] for name, part in parts.items() if name != "java"} == {
         "web": "ok", "database": "ok", "worker": "ok", "beat": "ok", "disk": "ok"
     }  # fmt: skip

@@ -20,6 +20,7 @@ from broker_core.protocols import sas
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.connections import Database, close_all, using
 from explorer.site.embedded_postgres import server
+from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NOT_PASSED_ON = ("DATABASE_URL", "PATH_PREFIX", "CELERY_BROKER_URL", "ALLOWED_HOSTS", "SECRET_KEY", "VITRINE_PUBLIC_URL")
@@ -40,16 +41,6 @@ def manage(*arguments: str, data: Path, **settings: str) -> subprocess.Completed
     command = [sys.executable, "manage.py", *arguments]
     settings = environment(data, **settings)
     return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, timeout=60, check=False)
-
-
-def eventually(condition, seconds: float = 30.0):
-    """The condition's first true value; asserts that it comes in time."""
-    ends_at = time.monotonic() + seconds
-    while True:
-        if value := condition():
-            return value
-        assert time.monotonic() < ends_at, "it did not happen in time"
-        time.sleep(0.05)
 
 
 class Vitrine:
@@ -87,9 +78,9 @@ class Vitrine:
     def process(self, part: str) -> psutil.Process:
         """The running process of web, worker, analysis, beat or postgres."""
         if part == "postgres":
-            return eventually(self._postgres)
+            return eventually(self._postgres, 30)
         mark = {"web": "uvicorn", "worker": "--queues=sweeps", "analysis": "--queues=analysis", "beat": "--pidfile="}[part]
-        return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None))
+        return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None), 30)
 
     def _postgres(self) -> psutil.Process | None:
         with suppress(OSError, ValueError, IndexError, psutil.Error):
