@@ -25,6 +25,7 @@ from .holdings import HOLDINGS, How
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # messages one receive takes when nothing limits the prefetch
+GATHERING_SECONDS = 0.05  # at most so long it waits for more room before it takes more
 SECONDS_TO_SETTLE_ON_CLOSE = 3
 SLOWER_EACH_TIME, SLOWEST = 1.25, 4  # looks at empty queues: the interval grows by this factor, up to so many times
 LOOK_IN_PERSON_SECONDS = 60  # a queue that is only asked about in passing would count as idle and be deleted
@@ -61,6 +62,7 @@ class Channel(virtual.Channel):
         self._ask_again_at = 0.0
         self._pause = connection.polling_interval
         self._found_at_last = False
+        self._took_at = 0.0
         self._looked_at: dict[str, float] = {}
 
     # Queues and bindings
@@ -186,9 +188,10 @@ class Channel(virtual.Channel):
         if not self._active_queues or time.monotonic() < self._ask_again_at:
             raise Empty()
         room = self.qos.can_consume_max_estimate()
-        self._is_full = room == 0
+        self._is_full = room is not None and self._is_little(room)
         if self._is_full:
             raise Empty()
+        self._took_at = time.monotonic()
         names = {queues.path_of(name).lower(): name for name in self._active_queues}
         found = self._receive(min(room or MOST_AT_ONCE, MOST_AT_ONCE))
         self._found_at_last = bool(found)
@@ -200,6 +203,11 @@ class Channel(virtual.Channel):
             self._pause = min(self._pause * SLOWER_EACH_TIME, self._transport.polling_interval * SLOWEST)
             raise Empty()
         self._pause = self._transport.polling_interval
+
+    def _is_little(self, room: int) -> bool:
+        """Whether to wait for more room, as a question costs the same for one message and for many: half will do, or a moment."""
+        just_took = time.monotonic() < self._took_at + GATHERING_SECONDS
+        return room == 0 or (just_took and room * 2 < self.qos.prefetch_count)
 
     def _receive(self, most: int) -> list[LockedMessage]:
         """Messages of all queues by one question; of one alone if it is the only one and just had some, or has to be visited."""
@@ -239,7 +247,7 @@ class Channel(virtual.Channel):
     def made_room(self) -> None:
         """A message was settled: whoever waits because the prefetch is used up can go on."""
         if self._is_full:
-            self._transport.room.set()
+            self._transport.look_again()
 
     # Giving back
 
@@ -274,9 +282,18 @@ class Channel(virtual.Channel):
 
 
 def _is_running(delivery_tag: str) -> bool:
-    """Whether a Celery worker of this process has begun with the message or has handed it to its pool."""
+    """Whether a process or thread of this worker's pool has begun with the message, or is sure to.
+
+    A prefork pool forgets what it was handed and no process has accepted when the connection is lost.
+    """
     state = sys.modules.get("celery.worker.state")
     if state is None:
         return False
-    begun = [*state.active_requests, *(r for r in [*state.reserved_requests] if r._apply_result is not None)]
+    begun = [*state.active_requests, *(r for r in [*state.reserved_requests] if _has_begun(r))]
     return any(request.message.delivery_tag == delivery_tag for request in begun)
+
+
+def _has_begun(request: Any) -> bool:
+    """Whether a pool that has this reserved request will run it: only a prefork pool's results say whether they were accepted."""
+    handed_over = request._apply_result  # None, or a weak reference
+    return handed_over is not None and getattr(handed_over(), "_accepted", True)

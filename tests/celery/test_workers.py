@@ -1,6 +1,8 @@
 """Real workers with processes of their own (prefork), of a Celery project that knows no Django."""
 
 import json
+import os
+import signal
 import time
 
 import psycopg
@@ -83,6 +85,35 @@ def test_a_child_that_is_killed_costs_one_delivery(shop, queue):
     eventually(lambda: set(shop.ran()) >= {task, *others}, 20, "the task ran again")
     assert shop.ran("begin")[task] == 2
     eventually(lambda: is_empty(queue), 5, "the queue is empty")
+
+
+def test_children_that_are_killed_while_they_wait_for_work_are_missed_by_nobody(shop, queue):
+    """No child holds what others need: with one pipe for all of them the worker would run nothing from then on."""
+    worker = shop.start_worker()
+    for _ in range(2):
+        for child in shop.children(worker):
+            os.kill(child, signal.SIGKILL)
+            tasks = {shop.publish("work", 0.01) for _ in range(20)}
+            eventually(lambda tasks=tasks: set(shop.ran()) >= tasks, 10, "the tasks ran")
+    eventually(lambda: is_empty(queue), 5, "the queue is empty")
+
+
+def test_remote_control_answers_while_every_process_is_busy_and_tasks_wait(shop, queue):
+    shop.start_worker()
+    tasks = [shop.publish("work", 6) for _ in range(4)]
+    eventually(lambda: len(shop.ran("begin")) == 2, 10, "two tasks run")
+    shown = shop.command("inspect", "active", "--timeout", "3")
+    assert [shown.count(task) > 0 for task in tasks].count(True) == 2
+    assert not shop.ran()
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_pools_without_processes_run_tasks_too(shop, queue, pool):
+    shop.start_worker("-P", pool)
+    tasks = {shop.publish("work", 0.01) for _ in range(60)}
+    eventually(lambda: set(shop.ran()) == tasks, 10, "the tasks ran")
+    eventually(lambda: is_empty(queue), 5, "the queue is empty")
+    assert set(shop.ran().values()) == {1}
 
 
 def test_a_task_that_always_kills_its_process_is_dead_lettered(dsn, namespace, queue, tmp_path):
