@@ -22,7 +22,7 @@ from .listing import (
     list_exchanges,
     list_queues,
 )
-from .moving import Back, Moved, MovePreview, ToExchange, ToQueue, move, preview_move
+from .moving import Back, Moved, MovePreview, Origin, ToExchange, ToQueue, move, preview_move
 from .policies import PolicyChange, delete_policy, list_policies, set_policy, set_queue_option
 from .preview import (
     ExchangeChange,
@@ -50,6 +50,7 @@ __all__ = [
     "KeyChange",
     "MovePreview",
     "Moved",
+    "Origin",
     "Outcome",
     "PolicyChange",
     "PolicyPreview",

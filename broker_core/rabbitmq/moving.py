@@ -65,6 +65,18 @@ class ToExchange:
 Target = Back | ToQueue | ToExchange
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What messages of a group have in common (RMQ-397): the queue in which they died last, or first, and the reason.
+
+    Both None: of those that do not say where they died.
+    """
+
+    queue: str | None
+    reason: str | None
+    first: bool = False
+
+
 class Why(StrEnum):
     """Why a message was left where it is (RMQ-392). {} is a queue."""
 
@@ -106,13 +118,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages of a preview that died in the same queue for the same reason and would go to the same queues.
+    """Messages of a preview that have their origin in common and would go to the same queues."""
 
-    died_in, reason: None where they never died.
-    """
-
-    died_in: str | None
-    reason: str | None
+    origin: Origin
     queues: tuple[str, ...]
     count: int
 
@@ -145,12 +153,20 @@ class MovePreview:
         return dict(found)
 
 
+class _Wish(NamedTuple):
+    """What is to go where. numbers: these alone, the lowest first; None: all. of: of those, one group."""
+
+    to: Target
+    numbers: Sequence[int] | None
+    of: Origin | None
+
+
 class _Way(NamedTuple):
-    """Where a message goes and as what. death: the one that said so, or its last."""
+    """Where a message goes and as what. origin: by the death that said so, or by its last."""
 
     queues: tuple[str, ...]
     properties: Mapping[str, Any]
-    death: Death | None
+    origin: Origin
 
 
 @use_case
@@ -159,25 +175,27 @@ def move(
     to: Target,
     sequence_numbers: Sequence[int] | None = None,
     *,
+    of: Origin | None = None,
     up_to: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[Moved]:
     """Move ready messages of a queue, oldest first, in batches, each one transaction. Returns Moved.
 
     sequence_numbers: these alone; None: all that are there now. up_to: of all, none with a higher number, as a preview gave it.
+    of: of those, this group alone; the others are neither moved nor told of (RMQ-397).
     Raises AmqpError: no such queue (404), another connection's (405), an exchange that is not there or internal (404, 403).
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
-    chosen = None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers))
+    wish = _wish(to, sequence_numbers, of)
     queue = yield from _source(address, to)
-    last = yield from _last(queue, chosen, up_to)
-    tally, after = _Tally(names_gone=chosen is not None), -1
-    while numbers := (yield from _next_numbers(queue, chosen, after, last, BATCH)):
-        some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, to, numbers))
+    last = yield from _last(queue, wish.numbers, up_to)
+    tally, after = _Tally(), -1
+    while numbers := (yield from _next_numbers(queue, wish.numbers, after, last, BATCH)):
+        some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, wish, numbers))
         if some is None:  # the queue was deleted meanwhile
             break
-        tally.add(numbers, *some)
+        tally.add(*some)
         after = numbers[-1]
     if tally.count >= BATCH:
         yield from advance_head(queue.id, SubQueue.MAIN)
@@ -190,6 +208,7 @@ def preview_move(
     to: Target,
     sequence_numbers: Sequence[int] | None = None,
     *,
+    of: Origin | None = None,
     actor: Actor | None = None,
 ) -> Steps[MovePreview]:
     """What `move` would do now, as MovePreview. It changes nothing, holds nobody up, and looks at LOOKED_AT messages at most.
@@ -197,19 +216,22 @@ def preview_move(
     Raises as `move` does.
     """
     (actor or Actor.local()).require(Right.BROWSE, address)
-    chosen = None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers))
+    wish = _wish(to, sequence_numbers, of)
     queue = yield from _source(address, to)
-    last = yield from _last(queue, chosen, None)
+    last = yield from _last(queue, wish.numbers, None)
     known = yield from topology.current(address.namespace)
     foreseen, scanned, after = _Foreseen(known), 0, -1
-    while scanned < LOOKED_AT and (numbers := (yield from _next_numbers(queue, chosen, after, last, LOOK_BATCH))):
-        ways, stay = yield from _look(known, address.path, queue, to, numbers)
-        gone = len(numbers) - len(ways) - len(stay) if chosen is not None else 0
-        yield from foreseen.add(ways.values(), [*stay.values(), *[Left(Why.GONE)] * gone])
+    while scanned < LOOKED_AT and (numbers := (yield from _next_numbers(queue, wish.numbers, after, last, LOOK_BATCH))):
+        ways, stay = yield from _look(known, address.path, queue, wish, numbers)
+        yield from foreseen.add(ways.values(), stay.values())
         scanned, after = scanned + len(numbers), numbers[-1]
-    capped = scanned >= LOOKED_AT and bool((yield from _next_numbers(queue, chosen, after, last, 1)))
+    capped = scanned >= LOOKED_AT and bool((yield from _next_numbers(queue, wish.numbers, after, last, 1)))
     overflowing = yield from foreseen.overflowing()
     return MovePreview(foreseen.groups(), foreseen.left, overflowing, last, scanned, capped)
+
+
+def _wish(to: Target, sequence_numbers: Sequence[int] | None, of: Origin | None) -> _Wish:
+    return _Wish(to, None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers)), of)
 
 
 def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
@@ -247,38 +269,55 @@ def _next_numbers(queue: QueueInfo, chosen: Sequence[int] | None, after: int, la
     return [row.sequence_number for row in rows]
 
 
-def _look(known: Topology, name: str, queue: QueueInfo, to: Target, numbers: Sequence[int]) -> Steps:
-    """Where each of these messages can go, with what it is now, and why others stay. What is gone is in neither."""
+def _look(known: Topology, name: str, queue: QueueInfo, wish: _Wish, numbers: Sequence[int]) -> Steps:
+    """Where each of these messages can go, with what it is now, and why others stay. What is of another group is in neither, and
+    what is gone is told only where it was named."""
     rows = yield call("rabbit_movable", entity_id=queue.id, numbers=numbers, dead_letters=True)
     ways: dict[int, tuple[_Way, Outgoing]] = {}
     stay: dict[int, Left] = {}
     for row in rows:
-        found = Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _way(known, name, row, to)
+        if wish.of is not None and _origin(_death(row, first=wish.of.first), first=wish.of.first) != wish.of:
+            continue
+        found = Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _way(known, name, row, wish.to)
         if isinstance(found, Left):
             stay[row.sequence_number] = found
         else:
             ways[row.sequence_number] = found, as_outgoing(row)
+    if wish.numbers is not None:
+        stay |= dict.fromkeys(set(numbers) - {row.sequence_number for row in rows}, Left(Why.GONE))
     return ways, stay
 
 
-def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
+def _death(row: Any, *, first: bool) -> Death | None:
+    """The death that says where a message came from."""
     stored = row.application_properties or {}
     tell = table.decode({header: stored[header] for header in deaths.TELL_ORIGIN if header in stored})
-    death = deaths.origin(tell, first=isinstance(to, Back) and to.first)
+    return deaths.origin(tell, first=first)
+
+
+def _origin(death: Death | None, *, first: bool) -> Origin:
+    return Origin(death.queue, death.reason, first) if death else Origin(None, None, first)
+
+
+def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
+    first = isinstance(to, Back) and to.first
+    death = _death(row, first=first)
+    origin = _origin(death, first=first)
     match to:
         case ToQueue(target):
-            found = _Way((target,), _published_again(row, "", target), death)
+            found = _Way((target,), _published_again(row, "", target), origin)
         case ToExchange(exchange, key):
+            stored = row.application_properties or {}
             key = row.properties["routing_key"] if key is None else key
             keys, headers = messages.keys_of(key, _headers(stored))
             queues = known.router.route(exchange, keys, headers, by_broker=True).queues
-            found = _Way(queues, _published_again(row, exchange, key), death)
+            found = _Way(queues, _published_again(row, exchange, key), origin)
         case Back() if death is None:
             return Left(Why.NEVER_DIED)
         case Back() if death.queue == name:
             return Left(Why.DIED_HERE)
         case Back():
-            found = _Way((death.queue,), _as_it_was(row, death), death)
+            found = _Way((death.queue,), _as_it_was(row, death), origin)
     missing = next((target for target in found.queues if target not in known.queues), None)
     if missing is not None:
         return Left(Why.NO_QUEUE, missing)
@@ -305,7 +344,7 @@ def _published_again(row: Any, exchange: str, key: str) -> dict[str, Any]:
     return {"exchange": exchange, "routing_key": key, **kept}
 
 
-def _move_some(address: EntityAddress, queue: QueueInfo, to: Target, numbers: Sequence[int], work: Work) -> Steps:
+def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: Sequence[int], work: Work) -> Steps:
     """Places by number, and why others stay; None if the queue is gone.
 
     Making room delivers and removes messages, maybe of this very queue. So it comes before they are held, and only what is held
@@ -314,7 +353,7 @@ def _move_some(address: EntityAddress, queue: QueueInfo, to: Target, numbers: Se
     known = work.queue(address.path)
     if known is None or known.id != queue.id:
         return None
-    ways, stay = yield from _look(work.topology, address.path, queue, to, numbers)
+    ways, stay = yield from _look(work.topology, address.path, queue, wish, numbers)
     targets = dict.fromkeys(name for way, _ in ways.values() for name in way.queues)
     limited = yield from make_room(work, targets, {way.properties["routing_key"] for way, _ in ways.values()})
     rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(ways))) if ways else ()
@@ -371,7 +410,7 @@ class _Foreseen:
     def __init__(self, known: Topology):
         self.left = Counter[Left]()
         self._known, self._rooms = known, Rooms()
-        self._groups = Counter[tuple[str | None, str | None, tuple[str, ...]]]()
+        self._groups = Counter[tuple[Origin, tuple[str, ...]]]()
         self._counts, self._sizes = Counter[str](), Counter[str]()
 
     def add(self, ways: Collection[tuple[_Way, Outgoing]], stay: Iterable[Left]) -> Steps:
@@ -388,12 +427,11 @@ class _Foreseen:
                 self._rooms.admit(queues[name], message.size)
                 self._counts[name] += 1
                 self._sizes[name] += message.size
-            died_in, reason = (way.death.queue, way.death.reason) if way.death else (None, None)
-            self._groups[died_in, reason, way.queues] += 1
+            self._groups[way.origin, way.queues] += 1
 
     def groups(self) -> tuple[Group, ...]:
         """The largest first."""
-        return tuple(Group(died_in, reason, names, count) for (died_in, reason, names), count in self._groups.most_common())
+        return tuple(Group(origin, names, count) for (origin, names), count in self._groups.most_common())
 
     def overflowing(self) -> Steps[dict[str, bool]]:
         """Of the queues that drop their heads, those that it would be too much for; whether what leaves them is dead-lettered."""
@@ -408,19 +446,16 @@ class _Foreseen:
 
 
 class _Tally:
-    """A report in the making. names_gone: whether numbers that are not there were asked for."""
+    """A report in the making."""
 
-    def __init__(self, *, names_gone: bool):
+    def __init__(self) -> None:
         self.count = 0
-        self._names_gone = names_gone
         self._arrived, self._left = Counter[str](), Counter[Left]()
         self._places: dict[int, tuple[tuple[str, int], ...]] = {}
         self._stayed: dict[int, Left] = {}
 
-    def add(self, numbers: Sequence[int], places: Mapping[int, tuple], stay: Mapping[int, Left]) -> None:
+    def add(self, places: Mapping[int, tuple], stay: Mapping[int, Left]) -> None:
         """What became of a batch."""
-        gone = [n for n in numbers if n not in places and n not in stay] if self._names_gone else []
-        stay = {**stay, **dict.fromkeys(gone, Left(Why.GONE))}
         self.count += len(places)
         self._arrived.update(name for some in places.values() for name, _ in some)
         self._left.update(stay.values())

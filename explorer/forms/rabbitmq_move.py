@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from django import forms
 
-from broker_core.rabbitmq import Back, ToExchange, ToQueue
+from broker_core.rabbitmq import Back, Origin, ToExchange, ToQueue
 from broker_core.rabbitmq.moving import Target
 
 BACK, FIRST, QUEUE, EXCHANGE = "back", "first", "queue", "exchange"
@@ -19,8 +21,8 @@ _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class MoveForm(forms.Form):
-    """to: one of WAYS. up_to: the highest number that a preview has counted. confirmed: the target that was previewed, as
-    `in_words` says it."""
+    """to: one of WAYS. group: the one that goes alone, as `group_text` writes it. up_to: the highest number that a preview has
+    counted. confirmed: the target that was previewed, as `in_words` says it."""
 
     to = forms.ChoiceField(choices=list(WAYS.items()), widget=forms.RadioSelect, label="Where to")
     queue = forms.CharField(
@@ -37,8 +39,13 @@ class MoveForm(forms.Form):
         required=False, max_length=255, strip=False, label="Routing key", widget=forms.TextInput(attrs=_PLAIN),
         help_text="Empty: the one that each message has.",
     )  # fmt: skip
+    group = forms.CharField(required=False, max_length=4000, strip=False, widget=forms.HiddenInput)
     up_to = forms.IntegerField(required=False, min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput)
     confirmed = forms.CharField(required=False, max_length=600)
+
+    def clean_group(self) -> Origin | None:
+        given = self.cleaned_data["group"]
+        return read_group(given) if given else None
 
     def target(self) -> Target | None:
         """None: it is not named yet. Only after is_valid."""
@@ -49,6 +56,24 @@ class MoveForm(forms.Form):
             case "exchange":
                 return ToExchange(given["exchange"], given["routing_key"] or None) if given["exchange"] else None
         return Back(first=given["to"] == FIRST)
+
+
+def group_text(of: Origin) -> str:
+    """A group as a form or an address carries it."""
+    return json.dumps([of.queue, of.reason, *(["first"] if of.first else [])])
+
+
+def read_group(text: str) -> Origin:
+    """The group of such a text. Raises ValidationError."""
+    try:
+        match json.loads(text):
+            case [None, None, *which] if which in ([], ["first"]):
+                return Origin(None, None, bool(which))
+            case [str(queue), str(reason), *which] if which in ([], ["first"]):
+                return Origin(queue, reason, bool(which))
+    except (ValueError, RecursionError):  # the latter of what is nested too deeply
+        pass
+    raise forms.ValidationError('must be a queue and a reason, such as ["orders", "rejected"], or [null, null].')
 
 
 def in_words(target: Target, count: int = 2) -> str:

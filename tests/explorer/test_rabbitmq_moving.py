@@ -138,6 +138,41 @@ def test_all_that_match_the_filter(office, dead, as_):
     assert last_act().target == "1 message that matches the filter back to where it died last"
 
 
+IN_MAIL = "those that died in mail, because "
+
+
+def test_one_group_of_the_preview_goes_alone(office, dead, as_):
+    client, before = as_("operator"), counts(office)
+    page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
+    assert re.findall(r'name="group" value="(\[.*?\])" aria-label="([^"]*)"', page) == [
+        ('["mail", "rejected"]', f"Only {IN_MAIL}a consumer rejected it"),
+        ('["mail", "expired"]', f"Only {IN_MAIL}its life ended"),
+    ]
+    asked = {"to": "back", "group": '["mail", "expired"]'}
+    page = body_of(client.post(f"/rabbitmq/move/{office.at}/dead", asked))
+    assert f"Move all messages that are ready, of {IN_MAIL}its life ended?" in page and "1 message goes back" in page
+    assert "message stays" not in page and "Only these" not in page and "All groups" in page and counts(office) == before
+    confirmed = {**asked, "up_to": "4", "confirmed": "back to where they died last"}
+    assert client.post(f"/rabbitmq/move/{office.at}/dead", confirmed).status_code == 302
+    assert counts(office) == {**before, "dead": 3, "mail": before["mail"] + 1}
+    assert last_act().target == f"all messages that are ready, of {IN_MAIL}its life ended back to where they died last"
+    assert "Left" not in last_act().detail
+
+
+def test_of_ticked_messages_those_of_a_group(office, dead, as_):
+    asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1", "2", "4"], "group": "[null, null]",
+             "confirmed": "to the queue spare"}  # fmt: skip
+    as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
+    assert (counts(office)["dead"], counts(office)["spare"]) == (3, 1)
+    assert last_act().target == "messages 1, 2, 4, of those that do not say where they died to the queue spare"
+
+
+@pytest.mark.parametrize("group", ["mail", '["mail"]', '["mail", "expired", "second"]', "[1, 2]", '{"a": 1}', "[" * 3000])
+def test_a_group_that_is_none_is_refused(office, dead, as_, group):
+    response = as_("operator").get(f"/rabbitmq/move/{office.at}/dead", {"group": group})
+    assert response.status_code == 400 and "must be a queue and a reason" in body_of(response)
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "text"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import Back, Properties, Publication, ToExchange, ToQueue, moving
-from broker_core.rabbitmq.moving import Group, Left, Why
+from broker_core.rabbitmq.moving import Group, Left, Origin, Why
 from broker_core.semantics.errors import BrokerError, InvalidArgument, NotAuthorized
 from broker_core.semantics.rabbitmq.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.semantics.rabbitmq.errors import AmqpError
@@ -444,14 +444,79 @@ def test_a_preview_groups_by_origin_and_reason_and_changes_nothing(vhost, dead, 
     before = (present(dead), len(events(dead)))
     would = rabbitmq.preview_move(dead, BACK)
     assert would.groups == (
-        Group("orders", "rejected", ("orders",), 2),
-        Group("bills", "expired", ("bills",), 1),
+        Group(Origin("orders", "rejected"), ("orders",), 2),
+        Group(Origin("bills", "expired"), ("bills",), 1),
     )
     assert (would.count, would.arriving) == (3, {"bills": 1, "orders": 2})
     assert would.left == {Left(Why.NEVER_DIED): 1} and not would.capped and would.last_number == 4
     elsewhere = rabbitmq.preview_move(dead, ToQueue("bills"), [1, 4, 77])
     assert elsewhere.arriving == {"bills": 2} and elsewhere.left == {Left(Why.GONE): 1}
     assert (present(dead), len(events(dead))) == before
+
+
+@pytest.fixture
+def mixed(vhost, dead, orders, bills):
+    """Dead letters 1 and 3 were rejected in orders, 2 and 5 have expired in bills, 4 never died."""
+    send(orders, "o1")
+    reject(orders)
+    for name in ("b1", "b2"):
+        send(bills, name, expiration="100")
+        step(bills, 100)
+        expire(bills)
+        if name == "b1":
+            send(orders, "o2")
+            reject(orders)
+            send(dead, "fresh")
+    return dead
+
+
+GROUPS = [
+    (Origin("orders", "rejected"), ToQueue("bills"), {1, 3}),
+    (Origin("bills", "expired"), BACK, {2, 5}),
+    (Origin("bills", "expired", first=True), FIRST, {2, 5}),
+    (Origin(None, None), ToQueue("orders"), {4}),
+    (Origin("orders", "expired"), BACK, set()),
+    (Origin("none", "rejected"), BACK, set()),
+]
+
+
+@pytest.mark.parametrize(("of", "to", "expected"), GROUPS)
+def test_one_group_goes_and_the_others_are_neither_moved_nor_told_of(mixed, of, to, expected, small_batches):
+    """RMQ-397"""
+    before = set(present(mixed))
+    would = rabbitmq.preview_move(mixed, to, of=of)
+    assert {group.origin for group in would.groups} == ({of} if expected else set()) and would.left == {}
+    moved = rabbitmq.move(mixed, to, of=of, up_to=would.last_number)
+    assert (would.count, moved.count, moved.left) == (len(expected), len(expected), {})
+    assert set(moved.places) == expected and set(present(mixed)) == before - expected
+
+
+def test_of_messages_that_are_named_only_those_of_the_group_go(mixed):
+    """RMQ-397"""
+    of = Origin("orders", "rejected")
+    assert rabbitmq.preview_move(mixed, BACK, [1, 2, 4, 77], of=of).left == {Left(Why.GONE): 1}
+    moved = rabbitmq.move(mixed, BACK, [1, 2, 4, 77], of=of)
+    assert set(moved.places) == {1} and moved.stayed == {77: Left(Why.GONE)}
+
+
+def test_of_a_group_those_stay_that_cannot_go_and_are_told(mixed, connection):
+    """RMQ-397"""
+    channel = connection.channel()
+    channel.get("dead")
+    would = rabbitmq.preview_move(mixed, BACK, of=Origin("orders", "rejected"))
+    assert (would.count, would.left) == (1, {Left(Why.HELD): 1})
+
+
+def test_a_group_by_where_they_died_first_is_another_than_by_where_last(vhost, dead):
+    """RMQ-397"""
+    second = with_dlx(vhost, "second")
+    first = with_dlx(vhost, "first", key="second")
+    send(first, "a")
+    reject(first)
+    reject(second)
+    count = lambda of: rabbitmq.preview_move(dead, ToQueue("first"), of=of).count  # noqa: E731
+    assert [count(Origin("second", "rejected")), count(Origin("first", "rejected"))] == [1, 0]
+    assert [count(Origin("second", "rejected", first=True)), count(Origin("first", "rejected", first=True))] == [0, 1]
 
 
 def test_a_preview_counts_the_room_there_is(vhost, dead):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.rabbitmq.moving import Group, Left, Moved, MovePreview, Target, ToQueue
+from broker_core.rabbitmq.moving import Group, Left, Moved, MovePreview, Origin, Target, ToQueue
 from broker_core.reads import EntityRow, MessageFilter, Tab
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from explorer.forms.rabbitmq import QueueQuery
-from explorer.forms.rabbitmq_move import BACK, MoveForm, in_words
+from explorer.forms.rabbitmq_move import BACK, MoveForm, group_text, in_words
 from explorer.pages.entity import selected_numbers
 from explorer.pages.rabbitmq.exchanges import MOST_OFFERED
 from explorer.pages.rabbitmq.presenters import REASONS
@@ -34,24 +34,44 @@ MOVABLE = {"messages": None, "ready": (0,)}  # lists of which messages are moved
 class Which:
     """The messages that are asked about. numbers None: all that are ready. selected: whether each was ticked.
 
-    words: what they are. is_whole: False where a filter may find more.
+    words: what they are, with the group. is_whole: False where a filter may find more. of: the group that goes alone.
     """
 
     numbers: tuple[int, ...] | None
     selected: bool
     words: str
     is_whole: bool = True
+    of: Origin | None = None
+
+    @property
+    def group(self) -> str:
+        """The group as the form carries it; empty: all."""
+        return group_text(self.of) if self.of else ""
+
+    @property
+    def in_group(self) -> str:
+        return origin_words(self.of) if self.of else ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A row of the preview. because: the reason in words."""
+    """A row of the preview. is_offered: whether its group can be asked for alone here, and not in a row above."""
 
     group: Group
+    is_offered: bool
 
     @property
     def because(self) -> str:
-        return REASONS.get(self.group.reason or "", self.group.reason or "")
+        return _because(self.group.origin)
+
+    @property
+    def alone(self) -> str:
+        """Its group, as the form carries it."""
+        return group_text(self.group.origin)
+
+    @property
+    def words(self) -> str:
+        return origin_words(self.group.origin)
 
 
 @page
@@ -61,14 +81,16 @@ def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     request.actor.require(Right.OPERATE, queue.address)
-    which = _which(request, queue)
-    form = MoveForm(request.POST if request.method == "POST" else {"to": request.GET.get("to", BACK)})
-    cleaned(form)
+    asked = {"to": request.GET.get("to", BACK), "group": request.GET.get("group", "")}
+    form = MoveForm(request.POST if request.method == "POST" else asked)
+    which = _which(request, queue, cleaned(form)["group"])
     target = form.target()
     if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):
         done = act(
             request, "move", queue.address,
-            lambda: rabbitmq.move(queue.address, target, which.numbers, up_to=form.cleaned_data["up_to"], actor=request.actor),
+            lambda: rabbitmq.move(
+                queue.address, target, which.numbers, of=which.of, up_to=form.cleaned_data["up_to"], actor=request.actor
+            ),
             target=f"{_named(which)} {in_words(target, len(which.numbers or ()))}", says=in_report,
         )  # fmt: skip
         if not done.error:
@@ -88,7 +110,7 @@ def _ask(
     done: Act,
 ) -> HttpResponse:
     would, done = _preview(request, queue.address, which, target, done)
-    name = queue.address.path
+    name, groups = queue.address.path, _group_lines(would.groups) if would else []
     context = {
         "queue": queue,
         "which": which,
@@ -98,7 +120,8 @@ def _ask(
         "goes": in_words(target, would.count if would else 0) if target else "",
         "would": would,
         "spread": would is not None and not isinstance(target, ToQueue),
-        "groups": [GroupLine(group) for group in would.groups] if would else [],
+        "groups": groups,
+        "by_group": any(line.is_offered for line in groups),
         "left": _by_count(would.left) if would else [],
         "queues": [one.name for one in rabbitmq.list_queues(host.name, actor=request.actor) if one.name != name][:MOST_OFFERED],
         "exchanges": [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name][:MOST_OFFERED],
@@ -115,12 +138,36 @@ def _preview(
     if target is None or done.error:
         return None, done
     try:
-        return rabbitmq.preview_move(address, target, which.numbers, actor=request.actor), done
+        return rabbitmq.preview_move(address, target, which.numbers, of=which.of, actor=request.actor), done
     except BrokerError as refusal:
         return None, Act(error=refusal)
 
 
-def _which(request: HttpRequest, queue: EntityRow) -> Which:
+def _group_lines(groups: Sequence[Group]) -> list[GroupLine]:
+    """Where there is but one group, nothing is gained by asking for it alone."""
+    origins = [group.origin for group in groups]
+    many = len(set(origins)) > 1
+    return [GroupLine(group, many and group.origin not in origins[:at]) for at, group in enumerate(groups)]
+
+
+def _because(of: Origin) -> str:
+    return REASONS.get(of.reason or "", of.reason or "")
+
+
+def origin_words(of: Origin) -> str:
+    """What the messages of a group are."""
+    if of.queue is None:
+        return "those that do not say where they died"
+    return f"those that died {'first ' if of.first else ''}in {of.queue}, because {_because(of)}"
+
+
+def _which(request: HttpRequest, queue: EntityRow, of: Origin | None) -> Which:
+    """Those that are asked about, or of them one group alone."""
+    which = _asked_about(request, queue)
+    return replace(which, of=of, words=f"{which.words}, of {origin_words(of)}") if of else which
+
+
+def _asked_about(request: HttpRequest, queue: EntityRow) -> Which:
     """Those that were ticked, else those of the list that the query names, else all that are ready."""
     given = request.POST.getlist("numbers") or request.GET.getlist("numbers")
     if given or "selected" in request.POST:
@@ -146,7 +193,7 @@ def link_to(request: HttpRequest, address: EntityAddress, **changes: str) -> str
 def _list_query(request: HttpRequest, **changes: str) -> str:
     """The query that shows the same list again."""
     query = request.GET.copy()
-    for name in ("to", "numbers"):
+    for name in ("to", "group", "numbers"):
         query.pop(name, None)
     query.update(changes)
     return f"?{query.urlencode()}" if query else ""
@@ -170,7 +217,9 @@ def matching(address: EntityAddress, narrowed: MessageFilter, actor: Actor) -> t
 
 def _named(which: Which) -> str:
     numbers = which.numbers if which.selected else None
-    return f"messages {', '.join(map(str, numbers))}" if numbers and len(numbers) > 1 else which.words
+    if not numbers or len(numbers) == 1:
+        return which.words
+    return f"messages {', '.join(map(str, numbers))}" + (f", of {origin_words(which.of)}" if which.of else "")
 
 
 def in_report(moved: Moved) -> str:
