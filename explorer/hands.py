@@ -1,9 +1,9 @@
 """Hands: connections to virtual hosts that belong to people, so that a browser can hold messages as a client does.
 
 A person has at most one for each virtual host. It lives in this process, and holds messages until the person settles them, closes
-it, signs out, or leaves it unused; should the process die, its messages go back as those of any client do. A thread looks after
-all hands: it fetches what their consumers have room for, and closes what is not used. A hand's own lock sees to it that only one
-thread uses its connection at a time.
+it, signs out, loses the right to receive, or leaves it unused; should the process die, its messages go back as those of any client
+do. A thread looks after all hands: it closes what is not used or not allowed any more, and then fetches what consumers have room
+for. A hand's own lock sees to it that only one thread uses its connection at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+from django.db import Error, connections
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import browsing
@@ -28,6 +31,7 @@ from broker_core.semantics.errors import BrokerError, InvalidArgument, NotAllowe
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import Actor, Right
 from broker_core.store.connections import close_all_of_this_thread
+from explorer.roles import actors_now
 
 log = logging.getLogger(__name__)
 IDLE_MINUTES = 30  # real time, since the person last did something with it
@@ -35,6 +39,7 @@ MOST_HELD = 200
 MOST_CONSUMERS = 8
 MOST_PREFETCH = 50
 LOOK_SECONDS = 0.4
+NOT_ALLOWED = "you do not have the right to receive messages any more."
 CONSUMER_TAG = "by hand"
 
 
@@ -209,9 +214,14 @@ class Hand:
                 self.why = why
                 self.connection.close()
 
-    def look(self) -> None:
-        """What is due without the person: a close when it is not used, deliveries for consumers, an end that was told."""
+    def look(self, actor: Actor | None) -> None:
+        """What is due without the person: a close when it is not used or not allowed, deliveries for consumers, an end that was
+        told. actor: the person with the rights of now; None: there is none any more."""
         with self.lock:
+            if actor is None or Right.LISTEN not in actor.rights:
+                self.close(NOT_ALLOWED)
+                return
+            self.connection.actor = actor
             if time.monotonic() - self._used_at > IDLE_MINUTES * 60:
                 self.close(f"it was not used for {IDLE_MINUTES} minutes.")
             for one in list(self._channels):
@@ -344,13 +354,15 @@ def close_all_of(user_id: int) -> None:
 
 
 def look_after_all() -> None:
-    """Each open hand once; what one refuses is its own."""
-    for hand in list(_hands.values()):
-        if hand.is_open:
-            _safely(hand.look)
+    """Each open hand once; what one refuses is its own. Raises django.db.Error where it cannot be known who may receive: then nobody
+    is given anything."""
+    there = [(user_id, hand) for (user_id, _), hand in list(_hands.items()) if hand.is_open]
+    actors = actors_now({user_id for user_id, _ in there}) if there else {}
+    for user_id, hand in there:
+        _safely(hand.look, actors.get(user_id))
 
 
-def _safely(look: Callable[..., None], *args: HandChannel) -> None:
+def _safely(look: Callable[..., None], *args: Any) -> None:
     try:
         look(*args)
     except AmqpError:
@@ -375,11 +387,20 @@ def _look_on() -> None:
     global _looker
     while True:
         time.sleep(LOOK_SECONDS)
-        look_after_all()
+        try:
+            look_after_all()
+        except Error:
+            connections.close_all()  # the next look has a new one
         if not any(hand.is_open and hand.has_consumers for hand in list(_hands.values())):
-            close_all_of_this_thread()
+            _close_connections()
         with _looking:
             if not any(hand.is_open for hand in list(_hands.values())):
                 _looker = None
                 break
+    _close_connections()
+
+
+def _close_connections() -> None:
+    """This thread's, to the database."""
     close_all_of_this_thread()
+    connections.close_all()

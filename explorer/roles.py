@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from broker_core.semantics.types import Actor, Right
@@ -24,6 +27,13 @@ def actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
     return Actor("user", user.get_username() or "anonymous", rights)
 
 
+def actors_now(user_ids: Iterable[int]) -> dict[int, Actor]:
+    """The actors of people by their ids, with the rights that the database gives them at this moment. Who is deactivated or
+    deleted is not among them."""
+    users = get_user_model().objects.filter(pk__in=list(user_ids), is_active=True).prefetch_related("groups")
+    return {user.pk: actor_for(user) for user in users}
+
+
 def role_name(user: AbstractBaseUser | AnonymousUser) -> str:
     """The strongest role in words."""
     return _role(user) or "no role"
@@ -34,5 +44,5 @@ def _role(user: AbstractBaseUser | AnonymousUser) -> str | None:
         return None
     if user.is_superuser:
         return ADMINISTRATOR
-    groups = set(user.groups.values_list("name", flat=True))
+    groups = {group.name for group in user.groups.all()}
     return next((role for role in RIGHTS if role in groups), None)

@@ -1,15 +1,18 @@
 """Holding RabbitMQ's messages from the browser: the person's connection, what is done with its deliveries, and how it ends."""
 
 import pytest
+from django.contrib.auth.models import Group
 from django.contrib.auth.signals import user_logged_out
+from django.db import OperationalError
 from django.urls import reverse
 
 from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import browsing, processes
 from broker_core.rabbitmq.publishing import Publication
-from broker_core.semantics.types import EntityAddress
+from broker_core.semantics.types import EntityAddress, EventKind, Right
 from explorer import hands
 from explorer.models import AuditRecord
+from tests.broker.looking import events
 from tests.eventually import eventually
 
 from .conftest import FRAGMENT
@@ -47,10 +50,16 @@ class Desk:
 
 
 @pytest.fixture
-def desk(vhost):
+def desk(vhost, request, monkeypatch):
+    """Only where a test commits, for another thread does not see its people else, the thread looks after hands by itself."""
+    looks_by_itself = "transactional_db" in request.fixturenames
+    if not looks_by_itself:
+        monkeypatch.setattr(hands, "_keep_looking", lambda: None)
     yield Desk(vhost)
     for user_id, _ in list(hands._hands):
         hands.close_all_of(user_id)
+    if looks_by_itself:
+        eventually(lambda: hands._looker is None, 10)
 
 
 @pytest.fixture
@@ -204,7 +213,7 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     assert desk.state == (3, 0, 0) and "channel-1" not in body_of(client.get(desk.url()))
 
 
-def test_messages_come_to_a_consumer_without_anybody_looking(desk, as_):
+def test_messages_come_to_a_consumer_without_anybody_looking(transactional_db, desk, as_):
     client = as_("operator")
     client.post(desk.url(), {"action": "consume", "prefetch": "1"})
     desk.publish(1)
@@ -241,6 +250,74 @@ def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
 def test_signing_out_gives_everything_back(desk, held):
     held.post("/sign-out/")
     assert desk.state == (4, 0, 0) and desk.connections == []
+
+
+def demoted(user):
+    user.groups.set([Group.objects.get_or_create(name="viewer")[0]])
+
+
+def deactivated(user):
+    type(user).objects.filter(pk=user.pk).update(is_active=False)
+
+
+def deleted(user):
+    type(user).objects.filter(pk=user.pk).delete()
+
+
+@pytest.mark.parametrize("withdraw", [demoted, deactivated, deleted])
+def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(desk, held, withdraw):
+    held.post(desk.url("other"), {"action": "consume", "prefetch": "2"})
+    withdraw(held.user)
+    desk.publish(1, "other")
+    hands.look_after_all()
+    assert desk.state == (4, 0, 0) and desk.connections == [] and browsing.consumers(desk.vhost) == []
+    counts = reads.counts(desk.other)
+    assert (counts.active, counts.locked) == (1, 0)
+    assert [event.kind for event in events(desk.other)] == [EventKind.SENT], "it was never delivered"
+
+
+def test_who_is_demoted_is_told_why(desk, held):
+    demoted(held.user)
+    hands.look_after_all()
+    page = body_of(held.get(desk.url()))
+    assert "Your connection has ended: you do not have the right to receive messages any more. What it held is back" in page
+
+
+def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):
+    client = as_("administrator")
+    desk.publish(1)
+    hold(client, desk, 1)
+    client.user.groups.set([Group.objects.get_or_create(name="operator")[0]])
+    hands.look_after_all()
+    hand = hands.of(client.user.pk, desk.vhost)
+    assert hand.held_count == 1 and Right.MANAGE not in hand.connection.actor.rights
+    assert hand.connection.actor.name == client.user.username
+
+
+def test_a_consumer_stops_by_itself_when_the_role_is_withdrawn(transactional_db, desk, as_):
+    client = as_("operator")
+    client.post(desk.url(), {"action": "consume", "prefetch": "5"})
+    desk.publish(1)
+    eventually(lambda: desk.state == (0, 1, 0), 10)
+    demoted(client.user)
+    eventually(lambda: desk.state == (1, 0, 0) and desk.connections == [], 10)
+
+
+def test_nobody_is_given_anything_while_it_is_not_known_who_may(desk, as_, monkeypatch):
+    client = as_("operator")
+    client.post(desk.url(), {"action": "consume", "prefetch": "5"})
+    desk.publish(1)
+
+    def fail(user_ids):
+        raise OperationalError("no database")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(hands, "actors_now", fail)
+        with pytest.raises(OperationalError):
+            hands.look_after_all()
+    assert desk.state == (1, 0, 0) and desk.connections == [name_of(client)]
+    hands.look_after_all()
+    assert desk.state == (0, 1, 0)
 
 
 def test_signing_out_ends_a_connection_that_another_process_has(desk, held):
@@ -294,6 +371,7 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     [row] = browsing.connections(desk.vhost)
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
+    hands.look_after_all()
     eventually(lambda: hands.of(held.user.pk, desk.vhost) is None, 10)
     assert "has ended: Closed in Vitrine by the warden. What it held is back" in body_of(held.get(desk.url()))
 
