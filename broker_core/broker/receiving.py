@@ -13,10 +13,11 @@ from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
 from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right, Session
-from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case
+from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case, use_case_that_takes
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
+from .settling import give_back
 from .shared import Known, entity_id_of, forget, on, on_entity, require_count, require_receivable, whole_numbers
 from .tidying import HEAD_LAG, TIDY_BATCH, advance_head, tidy
 
@@ -24,7 +25,7 @@ POLL_SECONDS = 1.0  # between looks while waiting; wake-ups come sooner
 FIRST_POLL_SECONDS = 0.05  # a send that was under way when the wait began may not know of it
 
 
-@use_case
+@use_case_that_takes(give_back)
 def receive(
     address: EntityAddress,
     max_count: int = 1,
@@ -56,7 +57,7 @@ def receive_and_delete(
     return (yield from patiently(take, address, max_wait_seconds))
 
 
-@use_case
+@use_case_that_takes(give_back)
 def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, actor: Actor | None = None) -> Steps:
     """Lock up to max_count messages of several queues: one question to the database when all are empty.
 
@@ -80,7 +81,7 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
     return found
 
 
-@use_case
+@use_case_that_takes(give_back)
 def receive_deferred(
     address: EntityAddress, sequence_numbers: Sequence[int], *, session: Session | None = None, actor: Actor | None = None
 ) -> Steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,18 +20,24 @@ from broker_core.semantics.errors import (
 )
 from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps, use_case, use_case_that_takes
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
 from .receiving import patiently, session_key
+from .settling import give_back
 from .shared import Known, entity_id_of, on, on_entity, require_count, require_receivable, wake
 from .tidying import HEAD_LAG, tidy
 
 TRIES = 3  # of what takes two statements
 
 
-@use_case
+def _let_go(session: Session, asked: Mapping[str, Any]) -> Steps:
+    """Of a session that was accepted for a caller who has gone. asked: the arguments of that call."""
+    return close_session.steps(session, actor=asked.get("actor"))
+
+
+@use_case_that_takes(_let_go)
 def accept_session(
     address: EntityAddress,
     session_id: str | None = None,
@@ -70,7 +76,7 @@ def accept_session(
     return session
 
 
-@use_case
+@use_case_that_takes(give_back)
 def receive_from_session(
     session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,15 @@ from broker_core.semantics.errors import InvalidArgument, NotAllowed
 from broker_core.semantics.limits import STRICT
 from broker_core.semantics.service_bus import messages as service_bus
 from broker_core.semantics.service_bus import sessions
-from broker_core.semantics.types import Actor, EntityAddress, Right, SettleReport, sequence_number_of, unique_tokens
+from broker_core.semantics.types import (
+    Actor,
+    EntityAddress,
+    LockedMessage,
+    Right,
+    SettleReport,
+    sequence_number_of,
+    unique_tokens,
+)
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
@@ -44,6 +52,15 @@ def abandon(
 def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
     """Give the messages back as if they had not been delivered (SB-090, SB-926)."""
     return (yield from _settle("release", address, tokens, actor))
+
+
+def give_back(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> Steps[None]:
+    """Release what was received by a call whose caller has gone. asked: its arguments."""
+    tokens: dict[EntityAddress, list[UUID]] = {}
+    for message in messages:
+        tokens.setdefault(message.address, []).append(message.lock_token)
+    for address, held in tokens.items():
+        yield from release.steps(address, held, actor=asked.get("actor"))
 
 
 @use_case

@@ -47,7 +47,7 @@ def update(
     actor = may(actor, Right.LISTEN, address)
     visibility, body = check_update(pop_receipt, visibility_timeout, text)
     params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility, "body": body}
-    key = _key([(message_id, pop_receipt)])
+    key = key_of([(message_id, pop_receipt)])
 
     def attempt(queue: Known) -> Steps:
         rows = yield call("storage_update", entity_id=queue.id, **key, **params)
@@ -117,10 +117,10 @@ def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
 
 
 def _deletion(queue: Known, pairs: list, actor: Actor) -> Any:
-    return call("storage_delete", entity_id=queue.id, actor=str(actor), kind=int(EventKind.COMPLETED), **_key(pairs))
+    return call("storage_delete", entity_id=queue.id, actor=str(actor), kind=int(EventKind.COMPLETED), **key_of(pairs))
 
 
-def _key(pairs: list) -> dict[str, list]:
+def key_of(pairs: list) -> dict[str, list]:
     """What statements find messages by. What is no id or no receipt of ours is nobody's."""
     return {
         "numbers": [number_of(message_id) or 0 for message_id, _ in pairs],
@@ -131,7 +131,7 @@ def _key(pairs: list) -> dict[str, list]:
 
 def _find(queue: Known, message_id: str | UUID) -> Steps:
     """A row; without a number if there is no such message; None if the queue is gone."""
-    key = _key([(message_id, None)])
+    key = key_of([(message_id, None)])
     rows = yield call("storage_find", entity_id=queue.id, number=key["numbers"][0], message_id=key["message_ids"][0])
     return rows[0] if rows else None
 

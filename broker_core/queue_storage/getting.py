@@ -7,6 +7,7 @@ then; the move of spent messages; and the rest of the get.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ from broker_core.semantics.queue_storage.limits import DEFAULT_LEASE
 from broker_core.semantics.queue_storage.messages import check_count, check_get
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store import connections
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps, use_case, use_case_that_takes
 from broker_core.store.statements import call
 
+from .changing import key_of
 from .shared import may, on_queue, there
 from .tidying import expire_batch, move_poison
 from .values import GotMessage, PeekedMessage, got_message, peeked_message
@@ -39,7 +41,18 @@ _NEVER_LOOKED = _Looked(0.0, 0.0)
 _looked = Memory(100_000)  # database and queue -> _Looked
 
 
-@use_case
+def _give_back(messages: list[GotMessage], asked: Mapping[str, Any]) -> Steps[None]:
+    """What was got for a caller who has gone is visible at once, and not counted. asked: the arguments of that call."""
+    actor = asked.get("actor") or Actor.local()
+    key = key_of([(message.message_id, message.pop_receipt) for message in messages])
+
+    def attempt(queue: Known) -> Steps:
+        return (yield call("storage_give_back", entity_id=queue.id, actor=str(actor), **key))
+
+    yield from on_queue(asked["address"], attempt)
+
+
+@use_case_that_takes(_give_back)
 def get(
     address: EntityAddress, count: int = 1, *, visibility_timeout: timedelta = DEFAULT_LEASE, actor: Actor | None = None
 ) -> Steps[list[GotMessage]]:

@@ -62,7 +62,6 @@ class ChannelState:
         self.cancelled: list[str] = []
         self.closed: Exception | None = None
         self.waits = False  # somebody waits for deliveries at this moment
-        self.pauses = False  # and is between two looks for them
         self.last_queue = ""
         self.refreshed_at, self.came_up_short = 0.0, True
         self._overdue: AmqpError | None = None

@@ -88,15 +88,12 @@ class Channel(ChannelState):
 
 
 class _OnChannel(UseCase[Concatenate[Channel, P], T]):
-    """A use case on a channel. Where awaiting it is cancelled it comes to its end first, or to its next pause: what is stored and
+    """A use case on a channel. Where awaiting it is cancelled it comes to its end first, or to its next wait: what is stored and
     what the channel knows of it change together, and what it has taken is not lost."""
 
     async def aio(self, channel: Channel, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await aio.to_its_end(
-            super().aio(channel, *args, **kwargs),
-            is_at_rest=lambda: channel.pauses,
-            left_behind=lambda result: _keep(channel, result),
-        )
+        call = super().aio(channel, *args, **kwargs)
+        return await aio.to_its_end(call, left_behind=lambda result: _keep(channel, result))
 
 
 async def _keep(channel: Channel, result: Any) -> None:
@@ -202,7 +199,6 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     shared.require_count("max_count", max_count)
 
     def take() -> Steps:
-        channel.pauses = False
         channel.require_open()
         channel.require_in_time()
         found = _fetch_handed(channel, max_count)
@@ -211,7 +207,6 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
             if not found and channel.waits and (yield from tidying.bring_dead_letters(channel.connection.vhost)):
                 found = _fetch_handed(channel, max_count) or (yield from _take_from_all(channel, max_count))
             channel.came_up_short = not found
-        channel.pauses = channel.waits and not found  # until the next look
         return found
 
     found = yield from take()
@@ -222,7 +217,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
         entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
         return (yield from receiving.look_again(take, entity_ids, max_wait_seconds))
     finally:
-        channel.waits = channel.pauses = False
+        channel.waits = False
 
 
 @_on_channel

@@ -7,6 +7,8 @@ process.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing, suppress
 from typing import Any, TypeVar
@@ -14,6 +16,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
+
+from broker_core.semantics.errors import BrokerError
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
@@ -24,6 +28,7 @@ T = TypeVar("T")
 POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (design D3)
 _RECONNECT_SECONDS = 0.5
 _LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
+_log = logging.getLogger(__name__)
 
 
 class Office:
@@ -71,7 +76,7 @@ class Office:
             self._listens.clear()
             self._listener = asyncio.create_task(self._pass_on_wake_ups())
         try:
-            await _at_most(self._listens, 1)  # without a listener the slow polling remains
+            await _rest(self._listens, 1)  # without a listener the slow polling remains
             return await _drive_at(step.steps, self, wake)
         finally:
             for entity_id in step.entity_ids:
@@ -118,29 +123,49 @@ async def run(steps: Steps) -> Any:
         return await _drive_at(steps, office(), None)
 
 
-async def to_its_end(
-    call: Coroutine[Any, Any, T],
-    *,
-    is_at_rest: Callable[[], bool] = lambda: False,
-    left_behind: Callable[[T], Awaitable[Any]] | None = None,
-) -> T:
-    """Await a call that is not to be broken off: where awaiting it is cancelled, it comes to its end before that is told.
+class _Pause:
+    """Whether a call waits for messages just now: between two looks, when it holds nothing."""
 
-    is_at_rest:  whether it can be broken off just now; asked now and then once it is to end.
-    left_behind: what is done with the answer that nobody gets.
+    is_on = False
+
+
+_pause: contextvars.ContextVar[_Pause | None] = contextvars.ContextVar("vitrine_pause", default=None)
+
+
+async def to_its_end(call: Coroutine[Any, Any, T], *, left_behind: Callable[[T], Awaitable[Any]] | None = None) -> T:
+    """Await a call that is not to be broken off: where awaiting it is cancelled, it comes to its end, or to its next wait for
+    messages, before that is told.
+
+    left_behind: what is done with the answer that nobody gets. It comes to its end, too; its refusal is logged.
     """
-    task = asyncio.ensure_future(call)
+    pause, context = _Pause(), contextvars.copy_context()
+    context.run(_pause.set, pause)
+    task = asyncio.get_running_loop().create_task(call, context=context)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not task.done():
-            if is_at_rest():
-                task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({task}, timeout=_LOOK_SECONDS)
-        if left_behind and not task.cancelled() and task.exception() is None:
-            await left_behind(task.result())
+        if task.cancelled():
+            raise
+        await _ended(task, pause)
+        if not task.cancelled() and task.exception() is None and left_behind:
+            await _ended(asyncio.ensure_future(_tidied(left_behind(task.result()))))
         raise
+
+
+async def _ended(task: asyncio.Task, pause: _Pause | None = None) -> None:
+    """Wait for a task's end however often the waiting is cancelled; the task is cancelled where it pauses."""
+    while not task.done():
+        if pause and pause.is_on:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task}, timeout=_LOOK_SECONDS)
+
+
+async def _tidied(tidying: Awaitable[Any]) -> None:
+    try:
+        await tidying
+    except BrokerError as exc:
+        _log.warning("what a cancelled call had taken could not be given back: %s", exc)
 
 
 async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -181,9 +206,19 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
         case Listening():
             return await at.listen(step)
         case WaitForMessages() if wake is not None:  # inside Listening
-            await _at_most(wake, step.seconds)
+            await _rest(wake, step.seconds)
             return wake.clear()
     raise TypeError(f"a use case yielded {step!r}")
+
+
+async def _rest(event: asyncio.Event, seconds: float) -> None:
+    """Wait for what may bring messages. Nothing is held meanwhile, so `to_its_end` may break this off."""
+    pause = _pause.get() or _Pause()
+    pause.is_on = True
+    try:
+        await _at_most(event, seconds)
+    finally:
+        pause.is_on = False
 
 
 async def _at_most(event: asyncio.Event, seconds: float) -> None:

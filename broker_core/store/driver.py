@@ -12,10 +12,11 @@ It yields
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
+from inspect import signature
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import psycopg
@@ -88,9 +89,36 @@ class UseCase(Generic[P, T]):
         return await run_async(self.steps(*args, **kwargs))
 
 
+class Taking(UseCase[P, T]):
+    """A use case that takes something for its caller. Where awaiting it is cancelled it comes to its end first, or to its next
+    wait for messages, and what it took is given back: nothing is left with nobody."""
+
+    def __init__(self, steps: Callable[P, Steps[T]], give_back: Callable[[Any, Mapping[str, Any]], Steps]):
+        super().__init__(steps)
+        self._give_back = give_back
+
+    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        from . import aio
+
+        async def give_back(taken: T) -> None:
+            await aio.run(self._give_back(taken, signature(self.steps).bind(*args, **kwargs).arguments))
+
+        return await aio.to_its_end(super().aio(*args, **kwargs), left_behind=give_back)
+
+
 def use_case(steps: Callable[P, Steps[T]]) -> UseCase[P, T]:
     """Make a generator function callable."""
     return UseCase(steps)
+
+
+def use_case_that_takes(
+    give_back: Callable[[Any, Mapping[str, Any]], Steps],
+) -> Callable[[Callable[P, Steps[T]]], Taking[P, T]]:
+    """Make a generator function callable that takes something, as Taking says.
+
+    give_back: the steps that give back what was taken; gets it, and the arguments of the call by name.
+    """
+    return lambda steps: Taking(steps, give_back)
 
 
 def run(steps: Steps[T]) -> T:

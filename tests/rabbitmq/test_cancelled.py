@@ -6,6 +6,7 @@ from broker_core import rabbitmq
 from broker_core.rabbitmq import channels
 from broker_core.store import aio
 from tests.broker.looking import entity_id
+from tests.cancelling import cancelled
 
 from .connected import query, send
 from .rabbits import count, ledger_agrees
@@ -15,19 +16,6 @@ ROUNDS = 80
 
 def held(queue):
     return query("SELECT sequence_number FROM vitrine_message WHERE entity_id = %s AND owner_id IS NOT NULL", entity_id(queue))
-
-
-async def cancelled(calls):
-    """Cancel each call a little later than the one before. What those returned that were quicker."""
-    found = []
-    for n in range(ROUNDS):
-        task = asyncio.create_task(next(calls))
-        await asyncio.sleep(n % 20 * 0.0004)
-        task.cancel()
-        found += [
-            result for result in await asyncio.gather(task, return_exceptions=True) if not isinstance(result, BaseException)
-        ]
-    return found
 
 
 def on_a_channel(queue, story):
@@ -80,7 +68,7 @@ def test_a_wait_ends_at_once_when_it_is_cancelled(fresh_epoch, queue):
     async def story(channel):
         await channels.consume.aio(channel, "q")
         task = asyncio.create_task(channels.deliveries.aio(channel, 1, max_wait_seconds=60))
-        while not channel.pauses:
+        while not channel.waits:
             await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait({task}, timeout=20)

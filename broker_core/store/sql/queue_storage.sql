@@ -164,7 +164,7 @@ SELECT m.sequence_number, m.message_id, m.enqueued_at, m.expires_at, m.delivery_
 
 -- fragment: storage_columns
 -- What changing and removing need to know of a message.
-m.sequence_number, m.message_id, m.lock_token, m.delivery_count, m.size, m.enqueued_at, m.first_received_at, m.last_received_at, m.visible_at,
+m.sequence_number, m.message_id, m.lock_token, m.locked_by, m.delivery_count, m.size, m.enqueued_at, m.first_received_at, m.last_received_at, m.visible_at,
 m.hold_kind, m.expires_at
 
 -- fragment: storage_owned
@@ -324,7 +324,7 @@ owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
-           SELECT m.ctid AS tid, m.locked_by,
+           SELECT m.ctid AS tid,
                   -- include: storage_columns
              FROM vitrine_message AS m
             WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number
@@ -338,21 +338,48 @@ changed AS (
                -- include: lock_token
            , visible_at = (SELECT now FROM entity), hold_kind = NULL, held_since = NULL, locked_by = NULL
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
- RETURNING m.sequence_number),
-gone AS (SELECT * FROM owned),
-events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, 8, o.sequence_number, o.delivery_count, o.visible_at, o.message_id,
-           CASE WHEN o.locked_by IS NOT NULL THEN jsonb_build_object('held_by', o.locked_by) END
-      FROM owned AS o, entity AS e WHERE e.history_level = 2),
-counted AS (
-    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: storage_ended_holds
-)
+ RETURNING m.sequence_number, m.delivery_count),
+-- include: storage_released
 SELECT sequence_number FROM changed
  WHERE
        -- include: none_missed
  ORDER BY sequence_number;
+
+-- fragment: storage_released
+-- The events and the ledger's differences of `owned`, which are visible now as `changed`.
+gone AS (SELECT * FROM owned),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
+    SELECT e.now, %(entity_id)s, 0, %(actor)s, 8, o.sequence_number, c.delivery_count, o.visible_at, o.message_id,
+           CASE WHEN o.locked_by IS NOT NULL THEN jsonb_build_object('held_by', o.locked_by) END
+      FROM owned AS o JOIN changed AS c USING (sequence_number), entity AS e WHERE e.history_level = 2),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: storage_ended_holds
+)
+
+-- name: storage_give_back
+-- Make messages visible now that were got for nobody: that get does not count. What was got or changed by another since is not touched.
+WITH
+-- include: storage_entity
+,
+-- include: salt
+,
+-- include: storage_owned
+,
+changed AS (
+    UPDATE vitrine_message AS m
+       SET lock_token =
+               -- include: lock_token
+           , visible_at = (SELECT now FROM entity), hold_kind = NULL, held_since = NULL, locked_by = NULL,
+           delivery_count = m.delivery_count - 1
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
+ RETURNING m.sequence_number, m.delivery_count),
+-- include: storage_released
+SELECT sequence_number FROM changed
+ WHERE
+       -- include: none_missed
+;
 
 -- fragment: storage_moved
 -- Moves `chosen` to another queue of the account: new messages there with new ids and receipts and a count of 0, each with a link to what it was
