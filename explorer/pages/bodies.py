@@ -10,6 +10,7 @@ from xml.parsers.expat import ExpatError
 
 SHOWN_AT_ONCE = 16 * 1024  # larger bodies are shown when asked for, and then
 SHOWN_ON_DEMAND = 256 * 1024  # no more than this; the rest is in the download
+INDENTED_AT_MOST = 2 * 1024 * 1024  # characters; indenting what is nested deep and long would make thousands of bytes of each
 HEX_BYTES = 4096
 
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -46,7 +47,7 @@ def readable(content: bytes, total: int, content_type: str | None) -> Readable:
 def pretty_json(text: str) -> str | None:
     """Indented, with every number, escape and repeated key exactly as written, for parsing would round and drop.
 
-    None: no JSON object or array.
+    None: no JSON object or array, or one that indenting makes longer than INDENTED_AT_MOST.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -54,8 +55,11 @@ def pretty_json(text: str) -> str | None:
         json.loads(text)
     except (ValueError, RecursionError):
         return None
-    out, depth, tokens = [], 0, _JSON_TOKEN.findall(text)
+    out, depth, length, tokens = [], 0, len(text), _JSON_TOKEN.findall(text)
     for i, token in enumerate(tokens):
+        length += len(_line(depth)) if token in "{}[]," else 0
+        if length > INDENTED_AT_MOST:
+            return None
         following = tokens[i + 1] if i + 1 < len(tokens) else ""
         if token in "{[":
             depth += 1
@@ -76,15 +80,28 @@ def _line(depth: int) -> str:
 
 
 def pretty_xml(text: str) -> str | None:
-    """Indented; None: no XML, or one with a document type, which may define entities that grow without end."""
+    """Indented; None: no XML, or one with a document type, which may define entities that grow without end, or one that indenting
+    makes longer than INDENTED_AT_MOST."""
     if not text.lstrip().startswith("<") or "<!DOCTYPE" in text or "<!ENTITY" in text:
         return None
     try:
         document = minidom.parseString(text.encode())
+        if _indentation_of(document) > INDENTED_AT_MOST:
+            return None
+        lines = document.toprettyxml(indent="  ").splitlines()
     except (ExpatError, ValueError, RecursionError):
         return None
-    lines = document.toprettyxml(indent="  ").splitlines()
     return "\n".join(line for line in lines[(0 if text.lstrip().startswith("<?xml") else 1) :] if line.strip())
+
+
+def _indentation_of(document: minidom.Document) -> int:
+    """How many blanks and line ends indenting adds, at most."""
+    added, left = 0, [(node, 0) for node in document.childNodes]
+    while left:
+        node, depth = left.pop()
+        added += 2 * (1 + 2 * depth)  # an element's tags may have a line each
+        left += [(child, depth + 1) for child in node.childNodes]
+    return added
 
 
 def hex_dump(content: bytes) -> str:

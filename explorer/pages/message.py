@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
@@ -135,9 +137,10 @@ def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) 
     first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
     if first is None:
         raise Http404
-    response = StreamingHttpResponse(
-        _chunks(address, sequence_number, first, request.actor), content_type="application/octet-stream"
-    )
+    chunks: Any = _chunks(address, sequence_number, first, request.actor)
+    if isinstance(request, ASGIRequest):  # Django would else gather the whole body before it sends the first byte
+        chunks = _one_by_one(chunks)
+    response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
     response["Content-Length"] = first.total
     response["Content-Disposition"] = f'attachment; filename="{sequence_number}.{_extension(first.content_type)}"'
     response["X-Content-Type-Options"] = "nosniff"
@@ -154,6 +157,11 @@ def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor
         if offset >= first.total:
             return
         part = reads.body(address, number, offset=offset, length=DOWNLOAD_CHUNK, actor=actor)
+
+
+async def _one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (chunk := await sync_to_async(next)(chunks, None)) is not None:
+        yield chunk
 
 
 def _extension(content_type: str | None) -> str:

@@ -3,11 +3,13 @@
 import html
 import json
 import re
+import warnings
 from datetime import timedelta
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.urls import URLPattern, reverse
 
 from broker_core import broker, entities, reads
@@ -160,6 +162,20 @@ def test_a_large_body_is_shown_on_demand(pages, as_):
     assert "xxxx" not in body_of(client.get(f"/messages/{pages.at}/{number}"))
     assert "xxxx" in body_of(client.get(f"/messages/{pages.at}/{number}?body=show"))
     assert len(b"".join(client.get(f"/bodies/{pages.at}/{number}").streaming_content)) == 100_000
+
+
+def test_a_body_goes_out_in_chunks_as_they_are_read(pages, as_, monkeypatch):
+    monkeypatch.setattr("explorer.pages.message.DOWNLOAD_CHUNK", 30_000)
+    [number] = broker.send(pages.shop, [Message(body=b"x" * 100_000)])
+    client = as_("operator", client=AsyncClient())
+
+    async def chunks() -> list[int]:
+        response = await client.get(f"/bodies/{pages.at}/{number}")
+        return [len(chunk) async for chunk in response.streaming_content]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Django warns where it gathers the whole first
+        assert async_to_sync(chunks)() == [30_000, 30_000, 30_000, 10_000]
 
 
 # Acts

@@ -162,6 +162,18 @@ def test_xml_is_indented_and_entities_are_never_expanded():
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 500 + "1," * 10_000 + "1" + "]" * 500,
+        '{"a":' * 500 + "[" + "{}," * 10_000 + "1]" + "}" * 500,
+        "<a>" * 300 + "<b/>" * 10_000 + "</a>" * 300,
+    ],
+)
+def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(text):
+    assert bodies.readable(text.encode(), len(text), None) == bodies.Readable("text", text)
+
+
+@pytest.mark.parametrize(
     ("content", "form"),
     [(b'{"a": 1}', "JSON"), (b"<a/>", "XML"), (b"hello", "text"), (b"\xff\xfe", "bytes"), (b"a\x00b", "bytes"), (b"", "nothing")],
 )
