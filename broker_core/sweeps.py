@@ -161,8 +161,7 @@ def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Step
             (row,) = yield call("remove_deleted", entity_id=entity.entity_id, max_count=BATCH)
             done = row.done
             total += done
-        if done < BATCH:
-            yield call("forget_deleted", entity_id=entity.entity_id)
+        if done < BATCH and (yield Atomically(_on_sums("forget_deleted", entity_id=entity.entity_id))) is not None:
             entities_done += 1
     return {"messages": total, "entities": entities_done}
 
@@ -172,10 +171,9 @@ def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Fold the ledger's differences into its sums and into the traffic of ten seconds each (design D9)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
     while done == ROLL_UP_BATCH and time.monotonic() < deadline:
-        done = yield Atomically(_one_roll_up())
+        done = _done((yield Atomically(_on_sums("roll_up", max_count=ROLL_UP_BATCH))))
         total += done
-    (forgotten,) = yield call("forget_ended_counts")
-    return {"folded": total, "forgotten": forgotten.done}
+    return {"folded": total, "forgotten": _done((yield Atomically(_on_sums("forget_ended_counts"))))}
 
 
 @use_case
@@ -204,12 +202,15 @@ def _delete_idle(row: Any) -> Steps[bool]:
     return True
 
 
-def _one_roll_up() -> Steps:
-    (row,) = yield call("one_at_a_time", work="roll-up")
-    if not row.mine:
-        return 0
-    (row,) = yield call("roll_up", max_count=ROLL_UP_BATCH)
-    return row.done
+def _on_sums(name: str, **params: Any) -> Steps[list[Any] | None]:
+    """Run a statement that changes the ledger's sums, or removes some, unless another one runs: None, as this one is left to the
+    next run. Each locks rows of several tables, in an order of its own."""
+    (row,) = yield call("one_at_a_time", work="sums")
+    return (yield call(name, **params)) if row.mine else None
+
+
+def _done(rows: list[Any] | None) -> int:
+    return rows[0].done if rows else 0
 
 
 # By family: whether an entity (a row of `entities_with_due`) is to be looked at, and what takes its expired messages away.

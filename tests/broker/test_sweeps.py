@@ -1,6 +1,7 @@
 """Each sweep: before, at and after the instant; twice at once; and nothing of it needed for correctness (design D5)."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from broker_core import broker, entities, sweeps
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.types import ExpiryMode, HistoryLevel, Message
-from broker_core.store import connections
+from broker_core.store import connections, driver
 from broker_core.store.driver import run
 from broker_core.store.statements import call
 from tests.broker.looking import bodies, entity_id, events, ledger_agrees, now
@@ -225,6 +226,51 @@ def test_the_messages_of_a_deleted_queue_end_with_an_event(queue):
     )
     assert [tuple(row) for row in found] == [(1, 700), (16, 700)]
     assert connections.current().execute("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", [number]).fetchone()[0] == 0
+
+
+def test_counts_are_folded_while_queues_are_forgotten_and_others_write(make_queue, monkeypatch):
+    """Design D9. No two of them wait for each other: a deadlock would be told here, and not be tried again."""
+    monkeypatch.setattr(driver, "_TRIES", 1)
+    busy = make_queue()
+    deltas = """
+        INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
+        SELECT e, 0, 10, now() + i * interval '1 s', 1, 4 FROM unnest(%s::bigint[]) AS e, generate_series(1, 40) AS i
+         ORDER BY random()"""
+
+    def write():
+        for _ in range(5):
+            broker.send(busy, [Message()] * 4)
+            broker.complete(busy, [message.lock_token for message in broker.receive(busy, 2)])
+
+    def forget():
+        return sum(sweeps.remove_deleted_entities()["entities"] for _ in range(2))
+
+    def all_at_once(*works):
+        began = threading.Barrier(len(works))
+
+        def begin(work):
+            try:
+                began.wait()
+                return work()
+            finally:
+                connections.close_all_of_this_thread()
+
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(begin, works))
+
+    for _ in range(12):
+        gone = [make_queue() for _ in range(12)]
+        ids = [entity_id(queue) for queue in gone]
+        for _ in range(2):  # the second time, sums of them are there already
+            sweeps.roll_up_counts()
+            connections.current().execute(deltas, [ids])
+        for queue in gone:
+            entities.delete_queue(queue)
+        all_at_once(sweeps.roll_up_counts, forget, write, sweeps.roll_up_counts)
+        forget()
+        left = "SELECT count(*) FROM vitrine_entity_activity WHERE entity_id = ANY (%s)"
+        assert connections.current().execute(left, [ids]).fetchone()[0] == 0
+    assert ledger_agrees(busy)
 
 
 @pytest.mark.parametrize(
