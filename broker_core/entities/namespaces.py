@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from broker_core import shared_access
 from broker_core.limits_in_force import limits
@@ -64,7 +64,7 @@ def create_namespace(
             "create_namespace", name=name, family=str(family), description=description, is_system=is_system, tier=str(tier)
         )
         if not rows:
-            raise EntityExists(name, families.SETS[family])
+            yield from _refuse_taken(name, family)
         if family is Family.SERVICE_BUS:
             yield from shared_access.insert(rows[0].id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
         return _namespace(rows[0])
@@ -149,6 +149,12 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
         yield call("bury_namespace" if held.deleted_entities else "delete_namespace", namespace_id=rows[0].id)
 
     yield Atomically(steps())
+
+
+def _refuse_taken(name: str, family: Family) -> Steps[NoReturn]:
+    if (yield call("get_namespace", name=name)):
+        raise EntityExists(name, families.SETS[family])
+    raise InvalidArgument("name", f"'{name}' is what a deleted one is called as long as its history is kept. Choose another name")
 
 
 def hold_whole(name: str, family: Family) -> Steps:

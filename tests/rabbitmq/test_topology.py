@@ -4,11 +4,13 @@ import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Publication, topology
+from broker_core.models import Namespace
+from broker_core.rabbitmq import Publication, topology, vhosts
 from broker_core.rabbitmq.vhosts import hold_vhost
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.rabbitmq.errors import AmqpError
@@ -119,6 +121,27 @@ def test_what_is_kept_of_a_deleted_virtual_host_is_no_virtual_host(vhost):
             attempt()
     with pytest.raises(EntityNotFound):
         entities.get_clock(kept)
+
+
+def test_a_name_that_says_deleted_is_in_nobodys_way(vhost):
+    """What is deleted gets such a name, where events name one of its queues."""
+    kept = rabbitmq.get_vhost(vhost)
+    make_queues(vhost, "q")
+    rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")])
+    minutes = [datetime.now(UTC) + timedelta(minutes=n) for n in range(3)]
+    taken = [f"{vhost} (deleted {minute:%Y-%m-%d %H:%M}, {kept.id})" for minute in minutes]
+    for name in taken:
+        rabbitmq.create_vhost(name.upper())
+    rabbitmq.delete_vhost(vhost)
+    buried = Namespace.objects.get(id=kept.id)
+    assert buried.name in [f"{name[:-1]}, 2)" for name in taken] and buried.deleted_at
+    for create in (rabbitmq.create_vhost, rabbitmq.ensure_vhost):
+        with pytest.raises(InvalidArgument, match=f"^name: '{re.escape(buried.name)}' is what a deleted one is called"):
+            create(buried.name)
+    for name in taken:
+        make_queues(name, "q")
+        rabbitmq.delete_vhost(name)
+    assert rabbitmq.create_vhost(vhost).id != kept.id and rabbitmq.list_queues(vhost) == []
 
 
 def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):
@@ -330,9 +353,74 @@ def test_what_is_remembered_is_as_of_a_version(vhost):
     assert run(topology.of(vhost)) is run(topology.current(vhost)) is new
     assert new.router.route("amq.topic", ["a.b"]).queues == ("q",)
     assert old.router.route("amq.topic", ["a.b"]).queues == ()
-    topology.forget(vhost)
-    assert run(topology.of(vhost)) is not new
+    rabbitmq.unbind_queue(vhost, "q", "amq.topic", "a.*")
+    topology.look_again(vhost)
+    assert run(topology.of(vhost)).router.route("amq.topic", ["a.b"]).queues == ()
     assert new.queues["q"].id == rabbitmq.get_queue(EntityAddress(vhost, "q")).id
+
+
+def test_only_what_changed_is_read_and_what_stayed_is_shared(vhost, now_of, monkeypatch):
+    make_queues(vhost, "q", "r")
+    rabbitmq.bind_queue(vhost, "q", "amq.fanout")
+    before = now_of()
+    monkeypatch.setitem(SQL, "topology", "a statement that nobody runs")
+    make_queues(vhost, "s")
+    rabbitmq.bind_queue(vhost, "s", "amq.direct", "k")
+    rabbitmq.delete_queue(EntityAddress(vhost, "r"))
+    after = now_of()
+    assert list(after.queues) == ["q", "s"] and list(before.queues) == ["q", "r"]
+    assert after.queues["q"] is before.queues["q"]
+    assert (before.router.route("amq.direct", ["k"]).queues, after.router.route("amq.direct", ["k"]).queues) == ((), ("s",))
+    assert after.router.route("amq.fanout", [""]).queues == ("q",)
+
+
+@pytest.mark.parametrize(
+    "untold",
+    [
+        "DELETE FROM vitrine_topology_change WHERE version = (SELECT max(version) FROM vitrine_topology_change)",
+        "DELETE FROM vitrine_topology_change WHERE version < (SELECT max(version) FROM vitrine_topology_change)",
+        "UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version')",
+        "UPDATE vitrine_topology_change SET previous = previous - 1",
+    ],
+)
+def test_where_a_change_is_not_told_everything_is_read(vhost, now_of, untold):
+    """Told ones are pruned and lost in a crash, and whoever raises a version without a word has changed who knows what."""
+    make_queues(vhost, "q")
+    now_of()
+    make_queues(vhost, "r")
+    rabbitmq.bind_queue(vhost, "q", "amq.fanout")
+    connections.current().execute(untold)
+    connections.current().execute("DELETE FROM vitrine_binding")  # which nobody is told
+    assert list(now_of().queues) == ["q", "r"]
+    assert now_of().router.route("amq.fanout", [""]).queues == ()
+
+
+def test_a_large_change_is_not_told(vhost, now_of, monkeypatch):
+    make_queues(vhost, "q", "r")
+    now_of()
+    monkeypatch.setattr(vhosts, "MOST_TOLD", 1)
+    rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 1}, apply_to="queues"))
+    told = "SELECT count(*) AS n FROM vitrine_topology_change WHERE version = %s"
+    assert connections.current().execute(told, [now_of().version]).fetchone().n == 0
+    assert [queue.effective["max_length"] for queue in now_of().queues.values()] == [1, 1]
+
+
+def test_what_versions_changed_is_pruned(vhost, now_of):
+    make_queues(vhost, "q")
+    connections.current().execute("SELECT setval('vitrine_topology_version', nextval('vitrine_topology_version') + 1000)")
+    make_queues(vhost, "r")
+    kept = connections.current().execute("SELECT version FROM vitrine_topology_change").fetchall()
+    assert [row.version for row in kept if row.version < now_of().version - 1000] == []
+    assert kept != []
+
+
+def test_a_virtual_host_created_anew_is_another(vhost, now_of):
+    make_queues(vhost, "q")
+    before = now_of()
+    rabbitmq.delete_vhost(vhost)
+    rabbitmq.create_vhost(vhost)
+    topology._compiled[topology._key(vhost)] = before
+    assert not now_of().queues
 
 
 def test_the_topology_routes_as_it_was_declared(vhost, now_of):

@@ -60,10 +60,17 @@ DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: bury_namespace
 -- A namespace whose deleted entities are still named by events: it is found no more, and its name is free. Retention takes the row (history_forget_namespaces).
+-- Its new name may be a virtual host's already: then it is numbered.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
-UPDATE vitrine_namespace
+UPDATE vitrine_namespace AS n
    SET deleted_at = clock_timestamp(),
-       name = left(name, 200) || ' (deleted ' || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ', ' || id || ')'
+       name = (SELECT f.name
+                 FROM generate_series(1, (SELECT count(*) + 1 FROM vitrine_namespace)) AS i
+                CROSS JOIN LATERAL (
+                      SELECT left(n.name, 200) || ' (deleted ' || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ', ' || n.id
+                             || CASE WHEN i > 1 THEN ', ' || i ELSE '' END || ')' AS name) AS f
+                WHERE NOT EXISTS (SELECT FROM vitrine_namespace AS o WHERE lower(o.name) = lower(f.name))
+                ORDER BY i LIMIT 1)
  WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: namespace_contents
