@@ -10,8 +10,10 @@ from functools import cache
 from uuid import uuid4
 
 from broker_core import broker, entities, queue_storage, rabbitmq
+from broker_core.rabbitmq import topology
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress, Message
+from broker_core.store.driver import run as run_steps
 
 from . import measuring
 from .measuring import BATCH, BODY, RECEIVE, a_queue, against, empty, fill, timed
@@ -184,3 +186,18 @@ def _policy(report) -> None:
     report.row("a policy over 1,000 queues: set, changed, deleted; the median", statistics.median(times), "s", 2, at_most=True)
     other = EntityAddress(vhost, "queue-1")
     report.line("and then a declaration there", f"{timed(lambda: rabbitmq.declare_queue(other))[0] * 1e3:.1f} ms")
+    _topology(report, vhost)
+
+
+def _topology(report, vhost: str) -> None:
+    """Queues declared and bound, as a client does for its replies, beside 1,000 others: what a publisher reads of it."""
+    run_steps(topology.current(vhost))
+    times = []
+    for i in range(20):
+        rabbitmq.declare_queue(EntityAddress(vhost, f"reply-{i}"))
+        rabbitmq.bind_queue(vhost, f"reply-{i}", "amq.direct", str(i))
+        times.append(timed(lambda: run_steps(topology.current(vhost)))[0])
+    whole = timed(lambda: (topology.forget(vhost), run_steps(topology.of(vhost))))[0]
+    name = "a queue and a binding more, beside 1,000 queues: until a publisher knows"
+    report.row(name, statistics.median(times) * 1e3, "ms", 5, at_most=True)
+    report.line("where nothing is known yet", f"{whole * 1e3:.1f} ms")

@@ -121,7 +121,7 @@ def _bind(vhost: str, wanted: _Wanted, actor: Actor | None) -> Steps:
         ends = {"source_id": found.source_id, "queue_id": found.queue_id, "exchange_id": found.exchange_id}
         rows = yield call("insert_binding", **ends, **wanted.identity, arguments=wanted.stored_arguments)
         if rows:
-            yield from topology_changed(held.id)
+            yield from topology_changed(held.id, bindings=[rows[0].id])
         return bool(rows)
 
     return (yield from changing(vhost, actor, change))
@@ -134,8 +134,8 @@ def _unbind(vhost: str, wanted: _Wanted, actor: Actor | None) -> Steps:
             return False
         _require_access(held.name, wanted, found)
         yield call("delete_binding", id=found.binding_id)
-        yield from delete_idle_exchanges([found.source_id])
-        yield from topology_changed(held.id)
+        exchanges, more = yield from delete_idle_exchanges([found.source_id])
+        yield from topology_changed(held.id, exchanges=exchanges, bindings=[found.binding_id, *more])
         return True
 
     return (yield from changing(vhost, actor, change))

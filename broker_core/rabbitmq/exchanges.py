@@ -66,9 +66,9 @@ def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Ac
             return
         if if_unused and found.in_use:
             raise errors.exchange_in_use(held.name, name)
-        sources = yield call("delete_exchange", id=found.id)
-        yield from delete_idle_exchanges([row.source_id for row in sources])
-        yield from topology_changed(held.id)
+        lost = yield call("delete_exchange", id=found.id)
+        exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost} - {found.id})
+        yield from topology_changed(held.id, exchanges=[found.name, *exchanges], bindings=[*(row.id for row in lost), *more])
 
     yield from changing(vhost, actor, change)
 
@@ -91,7 +91,7 @@ def _create(held: HeldVhost, wanted: ExchangeDef) -> Steps[bool]:
     found = in_force.of_exchange(wanted.name, wanted.arguments, policies)
     rows = yield insert_exchanges(held.id, [wanted], [json.dumps(found.values)])
     if rows:
-        yield from topology_changed(held.id)
+        yield from topology_changed(held.id, exchanges=[wanted.name])
     return bool(rows)
 
 

@@ -100,7 +100,7 @@ def set_queue_option(
         if options != row.options:
             found = in_force.of_queue(row.name, options, (yield from in_force.policies_of(held.id)))
             yield from _write_queues(held.id, [(row.id, in_force.queue_columns(options, found))])
-            yield from topology_changed(held.id)
+            yield from topology_changed(held.id, queues=[row.id])
             yield AfterCommit(_tidy(held.name, [row.id]))
 
     yield from changing(address.namespace, actor, change)
@@ -113,10 +113,10 @@ def bring_into_force(held: HeldVhost) -> Steps:
     queues = yield from _bring_queues(held, policies)
     exchanges = yield from _bring_exchanges(held, policies)
     if queues or exchanges:
-        yield from topology_changed(held.id)
+        yield from topology_changed(held.id, queues=queues, exchanges=list(exchanges.values()))
     if queues:
         yield AfterCommit(_tidy(held.name, queues))
-    return queues, exchanges
+    return queues, tuple(exchanges)
 
 
 def _tidy(vhost: str, queues: Sequence[int]) -> Steps[None]:
@@ -154,13 +154,14 @@ def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, A
         )
 
 
-def _bring_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps:
-    changed = []
+def _bring_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
+    """The names of those that changed, by id."""
+    names, changed = {}, []
     for row in (yield call("exchanges_of", namespace_id=held.id)):
         found = in_force.of_exchange(row.name, table.decode(row.arguments), policies).values
         if found != row.effective:
-            changed.append((row.id, found))
+            names[row.id] = row.name
+            changed.append(json.dumps(found))
     if changed:
-        effective = [json.dumps(found) for _, found in changed]
-        yield call("set_exchange_effects", ids=[exchange_id for exchange_id, _ in changed], effective=effective)
-    return tuple(exchange_id for exchange_id, _ in changed)
+        yield call("set_exchange_effects", ids=list(names), effective=changed)
+    return names

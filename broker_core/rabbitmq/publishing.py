@@ -77,7 +77,7 @@ def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | 
         try:
             return (yield from _publish(known, prepared, str(actor)))
         except Stale:
-            topology.forget(vhost)
+            topology.look_again(vhost)
     return (yield from transact(vhost, str(actor), lambda work: _publish_with_care(work, prepared)))
 
 

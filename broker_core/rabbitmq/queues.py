@@ -106,10 +106,11 @@ def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps[None]:
     """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
     exchanges that lived by these (RMQ-313, RMQ-353)."""
     yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
-    sources = yield call("unbind_queues", entity_ids=list(entity_ids))
+    lost = yield call("unbind_queues", entity_ids=list(entity_ids))
     yield call("delete_entities", entity_ids=list(entity_ids))
-    yield from delete_idle_exchanges([row.source_id for row in sources])
-    yield from topology_changed(namespace_id)
+    exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost})
+    bindings = [*(row.id for row in lost), *more]
+    yield from topology_changed(namespace_id, queues=entity_ids, exchanges=exchanges, bindings=bindings)
 
 
 def find_queue(vhost: str, name: str) -> Steps:
@@ -206,7 +207,7 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> St
     )
     if not rows:
         return None
-    yield from topology_changed(held.id)
+    yield from topology_changed(held.id, queues=[rows[0].id])
     return EntityAddress(held.name, queue.name)
 
 

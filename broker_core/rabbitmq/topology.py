@@ -1,13 +1,14 @@
-"""What a virtual host's messages are routed by, compiled once for each version of it and kept by the process.
+"""What a virtual host's messages are routed by, compiled for each version of it and kept by the process.
 
 A version is raised by whatever changes exchanges, bindings, queues or what is in force for them. `of` gives what this process
-last saw, without asking: whoever acts on it compares the version in the statement that acts, and calls `forget` where it differs.
+last saw, without asking: whoever acts on it compares the version in the statement that acts, and calls `look_again` where it
+differs. Then only what changed is read, and the new Topology shares the rest with the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from broker_core.broker.shared import Memory
 from broker_core.semantics.rabbitmq.exchanges import BindingDef, ExchangeDef, Router
@@ -17,6 +18,9 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from .vhosts import require_vhost
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class QueueInfo(NamedTuple):
@@ -30,35 +34,46 @@ class QueueInfo(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """A virtual host's exchanges and bindings as a router, and its queues by name."""
+    """A virtual host's exchanges and bindings as a router, its queues by name, and its bindings by id. It never changes."""
 
     namespace_id: int
     vhost: str
     version: int
     router: Router
     queues: Mapping[str, QueueInfo]
+    bindings: Mapping[int, BindingDef]
 
 
 _compiled = Memory(1_000)  # database and virtual host -> Topology
+_outdated = Memory(1_000)  # those of them that are of a former version
 
 
-def of(vhost: str) -> Steps:
+def of(vhost: str) -> Steps[Topology]:
     """The Topology of a virtual host, as this process remembers it. Raises AmqpError (530) where there is none."""
-    found = _compiled.get(_key(vhost))
-    return found if found is not None else (yield from _compile(vhost))
+    key = _key(vhost)
+    found = _compiled.get(key)
+    return found if found is not None and key not in _outdated else (yield from current(vhost))
 
 
-def current(vhost: str) -> Steps:
-    """The Topology of a virtual host as it is now."""
-    row = require_vhost(vhost, (yield call("topology_version", vhost=vhost)))
-    found = _compiled.get(_key(vhost))
-    if found is not None and (found.namespace_id, found.version) == (row.id, row.topology_version):
-        return found
-    return (yield from _compile(vhost))
+def current(vhost: str) -> Steps[Topology]:
+    """The Topology of a virtual host as it is now. Raises AmqpError (530) where there is none."""
+    key = _key(vhost)
+    held, found = _compiled.get(key), None
+    if held is not None:
+        row = require_vhost(vhost, (yield call("topology_since", vhost=vhost, since=held.version)))
+        found = _later(held, row)
+    found = found or _whole(require_vhost(vhost, (yield call("topology", vhost=vhost))))
+    _outdated.pop(key, None)
+    return _compiled.keep(key, found)
+
+
+def look_again(vhost: str) -> None:
+    """Look next time for what changed: what is remembered was not of the version that there is."""
+    _outdated.keep(_key(vhost), True)
 
 
 def forget(vhost: str) -> None:
-    """Read it again next time: it was not of the version that there is."""
+    """There is no such virtual host any more."""
     _compiled.pop(_key(vhost), None)
 
 
@@ -66,11 +81,40 @@ def _key(vhost: str):
     return connections.current_database(), vhost.lower()
 
 
-def _compile(vhost: str) -> Steps:
-    row = require_vhost(vhost, (yield call("topology", vhost=vhost)))
+def _whole(row: Any) -> Topology:
+    queues, exchanges, bindings = _content(row)
+    router = Router(exchanges.values(), bindings.values(), queues.keys(), row.name)
+    return Topology(row.id, row.name, row.version, router, queues, bindings)
+
+
+def _later(held: Topology, row: Any) -> Topology | None:
+    """The Topology with what changed after it; None where not all of that is told."""
+    steps = [held.version, *row.versions]
+    if row.id != held.namespace_id or [*row.previous, row.version] != steps:
+        return None
+    if not row.versions:
+        return held
+    queues, exchanges, bindings = _content(row)
+    lost = [held.bindings[id] for id in row.changed_bindings if id in held.bindings]
+    all_queues = _with(held.queues, row.changed_queues, queues)
+    named = dict.fromkeys(row.changed_exchanges) | exchanges
+    router = held.router.changed(named, lost, bindings.values(), all_queues.keys())
+    return Topology(row.id, row.name, row.version, router, all_queues, _with(held.bindings, row.changed_bindings, bindings))
+
+
+def _with(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[K, V]:
+    """Without what changed, but for that of it which is there."""
+    kept = dict(held)
+    for key in changed:
+        kept.pop(key, None)
+    return kept | there
+
+
+def _content(row: Any) -> tuple[dict[str, QueueInfo], dict[str, ExchangeDef], dict[int, BindingDef]]:
+    """Queues, exchanges and bindings as a statement gave them."""
     queues = {name: QueueInfo(*rest) for name, *rest in row.queues}
-    router = Router(map(_exchange, row.exchanges), map(_binding, row.bindings), queues.keys(), row.name)
-    return _compiled.keep(_key(vhost), Topology(row.id, row.name, row.version, router, queues))
+    exchanges = {fields[0]: _exchange(fields) for fields in row.exchanges}
+    return queues, exchanges, {id: _binding(fields) for id, *fields in row.bindings}
 
 
 def _exchange(fields: list) -> ExchangeDef:

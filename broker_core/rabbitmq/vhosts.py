@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from broker_core.store.statements import Statement, call
 
 # The default exchange is no row: its bindings are the queues' names.
 STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]
+MOST_TOLD = 500  # queues, exchanges and bindings that a change names; of a larger one all is read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +110,32 @@ def require_vhost(name: str, rows: Sequence[Any]) -> Any:
     return rows[0]
 
 
-def topology_changed(namespace_id: int) -> Steps[None]:
-    """In the same transaction as the change, so that whoever sees the one sees the other."""
-    yield call("topology_changed", namespace_id=namespace_id)
+def topology_changed(
+    namespace_id: int, *, queues: Sequence[int] = (), exchanges: Sequence[str] = (), bindings: Sequence[int] = ()
+) -> Steps[None]:
+    """In the same transaction as the change, so that whoever sees the one sees the other.
+
+    queues, exchanges, bindings: all that came, went or are others now, by id or name. None of any: everything may have changed.
+    """
+    yield call(
+        "topology_changed",
+        namespace_id=namespace_id,
+        queue_ids=list(queues),
+        exchanges=list(exchanges),
+        bindings=list(bindings),
+        is_told=0 < len(queues) + len(exchanges) + len(bindings) <= MOST_TOLD,
+    )
 
 
-def delete_idle_exchanges(ids: Sequence[int]) -> Steps[None]:
+def delete_idle_exchanges(ids: Collection[int]) -> Steps[tuple[list[str], list[int]]]:
     """Of exchanges that just lost bindings, delete the auto-delete ones that have none left as source; and so on from there
-    (RMQ-313)."""
+    (RMQ-313). Returns the names of those that went, and the ids of the bindings to them."""
+    names: list[str] = []
+    bindings: list[int] = []
     while ids:
         (row,) = yield call("delete_idle_exchanges", ids=list(ids))
-        ids = row.sources
+        names, bindings, ids = names + row.names, bindings + row.bindings, row.sources
+    return names, bindings
 
 
 def _require_family(name: str, family: str) -> None:

@@ -51,7 +51,7 @@ def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
             answer, waiting = yield Atomically(_once(vhost, actor, steps, held=stale >= TRIES_UNHELD))
         except Stale:
             stale += 1
-            topology.forget(vhost)
+            topology.look_again(vhost)
         except ServerBusy as busy:
             if not tries_left or not isinstance(busy.__cause__, TRANSIENT):
                 raise
@@ -80,7 +80,7 @@ def require_current(known: Topology) -> Steps[None]:
 def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
     """The queue behind an address, which a connection may use: AmqpError (404), or (405) for another's exclusive queue.
 
-    What is remembered may be of a queue deleted since: then its statements find nothing, and the caller forgets the topology.
+    What is remembered may be of a queue deleted since: then its statements find nothing, and the caller looks again.
     """
     queue = (yield from topology.of(address.namespace)).queues.get(address.path)
     if queue is None or queue.owner_id not in (None, owner_id):
@@ -100,5 +100,5 @@ def on_queue(address: EntityAddress, attempt: Callable[[QueueInfo], Steps], *, o
         answer = yield from attempt(queue)
         if answer is not None:
             return answer
-        topology.forget(address.namespace)
+        topology.look_again(address.namespace)
     raise errors.not_found_queue(address.namespace, address.path)

@@ -16,9 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from broker_core import rabbitmq
 from broker_core.rabbitmq import topology
 from broker_core.semantics.rabbitmq.errors import AmqpError
+from broker_core.semantics.rabbitmq.exchanges import Router
 from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.driver import run
+from broker_core.store.statements import call
 
 EXCHANGES = st.sampled_from(["amq.topic", "amq.direct", "x", "y", "z"])
 QUEUES = st.sampled_from(["q", "r", "xq"])
@@ -113,6 +115,27 @@ class Model:
         return queues
 
 
+def anew(known):
+    """The same topology with a router of its own, from nothing."""
+    exchanges = [exchange.definition for exchange in known.router._exchanges.values()]
+    router = Router(exchanges, list(known.bindings.values()), list(known.queues), known.vhost)
+    return known._replace(router=router)
+
+
+def shape(known):
+    """All that a topology says, with the inside of each exchange."""
+    prepared = [e for e in known.router._exchanges.values() if e.definition.type != "headers"]
+    exchanges = {e.definition.name: (e.definition, e.alternate, e.matcher._root) for e in prepared}
+    return known._replace(router=(sorted(known.router._queues), exchanges))
+
+
+def run_statement(name, **params):
+    def steps():
+        return (yield call(name, **params))
+
+    return run(steps())
+
+
 def matches(type: str, binding_key: str, key: str) -> bool:
     if type == "fanout":
         return True
@@ -136,6 +159,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         rabbitmq.create_vhost(self.vhost)
         self.model = Model()
         self.version = self.seen().version
+        self.kept = [self.seen()]
 
     def seen(self):
         return run(topology.current(self.vhost))
@@ -223,6 +247,21 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         there = self.model.policies.pop((name, is_operator), None) is not None
         assert rabbitmq.delete_policy(self.vhost, name, is_operator).deleted == there
         self.version = self.seen().version
+
+    @rule(back=st.integers(1, 30))
+    def look_again_after_a_while(self, back):
+        """From any state before, the changes lead to what is there, and leave that state as it was."""
+        start = self.kept[-back:][0]
+        before = anew(start)
+        topology._compiled[topology._key(self.vhost)] = start
+        assert shape(self.seen()) == shape(anew(self.seen()))
+        assert shape(start) == shape(before)
+
+    @invariant()
+    def what_is_kept_is_what_is_there(self):
+        self.kept.append(self.seen())
+        (row,) = run_statement("topology", vhost=self.vhost)
+        assert shape(self.seen()) == shape(topology._whole(row))
 
     @invariant()
     def the_same_is_there(self):

@@ -1,14 +1,16 @@
 """Where a publication goes: exchanges, their bindings, and the way through them (RMQ-300 to RMQ-317, RMQ-350 to RMQ-352).
 
-A Router is built once for a state of a virtual host's exchanges, bindings and queues; it never changes.
+A Router is of one state of a virtual host's exchanges, bindings and queues, and never changes; that of a later state shares with
+it what stayed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -75,11 +77,11 @@ class Router:
         self,
         exchanges: Iterable[ExchangeDef],
         bindings: Iterable[BindingDef],
-        queue_names: Iterable[str],
+        queue_names: Collection[str],
         vhost: str = DEFAULT_VHOST,
     ):
         self._vhost = vhost
-        self._queues = frozenset(queue_names)
+        self._queues = queue_names
         self._exchanges = {e.name: _prepared(e) for e in exchanges if e.name != DEFAULT_EXCHANGE}
         for binding in bindings:
             self._add(binding)
@@ -100,7 +102,7 @@ class Router:
         if not by_broker:
             self._check_open(exchange)
         if exchange == DEFAULT_EXCHANGE:
-            return Routed(tuple(sorted(self._queues.intersection(routing_keys))))
+            return Routed(tuple(sorted({key for key in routing_keys if key in self._queues})))
         queues: set[str] = set()
         missing: list[str] = []
         seen, todo = {exchange}, [exchange]
@@ -118,6 +120,36 @@ class Router:
                     todo.append(destination.name)
         return Routed(tuple(sorted(queues)), tuple(missing))
 
+    def changed(
+        self,
+        exchanges: Mapping[str, ExchangeDef | None],
+        lost: Collection[BindingDef],
+        new: Collection[BindingDef],
+        queue_names: Collection[str],
+    ) -> Router:
+        """The Router of a later state; this one stays as it is.
+
+        exchanges: those that are others now, by name, None for one that is gone. lost: bindings that this one has; all of an
+        end that is gone are among them. queue_names: of all queues.
+        """
+        later = copy(self)
+        later._queues, later._exchanges = queue_names, dict(self._exchanges)
+        for name in {binding.source for binding in (*lost, *new)} & self._exchanges.keys():
+            known = self._exchanges[name]
+            later._exchanges[name] = replace(known, matcher=known.matcher.copy())
+        for binding in lost:
+            matcher = later._exchanges[binding.source].matcher
+            matcher.remove(_destination(binding), binding.routing_key, binding.arguments)
+        for name, exchange in exchanges.items():
+            before = later._exchanges.get(name)
+            if exchange is not None:
+                later._exchanges[name] = _prepared(exchange, before)
+            elif before is not None:
+                del later._exchanges[name]
+        for binding in new:
+            later._add(binding)
+        return later
+
     def _check_open(self, exchange: str) -> None:
         if exchange == DEFAULT_EXCHANGE:
             return
@@ -130,13 +162,19 @@ class Router:
     def _add(self, binding: BindingDef) -> None:
         ends = self._queues if binding.destination_is_queue else self._exchanges
         if binding.source in self._exchanges and binding.destination in ends:
-            destination = Destination(binding.destination, binding.destination_is_queue)
-            self._exchanges[binding.source].matcher.add(destination, binding.routing_key, binding.arguments)
+            self._exchanges[binding.source].matcher.add(_destination(binding), binding.routing_key, binding.arguments)
 
 
-def _prepared(exchange: ExchangeDef) -> _Exchange:
+def _destination(binding: BindingDef) -> Destination:
+    return Destination(binding.destination, binding.destination_is_queue)
+
+
+def _prepared(exchange: ExchangeDef, before: _Exchange | None = None) -> _Exchange:
+    """before: what had the name until now; it has lost its bindings if it is not the same exchange."""
     alternate = exchange.alternate_exchange
     destinations = frozenset() if alternate is None else frozenset([Destination(alternate, False)])
+    if before is not None and before.definition.type == exchange.type:
+        return _Exchange(exchange, before.matcher, destinations)
     return _Exchange(exchange, MATCHERS[exchange.type](), destinations)
 
 

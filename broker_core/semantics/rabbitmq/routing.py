@@ -1,13 +1,14 @@
 """How one kind of exchange matches: its bindings prepared once, asked for each publication (RMQ-301 to RMQ-304).
 
-Every matcher has `add(destination, key, arguments)` and `match(keys, headers)`, which gives a set of destinations.
+Every matcher has `add(destination, key, arguments)` and `match(keys, headers)`, which gives each destination once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, Self
 
 from .table import encode, typed
 
@@ -20,52 +21,93 @@ class Destination(NamedTuple):
 
 
 class Matcher(Protocol):
+    """`copy` gives one that may be changed while the other is asked, and shares with it what stays; the other stays as it is."""
+
+    def copy(self) -> Matcher: ...
+
     def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None: ...
 
-    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> set[Destination]: ...
+    def remove(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None: ...
+
+    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]: ...
 
 
-class Direct:
+@dataclass(slots=True)
+class _Node:
+    """maker: whose it is; anybody else changes a copy. destinations: each with the number of bindings that lead there."""
+
+    maker: object = field(compare=False)
+    next: dict[str, _Node] = field(default_factory=dict)
+    destinations: dict[Destination, int] = field(default_factory=dict)
+
+    def of(self, maker: object) -> _Node:
+        return self if self.maker is maker else _Node(maker, dict(self.next), dict(self.destinations))
+
+
+class _Tree:
+    """Bindings by the way that leads to them. A change copies the nodes on its way, of which others may know."""
+
+    def __init__(self, root: _Node | None = None) -> None:
+        self._maker = object()
+        self._root = root or _Node(self._maker)
+
+    def copy(self) -> Self:
+        return type(self)(self._root)
+
+    def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
+        node = self._root = self._root.of(self._maker)
+        for step in self._way(key):
+            following = node.next.get(step)
+            node.next[step] = _Node(self._maker) if following is None else following.of(self._maker)
+            node = node.next[step]
+        node.destinations[destination] = node.destinations.get(destination, 0) + 1
+
+    def remove(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
+        node = self._root = self._root.of(self._maker)
+        passed = []
+        for step in self._way(key):
+            passed.append((node, step))
+            node.next[step] = node.next[step].of(self._maker)
+            node = node.next[step]
+        _one_less(node.destinations, destination)
+        while passed and not node.next and not node.destinations:
+            node, step = passed.pop()
+            del node.next[step]
+
+    def _way(self, key: str) -> Sequence[str]:
+        raise NotImplementedError
+
+
+class Direct(_Tree):
     """The binding key equals the routing key (RMQ-301)."""
 
-    def __init__(self) -> None:
-        self._by_key: dict[str, set[Destination]] = {}
-
-    def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
-        self._by_key.setdefault(key, set()).add(destination)
-
-    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> set[Destination]:
+    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         if len(keys) == 1:
-            return self._by_key.get(keys[0], set())
-        return set().union(*(self._by_key.get(key, ()) for key in keys))
+            return self._match(keys[0])
+        return set().union(*map(self._match, keys))
+
+    def _match(self, key: str) -> Collection[Destination]:
+        found = self._root.next.get(key)
+        return () if found is None else found.destinations
+
+    def _way(self, key: str) -> Sequence[str]:
+        return (key,)
 
 
-class Fanout:
+class Fanout(_Tree):
     """Every binding (RMQ-302)."""
 
-    def __init__(self) -> None:
-        self._all: set[Destination] = set()
+    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
+        return self._root.destinations
 
-    def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
-        self._all.add(destination)
-
-    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> set[Destination]:
-        return self._all
+    def _way(self, key: str) -> Sequence[str]:
+        return ()
 
 
-class Topic:
+class Topic(_Tree):
     """A trie of the binding keys' words (RMQ-303): a key costs what the bindings it could match cost, however many there are."""
 
-    def __init__(self) -> None:
-        self._root = _Node()
-
-    def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
-        node = self._root
-        for word in words(key):
-            node = node.next.setdefault(word, _Node())
-        node.destinations.add(destination)
-
-    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> set[Destination]:
+    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         return set().union(*(self._match(words(key)) for key in keys))
 
     def _match(self, key: list[str]) -> set[Destination]:
@@ -78,18 +120,15 @@ class Topic:
                 continue
             seen.add((id(node), at))
             if at == len(key):
-                found |= node.destinations
+                found |= node.destinations.keys()
             else:
                 todo += [(node.next[word], at + 1) for word in {key[at], "*"} if word in node.next and word != "#"]
             if rest := node.next.get("#"):
                 todo += [(rest, i) for i in range(at, len(key) + 1)]
         return found
 
-
-@dataclass(slots=True)
-class _Node:
-    next: dict[str, _Node] = field(default_factory=dict)
-    destinations: set[Destination] = field(default_factory=set)
+    def _way(self, key: str) -> Sequence[str]:
+        return words(key)
 
 
 def words(key: str) -> list[str]:
@@ -100,20 +139,27 @@ def words(key: str) -> list[str]:
 class Headers:
     """Arguments compared with the message's headers, types included (RMQ-304)."""
 
-    def __init__(self) -> None:
-        self._specs: list[_Spec] = []
-        self._names: set[str] = set()
+    def __init__(self, specs: Iterable[_Spec] = (), names: Mapping[str, int] = MappingProxyType({})) -> None:
+        self._specs = list(specs)
+        self._names = dict(names)  # that are compared, each with the number of bindings that do
+
+    def copy(self) -> Headers:
+        return Headers(self._specs, self._names)
 
     def add(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
-        _, mode = typed(arguments.get("x-match", "all"))
-        with_x = mode.endswith("-with-x")
-        stored = encode(arguments).items()
-        compared = [(name, v) for name, v in stored if name != "x-match" and (with_x or not name.startswith("x-"))]
-        self._specs.append(_Spec(mode.startswith("all"), tuple(compared), destination))
-        self._names.update(name for name, _ in compared)
+        spec = _spec(destination, arguments)
+        self._specs.append(spec)
+        for name, _ in spec.compared:
+            self._names[name] = self._names.get(name, 0) + 1
 
-    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> set[Destination]:
-        asked = encode({name: headers[name] for name in self._names & headers.keys()})
+    def remove(self, destination: Destination, key: str, arguments: Mapping[str, Any]) -> None:
+        spec = _spec(destination, arguments)
+        self._specs.remove(spec)
+        for name, _ in spec.compared:
+            _one_less(self._names, name)
+
+    def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
+        asked = encode({name: headers[name] for name in self._names.keys() & headers.keys()})
         return {spec.destination for spec in self._specs if spec.matches(asked)}
 
 
@@ -128,6 +174,20 @@ class _Spec:
     def matches(self, headers: Mapping[str, list]) -> bool:
         hits = (name in headers and (wanted[0] == "void" or headers[name] == wanted) for name, wanted in self.compared)
         return all(hits) if self.all else any(hits)
+
+
+def _spec(destination: Destination, arguments: Mapping[str, Any]) -> _Spec:
+    _, mode = typed(arguments.get("x-match", "all"))
+    with_x = mode.endswith("-with-x")
+    stored = encode(arguments).items()
+    compared = [(name, v) for name, v in stored if name != "x-match" and (with_x or not name.startswith("x-"))]
+    return _Spec(mode.startswith("all"), tuple(compared), destination)
+
+
+def _one_less(counts: dict[Any, int], what: Any) -> None:
+    counts[what] -= 1
+    if not counts[what]:
+        del counts[what]
 
 
 MATCHERS: dict[str, type[Matcher]] = {"direct": Direct, "fanout": Fanout, "topic": Topic, "headers": Headers}

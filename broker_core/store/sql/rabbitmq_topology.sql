@@ -10,9 +10,22 @@ SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(nam
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL FOR SHARE;
 
 -- name: topology_changed
--- In the same transaction as the change: who remembers what a message is routed by reads it again. A version is never given twice, also where the
--- transaction that raised it was rolled back: somebody may have seen it from inside.
-UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version') WHERE id = %(namespace_id)s RETURNING topology_version;
+-- In the same transaction as the change, which holds the host: who remembers what a message is routed by reads what changed. A version is never given
+-- twice, also where the transaction that raised it was rolled back: somebody may have seen it from inside. is_told: else everything is to be read.
+WITH before AS MATERIALIZED (SELECT topology_version AS version FROM vitrine_namespace WHERE id = %(namespace_id)s),
+raised AS (
+    UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version') WHERE id = %(namespace_id)s RETURNING topology_version AS version),
+told AS (
+    INSERT INTO vitrine_topology_change (version, previous, namespace_id, queues, exchanges, bindings)
+    SELECT raised.version, before.version, %(namespace_id)s::bigint,
+           ARRAY(SELECT e.path FROM vitrine_entity AS e WHERE e.id = ANY (%(queue_ids)s::bigint[])),   -- deleted ones, too
+           %(exchanges)s::text[], %(bindings)s::bigint[]
+      FROM before, raised WHERE %(is_told)s::bool),
+pruned AS (                                           -- of all hosts; what somebody else is pruning is not waited for
+    DELETE FROM vitrine_topology_change
+     WHERE version IN (SELECT c.version FROM vitrine_topology_change AS c
+                        WHERE c.version < (SELECT version FROM raised) - 1000 LIMIT 100 FOR UPDATE SKIP LOCKED))
+SELECT version FROM raised;
 
 -- name: insert_exchanges
 -- Those that are there already stay as they are.
@@ -40,19 +53,19 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.
 SELECT e.id FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s FOR UPDATE;
 
 -- name: unbind_queues
--- Queues about to be deleted lose their bindings and consumers. The exchanges that they were bound to.
-WITH consumers AS (DELETE FROM vitrine_consumer WHERE queue_id = ANY (%(entity_ids)s)),
-bindings AS (DELETE FROM vitrine_binding WHERE queue_id = ANY (%(entity_ids)s) RETURNING source_id)
-SELECT DISTINCT source_id FROM bindings;
+-- Queues about to be deleted lose their bindings and consumers. The bindings, and the exchanges that these were from.
+WITH consumers AS (DELETE FROM vitrine_consumer WHERE queue_id = ANY (%(entity_ids)s))
+DELETE FROM vitrine_binding WHERE queue_id = ANY (%(entity_ids)s) RETURNING id, source_id;
 
 -- name: delete_idle_exchanges
--- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Whose bindings those were (RMQ-313).
+-- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Their names, those bindings, and the exchanges that
+-- these were from (RMQ-313).
 WITH idle AS (
     SELECT x.id FROM vitrine_exchange AS x
      WHERE x.id = ANY (%(ids)s) AND x.auto_delete AND NOT EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id)),
-bindings AS (DELETE FROM vitrine_binding WHERE exchange_id IN (SELECT id FROM idle) RETURNING source_id),
-gone AS (DELETE FROM vitrine_exchange WHERE id IN (SELECT id FROM idle) RETURNING id)
-SELECT (SELECT count(*) FROM gone) AS deleted, ARRAY(SELECT DISTINCT source_id FROM bindings) AS sources;
+bindings AS (DELETE FROM vitrine_binding WHERE exchange_id IN (SELECT id FROM idle) RETURNING id, source_id),
+gone AS (DELETE FROM vitrine_exchange WHERE id IN (SELECT id FROM idle) RETURNING name)
+SELECT ARRAY(SELECT name FROM gone) AS names, ARRAY(SELECT id FROM bindings) AS bindings, ARRAY(SELECT DISTINCT source_id FROM bindings) AS sources;
 
 -- name: find_exchange
 -- No row: the host is not there. id NULL: the exchange is not.
@@ -62,10 +75,10 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.
  WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: delete_exchange
--- With every binding from and to it. The exchanges that were bound to it.
-WITH bindings AS (DELETE FROM vitrine_binding WHERE source_id = %(id)s OR exchange_id = %(id)s RETURNING source_id),
+-- With every binding from and to it. The bindings, and the exchanges that these were from.
+WITH bindings AS (DELETE FROM vitrine_binding WHERE source_id = %(id)s OR exchange_id = %(id)s RETURNING id, source_id),
 gone AS (DELETE FROM vitrine_exchange WHERE id = %(id)s)
-SELECT DISTINCT source_id FROM bindings WHERE source_id <> %(id)s;
+SELECT id, source_id FROM bindings;
 
 -- name: find_ends
 -- What a binding would be between, and the binding if there is one. No row: the host is not there.
@@ -143,23 +156,53 @@ SELECT id FROM changed;
 UPDATE vitrine_exchange AS x SET effective = w.effective::jsonb
   FROM unnest(%(ids)s::int8[], %(effective)s::text[]) AS w(id, effective) WHERE x.id = w.id RETURNING x.id;
 
--- name: topology_version
--- Whether what somebody remembers of a virtual host is still so. No row: there is no such host.
-SELECT id, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL;
+-- fragment: routed_exchanges
+coalesce(json_agg(json_build_array(x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective)), '[]') FROM vitrine_exchange AS x
+
+-- fragment: routed_bindings
+coalesce(json_agg(json_build_array(b.id, s.name, coalesce(q.path, d.name), b.queue_id IS NOT NULL, b.routing_key, b.arguments)), '[]')
+  FROM vitrine_exchange AS s JOIN vitrine_binding AS b ON b.source_id = s.id
+  LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
+
+-- fragment: routed_queues
+coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level)), '[]') FROM vitrine_entity AS e
 
 -- name: topology
 -- All that a virtual host's messages are routed by, and its version, as of one instant.
 SELECT n.id, n.name, n.family, n.topology_version AS version,
-       (SELECT coalesce(json_agg(json_build_array(x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective)), '[]')
-          FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) AS exchanges,
-       (SELECT coalesce(json_agg(json_build_array(s.name, coalesce(q.path, d.name), b.queue_id IS NOT NULL, b.routing_key, b.arguments)
-                                 ORDER BY b.id), '[]')
-          FROM vitrine_exchange AS s JOIN vitrine_binding AS b ON b.source_id = s.id
-          LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
+       (SELECT
+-- include: routed_exchanges
+         WHERE x.namespace_id = n.id) AS exchanges,
+       (SELECT
+-- include: routed_bindings
          WHERE s.namespace_id = n.id) AS bindings,
-       (SELECT coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level) ORDER BY e.path), '[]')
-          FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS queues
+       (SELECT
+-- include: routed_queues
+         WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS queues
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
+
+-- name: topology_since
+-- What changed of it since a version: what came or went or is another now, and of that what is there; the versions after that one, each with the one
+-- before it; all as of one instant. Where the versions do not join up to the last, not all is told. No row: there is no such host.
+WITH host AS MATERIALIZED (
+    SELECT id, name, family, topology_version AS version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL),
+change AS MATERIALIZED (
+    SELECT c.* FROM vitrine_topology_change AS c JOIN host ON c.namespace_id = host.id WHERE c.version > %(since)s),
+touched AS MATERIALIZED (
+    SELECT ARRAY(SELECT DISTINCT unnest(queues) FROM change) AS queues, ARRAY(SELECT DISTINCT unnest(exchanges) FROM change) AS exchanges,
+           ARRAY(SELECT DISTINCT unnest(bindings) FROM change) AS bindings)
+SELECT host.*, t.queues AS changed_queues, t.exchanges AS changed_exchanges, t.bindings AS changed_bindings,
+       ARRAY(SELECT version FROM change ORDER BY version) AS versions, ARRAY(SELECT previous FROM change ORDER BY version) AS previous,
+       (SELECT
+-- include: routed_exchanges
+         WHERE x.namespace_id = host.id AND x.name = ANY (t.exchanges)) AS exchanges,
+       (SELECT
+-- include: routed_bindings
+         WHERE s.namespace_id = host.id AND b.id = ANY (t.bindings)) AS bindings,
+       (SELECT
+-- include: routed_queues
+         WHERE e.namespace_id = host.id AND e.key = ANY (t.queues) AND e.deleted_at IS NULL) AS queues
+  FROM host, touched AS t;
 
 -- name: list_exchanges
 -- The exchanges of a virtual host by name, or one by its exact name. bindings: how many there are from it.

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.rabbitmq.exchanges import BindingDef, ExchangeDef, Router
-from broker_core.semantics.rabbitmq.routing import Destination, Topic
+from broker_core.semantics.rabbitmq.routing import Destination, Headers, Topic, _Node
 from broker_core.semantics.rabbitmq.table import Typed
 
 QUEUES = ("q1", "q2", "q3", "")
@@ -203,3 +203,52 @@ def test_of_ten_thousand_topic_bindings_the_one_that_matches_is_found():
     for i in range(10_000):
         topic.add(Destination(f"q{i}", True), f"a.{i}.b.#", {})
     assert topic.match(("a.77.b.c",), {}) == {("q77", True)}
+
+
+ENDS = st.sampled_from([("q1", True), ("q2", True), ("x", False), ("y", False)])
+ARGUMENTS = st.sampled_from([{}, {"a": 1}, {"a": 1, "x-match": "any"}, {"b": True, "a": 1}, {"x-c": 1, "x-match": "all-with-x"}])
+SOME_BINDINGS = st.lists(
+    st.builds(
+        lambda source, end, key, arguments: BindingDef(source, *end, key, arguments),
+        st.sampled_from("xy"),
+        ENDS,
+        st.sampled_from(["", "a", "a.b", "*.b", "#", "a.#"]),
+        ARGUMENTS,
+    ),
+    max_size=8,
+    unique_by=lambda b: (b.source, b.destination, b.routing_key, str(b.arguments)),
+)
+TYPES = st.sampled_from(["direct", "fanout", "topic", "headers"])
+
+
+def everywhere(router):
+    probes = [((key,), headers) for key in ("", "a", "a.b", "c.b") for headers in ({}, {"a": 1}, {"a": 1, "b": True, "x-c": 1})]
+    return [router.route(exchange, *probe) for exchange in ("x", "y", "") for probe in [*probes, (("q1", "q2", "a"), {})]]
+
+
+@given(TYPES, TYPES, SOME_BINDINGS, st.lists(st.tuples(TYPES, SOME_BINDINGS, st.sets(st.integers(0, 7))), max_size=4))
+def test_a_later_router_routes_as_one_from_nothing(type, other, bindings, changes):
+    """And the one before as ever. x may become another exchange, which loses its bindings; y stays."""
+    y = ExchangeDef("y", other)
+    router, now = Router([ExchangeDef("x", type), y], bindings, QUEUES), bindings
+    for new_type, more, stay in changes:
+        is_new = new_type != type
+        type = new_type
+        x = ExchangeDef("x", type, alternate_exchange="y")
+        kept = [b for i, b in enumerate(now) if i in stay and not (is_new and "x" in (b.source, b.destination))]
+        lost, new = [b for b in now if b not in kept], [b for b in more if b not in kept]
+        before = everywhere(router)
+        later = router.changed({"x": x, "z": None}, lost, new, QUEUES)
+        assert everywhere(later) == everywhere(Router([x, y], kept + new, QUEUES))
+        assert everywhere(router) == before
+        router, now = later, kept + new
+
+
+def test_nothing_is_left_of_bindings_that_are_lost():
+    bindings = [BindingDef("x", "q1", True, key) for key in ("a.b", "a.c", "a", "#")] + [BindingDef("x", "q2", True, "a.b")]
+    for type in ("direct", "fanout", "topic"):
+        router = Router([ExchangeDef("x", type)], bindings, QUEUES).changed({}, bindings, [], QUEUES)
+        assert router._exchanges["x"].matcher._root == _Node(None)
+    headers = [BindingDef("x", "q1", True, "", {"a": 1}), BindingDef("x", "q2", True, "", {"a": 1, "b": 2})]
+    router = Router([ExchangeDef("x", "headers")], headers, QUEUES).changed({}, headers, [], QUEUES)
+    assert vars(router._exchanges["x"].matcher) == vars(Headers())
