@@ -1,9 +1,9 @@
 """Hands: connections to virtual hosts that belong to people, so that a browser can hold messages as a client does.
 
 A person has at most one for each virtual host. It lives in this process, and holds messages until the person settles them, closes
-it, signs out, loses the right to receive, or leaves it unused; should the process die, its messages go back as those of any client
-do. A thread looks after all hands: it closes what is not used or not allowed any more, and then fetches what consumers have room
-for. A hand's own lock sees to it that only one thread uses its connection at a time.
+it, signs out, loses the right to receive, or leaves it unused; should the process die, its messages go back as those of any
+client do. A thread looks after all hands: it closes what is not used or not allowed any more, and then fetches what consumers
+have room for. A hand's own lock sees to it that only one thread uses its connection at a time.
 """
 
 from __future__ import annotations
@@ -354,8 +354,10 @@ def close_all_of(user_id: int) -> None:
 
 
 def look_after_all() -> None:
-    """Each open hand once; what one refuses is its own. Raises django.db.Error where it cannot be known who may receive: then nobody
-    is given anything."""
+    """Each open hand once; what one refuses is its own.
+
+    Raises django.db.Error where it cannot be known who may receive: then nobody is given anything.
+    """
     there = [(user_id, hand) for (user_id, _), hand in list(_hands.items()) if hand.is_open]
     actors = actors_now({user_id for user_id, _ in there}) if there else {}
     for user_id, hand in there:

@@ -22,20 +22,21 @@ from explorer.pages.rabbitmq.shared import matching
 from explorer.pages.shell import May
 
 from .frames import Element, Picture
-from .watches import Touched, Watch, cleaned, entity_looks
+from .watches import ShownOrder, Touched, Watch, cleaned, entity_looks
 
 QUEUES_SECONDS = 2.0  # without any event: consumers come and go
 CONNECTIONS_SECONDS = 1.0
 
 
 class QueuesWatch(Watch):
-    """A page of the list of queues. Rows are not sorted anew under the reader's eyes: new ones come after those that are there,
-    but in a list by name, where each has its place."""
+    """A page of the list of queues. Sorted by what does not change, rows come and go one by one. Sorted by a number, new ones
+    come last, until the list is fetched again in another order."""
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str):
         super().__init__(page, actor)
         self._vhost, self._query = namespace, cleaned(ListQuery(query, sorts=queues.SORTS))
         self._order: list[int] = []
+        self._told = ShownOrder()
         self.least_seconds = CONNECTIONS_SECONDS / 2
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
@@ -43,11 +44,13 @@ class QueuesWatch(Watch):
         self._see([line.queue for line in lines])
         found = matching(lines, self._query["q"], lambda line: line.queue.address.path)
         by_id = {line.queue.id: line for line in queues.arrange(found, self._query["sort"])}
-        self._order = list(by_id) if self._is_steady else _kept(self._order, by_id)
         first = ((self._query["page"] or 1) - 1) * queues.ROWS
+        is_told = self._told.follow(list(by_id)[first : first + queues.ROWS])
+        self._order = list(by_id) if self._is_steady or is_told else _kept(self._order, by_id)
         shown = [by_id[number] for number in self._order[first : first + queues.ROWS]]
         rows = {f"e-{line.queue.id}": Element(_queue_looks(line), partial(self._html, line)) for line in shown}
-        return Picture(_clock_among(line.queue for line in lines), rows, ordered=True)
+        stamp = None if self._is_steady else self._told.stamp
+        return Picture(_clock_among(line.queue for line in lines), rows, stamp=stamp, ordered=True)
 
     @property
     def _is_steady(self) -> bool:
@@ -83,25 +86,22 @@ class ConnectionsWatch(Watch):
 
 
 class VhostWatch(Watch):
-    """A virtual host at a glance: its numbers, and the rows of the queues and connections that the page shows.
-
-    Which queues are the fullest is not followed: the page would turn about under the reader's eyes.
-    """
+    """A virtual host at a glance: its numbers, and its fullest queues, which are fetched again when they are others."""
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str):
         super().__init__(page, actor)
         self._vhost = namespace
-        self._shown: list[int] = []
+        self._order = ShownOrder()
         self.least_seconds = CONNECTIONS_SECONDS / 2
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         found = reads.overview(self._vhost, include_hidden=True, actor=self.actor)
         self._see(found)
-        self._shown = self._shown or [queue.id for queue in vhost.busiest(found)[: vhost.SHOWN]]
-        shown = [queue for queue in found if queue.id in self._shown]
+        self._order.follow([queue.id for queue in vhost.busiest(found)[: vhost.SHOWN]])
+        shown = [queue for queue in found if queue.id in self._order.shown]
         rows = {f"e-{queue.id}": Element(entity_looks(queue), partial(self._html, queue)) for queue in shown}
         texts = {f"v-{figure.name}": figure.text for figure in vhost.figures(self._vhost, found, self.actor)}
-        return Picture(_clock_among(found), rows, texts)
+        return Picture(_clock_among(found), rows, texts, self._order.stamp)
 
     def _html(self, queue: EntityRow) -> str:
         return render_to_string("explorer/rabbitmq/_glance_row.html", {"one": queue})

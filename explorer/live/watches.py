@@ -39,6 +39,7 @@ Touched = Mapping[int, Mapping[int, EventKind]]
 HISTORY_SECONDS = 2.0  # between two looks at what left a queue
 _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
 RABBIT_SECONDS = 1.0  # between two looks at a RabbitMQ queue
+FOLLOW_SECONDS = 3.0  # between two tellings that a list is in another order
 SHORTEST_WAIT = 0.2  # for an instant that passes
 BLIND_SECONDS = 1.0  # between looks where history is not full, so that events do not tell of all changes
 # In the place of what differs at each look, so that looks can be compared.
@@ -89,14 +90,40 @@ class Watch(ABC):
         self._due_in = max(ahead / clock.rate, SHORTEST_WAIT) if clock.rate else math.inf
 
 
+class ShownOrder:
+    """Which rows a page shows, in which order. Where that changes the page fetches its list again, not more often than every
+    FOLLOW_SECONDS, so that rows do not turn about under the reader's eyes.
+
+    shown: ids of rows that viewers may have, those who have not fetched it again yet, too.
+    """
+
+    def __init__(self) -> None:
+        self.shown: set[int] = set()
+        self._ids: list[int] = []
+        self._changed_at = -math.inf
+
+    def follow(self, ids: list[int]) -> bool:
+        """Whether this is told as the order from now on."""
+        if ids == self._ids or time.monotonic() - self._changed_at < FOLLOW_SECONDS:
+            return False
+        self.shown = {*self._ids, *ids}
+        self._ids, self._changed_at = ids, time.monotonic()
+        return True
+
+    @property
+    def stamp(self) -> str:
+        return presenters.order_stamp(self._ids)
+
+
 class OverviewWatch(Watch):
-    """The table of entities: changed rows in place, totals. Rows are not sorted anew under the reader's eyes."""
+    """The table of entities: changed rows in place, totals. It is fetched again when other entities stand there, or in another
+    order."""
 
     def __init__(self, page: str, actor: Actor, query: QueryDict, *, namespace: str | None = None):
         super().__init__(page, actor)
         self._namespace, self._query = namespace, cleaned(OverviewQuery(query))
         self._rows: dict[int, EntityRow] = {}
-        self._shown: set[int] = set()
+        self._order = ShownOrder()
         self._beneath: set[int] = set()
         self._figures: tuple[Figure, ...] = ()
 
@@ -106,10 +133,11 @@ class OverviewWatch(Watch):
         else:
             self._rows |= {row.id: row for row in reads.overview_of(touched, actor=self.actor)}
         matching = [*self._rows.values()]
-        shown = (row for row in matching if row.id in self._shown)
+        shown = (row for row in matching if row.id in self._order.shown)
         html = partial(_entity_html, self._figures)
         rows = {f"e-{row.id}": Element(entity_looks(row), partial(html, row, row.id in self._beneath)) for row in shown}
-        return Picture(self._clock(), rows, {f"t-{one.name}": one.text for one in overview.totals(matching, self._figures)})
+        texts = {f"t-{one.name}": one.text for one in overview.totals(matching, self._figures)}
+        return Picture(self._clock(), rows, texts, self._order.stamp)
 
     def _read_all(self) -> None:
         namespaces = reads.namespaces(actor=self.actor)
@@ -123,7 +151,7 @@ class OverviewWatch(Watch):
         first = ((self._query["page"] or 1) - 1) * overview.ROWS
         shown = matching[first : first + overview.ROWS]
         self._rows = {row.id: row for row in matching}
-        self._shown |= {row.id for row in shown}
+        self._order.follow([row.id for row in shown])
         self._beneath |= overview.beneath(shown, self._query["sort"])
 
     def _clock(self) -> reads.Clock | None:

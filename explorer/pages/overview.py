@@ -88,6 +88,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "kinds": KINDS,
         "families": families_among(namespaces),
         "entities": on_page,
+        "stamp": presenters.order_stamp(row.id for row in on_page),
         "beneath": beneath(on_page, query["sort"]),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,

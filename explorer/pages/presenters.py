@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -192,6 +193,11 @@ def rate(per_second: float) -> str:
 def epoch_ms(at: datetime) -> int:
     """Whole milliseconds, rounded down everywhere alike: what is 30 s apart is so in the browser, too."""
     return (at - EPOCH) // timedelta(milliseconds=1)
+
+
+def order_stamp(ids: Iterable[int]) -> str:
+    """Equal for lists of the same rows in the same order."""
+    return hashlib.sha256(repr(list(ids)).encode()).hexdigest()[:16]
 
 
 def absolute(at: datetime) -> str:

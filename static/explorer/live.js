@@ -8,7 +8,7 @@
   const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
   const SAME_CLOCK_MS = 5000; // what a page takes to arrive, at most
   const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
-  const RELOADED = "#messages, #message, #receiver, #queues, #connections"; // what is fetched again where rows alone do not tell it
+  const RELOADED = "#messages, #message, #receiver, #queues, #connections, #overview, #fullest"; // what is fetched again where rows do not tell all
   const UNREPEATABLE = "[role=alert], #taken-title"; // but not while it shows a refusal, or what was received and deleted
 
   const connection = document.getElementById("live-connection");
@@ -192,7 +192,7 @@
 
   // --- Frames. ---
 
-  let stamp; // of what the page was fetched for, where it is fetched again rather than told
+  let stamp = reloaded()?.dataset.stamp; // of what the page was fetched for, where it is fetched again rather than told
   let order = null; // ids of the list as it should be, from top to bottom; null: not known, or no whole list
   const coming = new Map(); // id -> row that is not in the page yet
   const ghosts = new Map(); // id -> timer of a row that left
@@ -214,6 +214,10 @@
       stamp = frame.stamp;
       fetchAgain();
     }
+  }
+
+  function reloaded() {
+    return document.querySelector(RELOADED);
   }
 
   function parsed(html) {
@@ -336,16 +340,21 @@
   let fetchOnceMore = false;
 
   async function fetchAgain() {
-    const target = document.querySelector(RELOADED);
+    const target = reloaded();
     if (!target || target.querySelector(UNREPEATABLE)) return;
     fetchOnceMore = fetching;
     if (fetching) return;
     fetching = true;
+    const address = location.pathname + location.search;
+    const focused = document.activeElement;
     try {
-      await htmx.ajax("GET", location.pathname + location.search, { source: connection, target, swap: "outerMorph" });
+      await htmx.ajax("GET", address, { source: connection, target, swap: "outerMorph" });
     } finally {
       fetching = false;
     }
+    // Where rows cannot be moved with the focus in them, it is given back.
+    if (document.activeElement === document.body && focused.isConnected) focused.focus({ preventScroll: true });
+    if (address !== location.pathname + location.search) fetchOnceMore = true; // the reader went on to another list meanwhile
     forgetList();
     if (fetchOnceMore) fetchAgain();
     else ask(); // for what changed while it was under way
@@ -359,10 +368,26 @@
 
   // --- Wiring. ---
 
+  // A browser that moves the row with the focus scrolls to it. What is fetched by itself scrolls nothing.
+  let scrolled = null;
+
+  function onSwap(event) {
+    if (event.detail.ctx?.sourceElement === connection) scrolled = [scrollX, scrollY];
+  }
+
+  function scrollBack() {
+    if (scrolled && (scrolled[0] !== scrollX || scrolled[1] !== scrollY)) scrollTo({ left: scrolled[0], top: scrolled[1], behavior: "instant" });
+    scrolled = null;
+  }
+
   function onSwapped(event) {
     const source = event.detail.ctx?.sourceElement;
-    if (source === connection) return;
+    if (source === connection) {
+      scrollBack();
+      return;
+    }
     if (source?.closest?.("#clock")) readClockControl(performance.now());
+    stamp = reloaded()?.dataset.stamp ?? stamp;
     forgetList();
     ask(); // what was swapped in may be older than frames that came while it was under way
   }
@@ -390,6 +415,7 @@
     connection.addEventListener("htmx:ws:after:connection", onConnected);
     connection.addEventListener("htmx:ws:close", onClosed);
     connection.addEventListener("htmx:ws:before:message:incoming", onFrame);
+    document.addEventListener("htmx:before:swap", onSwap);
     document.addEventListener("htmx:after:swap", onSwapped);
     document.addEventListener("keydown", onKey);
     // htmx may have gone over the page before hx-ws was loaded; and a connection made before now would not have been noticed here.

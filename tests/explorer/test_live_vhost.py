@@ -6,9 +6,12 @@ from urllib.parse import unquote
 import pytest
 from channels.db import database_sync_to_async
 
-from broker_core import entities, rabbitmq
+from broker_core import entities, rabbitmq, reads
 from broker_core.semantics.types import EntityAddress
 from explorer.live import feed as feeds
+from explorer.live import watches
+from explorer.live.vhost_watches import QUEUES_SECONDS
+from explorer.live.watches import FOLLOW_SECONDS
 
 from .rabbitmq_office import publish
 from .test_accessibility import browser  # noqa: F401
@@ -59,13 +62,15 @@ async def test_queues_come_and_go(committed, cookie, queue_ids):  # noqa: F811
     await viewer.disconnect()
 
 
-async def test_a_list_sorted_by_a_number_is_not_sorted_anew(committed, cookie, queue_ids):  # noqa: F811
+async def test_a_list_sorted_by_a_number_is_fetched_again_in_its_new_order_but_not_too_often(committed, cookie, queue_ids):  # noqa: F811
     viewer, first = await opened(page_of(committed, "queues") + "?sort=-ready", cookie())
     assert first["order"][0] == queue_ids["mail"]
     for _ in range(9):
         await in_thread(publish)(committed.vhost, "a.scan")
     told = await frame(viewer, lambda f: queue_ids["scans"] in f.get("rows", {}))
-    assert "order" not in told
+    assert "order" not in told and told["stamp"] == first["stamp"], "it was told a moment ago"
+    told = await frame(viewer, lambda f: f["stamp"] != first["stamp"], seconds=FOLLOW_SECONDS + QUEUES_SECONDS + 2)
+    assert told["order"][0] == queue_ids["scans"]
     await viewer.disconnect()
 
 
@@ -92,6 +97,25 @@ async def test_the_host_at_a_glance_follows_its_numbers(committed, cookie, queue
     await in_thread(rabbitmq.connect)(committed.vhost, "second")
     told = await frame(viewer, lambda f: "v-connections" in f.get("texts", {}))
     assert told["texts"]["v-connections"] == "2"
+    await viewer.disconnect()
+
+
+async def test_the_host_at_a_glance_follows_which_queues_are_the_fullest(committed, cookie, queue_ids, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(watches, "FOLLOW_SECONDS", 0)
+    viewer, first = await opened(page_of(committed, "vhosts"), cookie())
+    await in_thread(publish)(committed.vhost, "mail.more")
+    told = await frame(viewer, lambda f: f.get("rows"))
+    assert told["stamp"] == first["stamp"], "mail was the fullest before"
+    for _ in range(9):
+        await in_thread(publish)(committed.vhost, "a.scan")
+    await frame(viewer, lambda f: f["stamp"] != first["stamp"])
+    for n in range(9):
+        new = await in_thread(rabbitmq.declare_queue)(EntityAddress(committed.vhost, f"new{n}"))
+    row = f"e-{(await in_thread(reads.entity)(new.address)).id}"
+    with pytest.raises(TimeoutError):
+        await frame(viewer, lambda f: row in f.get("rows", {}), seconds=QUEUES_SECONDS + 1)
+    await in_thread(publish)(committed.vhost, "new8", exchange="")
+    await frame(viewer, lambda f: row in f.get("rows", {}))
     await viewer.disconnect()
 
 
@@ -122,6 +146,49 @@ async def test_a_pause_of_the_clock_is_told_at_once(committed, cookie):  # noqa:
 
 
 # In a browser
+
+
+def names_in(page, table):
+    return page.eval_on_selector_all(f"{table} tbody .row-link", "links => links.map(link => link.textContent.trim())")
+
+
+def test_the_fullest_queues_change_places_under_focus_and_scroll_without_a_flicker(committed, browser):  # noqa: F811
+    page = browser(viewport={"width": 900, "height": 420})
+    page.goto(f"/rabbitmq/vhosts/{committed.at}/")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    assert names_in(page, "#fullest")[0] == "mail"
+    page.focus("#fullest tbody tr:first-child a")
+    page.evaluate(
+        """() => {
+            window.fetched = 0; window.lost = 0; window.before = document.querySelector("#fullest tbody");
+            document.addEventListener("focusout", (event) => { if (!event.relatedTarget) window.lost += 1; });
+            const real = window.fetch;
+            window.fetch = (...given) => { window.fetched += 1; return real(...given); };
+            window.scrollTo(0, 120); // the row with the focus is out of sight
+        }"""
+    )
+    for _ in range(9):
+        publish(committed.vhost, "a.scan")
+    page.wait_for_function("() => document.querySelector('#fullest tbody .row-link').textContent === 'scans'", timeout=15_000)
+    assert page.evaluate("document.activeElement.textContent") == "mail" and page.evaluate("window.lost") == 0
+    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    assert page.evaluate(f"{drawn}.then(() => scrollY)") == 120
+    assert page.evaluate("window.before === document.querySelector('#fullest tbody')"), "the table is the same one"
+    assert page.evaluate("window.fetched") == 1
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/entities/**/mail")
+
+
+def test_a_namespaces_table_follows_what_it_is_sorted_by_and_shows_new_queues(committed, browser):  # noqa: F811
+    page = browser()
+    page.goto(f"/namespaces/{committed.at}/?sort=-ready")
+    page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
+    rabbitmq.declare_queue(EntityAddress(committed.vhost, "newest"))
+    for _ in range(5):
+        publish(committed.vhost, "newest", exchange="")
+    page.wait_for_function(
+        "() => document.querySelector('#overview tbody .row-link')?.textContent.trim().endsWith('newest')", timeout=20_000
+    )
 
 
 def test_connections_are_closed_by_keyboard_and_the_list_empties_by_itself(committed, browser):  # noqa: F811

@@ -87,10 +87,12 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
     lines = lines_of(host.name, request.actor)
     shown = arrange(matching(lines, query["q"], lambda line: line.queue.address.path), query["sort"])
     number = query["page"] or 1
+    on_page = shown[(number - 1) * ROWS : number * ROWS]
     context = {
         "query": query,
         "columns": columns(request.GET, query["sort"]),
-        "lines": shown[(number - 1) * ROWS : number * ROWS],
+        "lines": on_page,
+        "stamp": presenters_of_all.order_stamp(line.queue.id for line in on_page),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,
         "last": min(len(shown), number * ROWS),

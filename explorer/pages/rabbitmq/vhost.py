@@ -18,7 +18,7 @@ from broker_core.semantics.durations import human
 from broker_core.semantics.types import Actor, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.rabbitmq import VhostForm
-from explorer.pages.presenters import rate
+from explorer.pages.presenters import order_stamp, rate
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.advice import advice
 from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
@@ -54,18 +54,20 @@ def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
     queues = reads.overview(host.name, include_hidden=True, actor=request.actor)
     exchanges = rabbitmq.list_exchanges(host.name, actor=request.actor)
     judged = rulings(rabbitmq.list_policies(host.name, actor=request.actor), things_of(queues, exchanges))
+    fullest = busiest(queues)[:SHOWN]
     used = [exchange for exchange in exchanges if exchange.bindings or not is_system(exchange.name)]
     context = {
         "counts": browsing.vhost_counts(host.name, actor=request.actor),
         "figures": figures(host.name, queues, request.actor),
-        "queues": busiest(queues)[:SHOWN],
+        "queues": fullest,
+        "stamp": order_stamp(queue.id for queue in fullest),
         "queue_count": len(queues),
         "exchanges": [(exchange, presenters.exchange_features(exchange)) for exchange in used[:SHOWN]],
         "rulings": judged[:SHOWN],
         "connections": browsing.connections(host.name, actor=request.actor)[:SHOWN],
         "surprises": surprises(queues, judged),
     }
-    return draw(request, "vhost", host, context, place="vhost")
+    return draw(request, "vhost", host, context, place="vhost", fragment="_fullest")
 
 
 def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figure]:
