@@ -1,4 +1,5 @@
-"""What a change would do now, before it is made; then the change itself, or a refusal where the world has moved.
+"""What a change in a Service Bus namespace would do now, before it is made; then the change itself, or a refusal where the world
+has moved.
 
 A preview counts what receives and sweeps would do under the new settings with the messages there are, in one snapshot, and looks
 at no more than SCAN_CAP messages: beyond that its numbers are lower bounds, and say so. `apply` counts again in the transaction
@@ -7,9 +8,8 @@ that makes the change and compares; what happens to the messages then happens as
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -19,14 +19,13 @@ from .entities.kinds import Entity, as_parameters
 from .entities.lifecycle import settings_after
 from .entities.namespaces import namespace_to_configure
 from .entities.rows import lock_entity
-from .semantics.errors import InvalidArgument, WorldMoved
+from .foreseen import SCAN_CAP, Effect, Foreseen, require_same, token_of
+from .semantics.errors import InvalidArgument
 from .semantics.service_bus.entity_settings import Settings, values_of
 from .semantics.service_bus.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from .semantics.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue
 from .store.driver import Atomically, Steps, use_case
 from .store.statements import call
-
-SCAN_CAP = 100_000
 
 
 class Action(StrEnum):
@@ -49,53 +48,13 @@ class What(StrEnum):
     PURGED = "purged"
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What would happen to `count` messages of one list.
-
-    what:     a member of its family's What. address: the list. reason: of dead-lettering.
-    samples:  the lowest of their sequence numbers, at most five.
-    at_least: not all messages were looked at, so there may be more.
-    """
-
-    what: StrEnum
-    address: EntityAddress
-    count: int
-    samples: tuple[int, ...] = ()
-    reason: str | None = None
-    at_least: bool = False
-
-    def __str__(self) -> str:
-        because = f" ({self.reason})" if self.reason else ""
-        number = f"{'at least ' if self.at_least else ''}{self.count:,} message{'' if self.count == 1 else 's'}"
-        return f"{number} of {self.address}: {self.what}{because}"
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What an action would do at `at` of the namespace's clock.
-
-    before, after: the settings; None where it changes none. changes: as asked for.
-    token:    of everything that was counted: equal tokens mean the same settings and the same effects on the same messages.
-    notes:    what the change means beside what it does to messages.
-    scanned:  messages looked at; capped: looking stopped at SCAN_CAP.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Foreseen):
+    """What an action on a queue, topic or subscription would do."""
 
     action: Action
-    address: EntityAddress
-    at: datetime
-    token: str
-    effects: tuple[Effect, ...]
-    changes: Mapping[str, Any] = field(default_factory=dict)
     before: Settings | None = None
     after: Settings | None = None
-    notes: tuple[str, ...] = ()
-    scanned: int = 0
-    capped: bool = False
-
-    def count(self, what: What) -> int:
-        """Messages of all lists to which this would happen."""
-        return sum(effect.count for effect in self.effects if effect.what is what)
 
 
 @use_case
@@ -157,9 +116,9 @@ def apply(previewed: Preview, *, actor: Actor | None = None) -> Steps:
 
     def steps() -> Steps:
         if previewed.action is Action.DELETE:
-            _require_same(previewed, (yield from _delete(address)))
+            require_same(previewed, (yield from _delete(address)))
             return (yield from entities.delete_entity.steps(address, actor=actor))
-        _require_same(previewed, (yield from _change(address, previewed.changes, actor)))
+        require_same(previewed, (yield from _change(address, previewed.changes, actor)))
         return (yield from entities.update_entity.steps(address, actor=actor, **previewed.changes))
 
     return (yield Atomically(steps()))
@@ -171,15 +130,6 @@ def _allowed(address: EntityAddress, actor: Actor | None, right: Right) -> Actor
     if address.subqueue:
         raise InvalidArgument("address", f"'{address}' is a sub-queue: it comes and goes with its entity, whose settings it has")
     return actor
-
-
-def _require_same(previewed: Preview, now: Preview) -> None:
-    if now.token == previewed.token:
-        return
-    if now.before != previewed.before:
-        raise WorldMoved(str(previewed.address), "its settings have been changed")
-    listed = "; ".join(map(str, now.effects)) or "no effect on any message"
-    raise WorldMoved(str(previewed.address), f"it would now mean: {listed}")
 
 
 # Changes of settings
@@ -211,7 +161,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         action=Action.CHANGE,
         address=current.address,
         at=rows[0].now,
-        token=_token(current.settings, facts),
+        token=token_of(_told(current.settings), _told(after), facts),
         effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
         changes=dict(changes),
         before=current.settings,
@@ -284,7 +234,7 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
         action=Action.DELETE,
         address=current.address,
         at=rows[0].now,
-        token=_token(current.settings, [(row.path, row.subqueue, row.n) for row in found]),
+        token=token_of(_told(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
         effects=tuple(Effect(What.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found),
         before=current.settings,
         notes=tuple(notes),
@@ -309,7 +259,7 @@ def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]
         action=Action.PURGE,
         address=address,
         at=row.now,
-        token=_token(None, [(states, row.n, row.checksum)]),
+        token=token_of(states, row.n, row.checksum),
         effects=(Effect(What.PURGED, address, row.n, tuple(row.samples), at_least=capped),) if row.n else (),
         changes=options,
         scanned=row.scanned,
@@ -320,11 +270,11 @@ def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]
 def _apply_purge(previewed: Preview, actor: Actor) -> Steps:
     actor.require(Right.OPERATE, previewed.address)
     now = yield Atomically(_purge(previewed.address, previewed.changes))
-    _require_same(previewed, now)
+    require_same(previewed, now)
     wanted = {**previewed.changes, "enqueued_before": previewed.changes["enqueued_before"] or now.at}
     return (yield from broker.purge.steps(previewed.address, **wanted, actor=actor))
 
 
-def _token(settings: Settings | None, facts: list) -> str:
-    told = repr((settings and sorted((name, str(value)) for name, value in values_of(settings).items()), facts))
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+def _told(settings: Settings) -> list[tuple[str, str]]:
+    """Settings as a token has them."""
+    return sorted((name, str(value)) for name, value in values_of(settings).items())

@@ -9,7 +9,7 @@ semantics.queue_storage.errors, with the service's codes, and nothing is stored 
 from .changing import Deleted, delete, delete_all, update
 from .getting import get, peek
 from .operating import clear, release, remove, requeue_poison
-from .preview import OptionsPreview, change_options, preview_options
+from .preview import OptionsPreview, apply_options, change_options, preview_options
 from .putting import put, put_all
 from .queues import (
     AccountContents,
@@ -44,6 +44,7 @@ __all__ = [
     "Updated",
     "approximate_count",
     "came_from",
+    "apply_options",
     "change_options",
     "clear",
     "create_account",

@@ -2,17 +2,17 @@
 
 A preview judges each message by the options there are and by the new ones, as gets and sweeps would, in one snapshot. It looks at
 no more than SCAN_CAP messages, the lowest numbers first: beyond that its numbers are lower bounds, and say so.
+`apply_options` counts again in the transaction that makes the change, and compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from broker_core.preview import SCAN_CAP, Effect
+from broker_core.foreseen import SCAN_CAP, Effect, Foreseen, require_same, token_of
 from broker_core.semantics.durations import human
 from broker_core.semantics.queue_storage.options import Poison, QueueOptions, changed, poison_of
 from broker_core.semantics.types import Actor, EntityAddress, HistoryLevel, Right
@@ -34,28 +34,12 @@ class What(StrEnum):
     SHOWN_LONGER = "shown longer, expired"
 
 
-@dataclass(frozen=True, slots=True)
-class OptionsPreview:
-    """What a change of options does at `at` of the account's clock.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionsPreview(Foreseen):
+    """What a change of options does. before, after: with the history level. changes: options by name, and history_level."""
 
-    before, after: the options. changes: as asked for, options by name, and history_level.
-    notes: what the change means beside what it does to messages.
-    scanned: messages looked at; capped: looking stopped at SCAN_CAP.
-    """
-
-    address: EntityAddress
-    at: datetime
-    before: QueueOptions
-    after: QueueOptions
-    changes: Mapping[str, Any]
-    effects: tuple[Effect, ...] = ()
-    notes: tuple[str, ...] = ()
-    scanned: int = 0
-    capped: bool = False
-
-    def count(self, what: What) -> int:
-        """Messages to which this would happen."""
-        return sum(effect.count for effect in self.effects if effect.what is what)
+    before: tuple[QueueOptions, HistoryLevel]
+    after: tuple[QueueOptions, HistoryLevel]
 
 
 @use_case
@@ -83,6 +67,21 @@ def change_options(
     return (yield Atomically(steps()))
 
 
+@use_case
+def apply_options(previewed: OptionsPreview, *, actor: Actor | None = None) -> Steps:
+    """Make the change that was previewed, if it would still do the same, in one transaction; else raise WorldMoved and change
+    nothing. Returns the StorageQueue."""
+    may(actor, Right.MANAGE, previewed.address)
+
+    def steps() -> Steps:
+        changes = dict(previewed.changes)
+        level = changes.pop("history_level", None)
+        require_same(previewed, (yield from _preview(previewed.address, level, changes)))
+        return (yield from update_queue.steps(previewed.address, history_level=level, actor=actor, **changes))
+
+    return (yield Atomically(steps()))
+
+
 def _preview(
     address: EntityAddress, history_level: HistoryLevel | int | None, changes: Mapping[str, Any]
 ) -> Steps[OptionsPreview]:
@@ -100,14 +99,18 @@ def _preview(
         is_redirected=old is not None and new is not None and old.queue != new.queue,
     )
     capped = rows[0].scanned >= SCAN_CAP
+    found = [row for row in rows if row.after is not None]
+    settings = there.options, there.history_level
+    wanted = after, there.history_level if level is None else level
     target = new.queue if new else None
     return OptionsPreview(
         address=there.address,
         at=rows[0].now,
-        before=there.options,
-        after=after,
+        token=token_of(settings, wanted, [(row.before, row.after, row.n, row.checksum) for row in found]),
+        before=settings,
+        after=wanted,
         changes=dict(changes) | ({} if level is None else {"history_level": level}),
-        effects=tuple(_effects(there.address, [row for row in rows if row.after is not None], target, capped)),
+        effects=tuple(_effects(there.address, found, target, capped)),
         notes=tuple(_notes(there, after, level)),
         scanned=rows[0].scanned,
         capped=capped,

@@ -7,7 +7,6 @@ numbers are lower bounds, and say so. What dead letters do in the queues that th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from broker_core.broker.shared import BROKER
-from broker_core.preview import Effect
+from broker_core.foreseen import Effect, counted, listed, token_of
 from broker_core.semantics.durations import human
 from broker_core.semantics.errors import WorldMoved
 from broker_core.semantics.rabbitmq import policies as rules
@@ -119,7 +118,7 @@ class PolicyPreview:
 
     def count(self, what: What) -> int:
         """Messages of all queues to which this would happen."""
-        return sum(effect.count for effect in self.effects if effect.what is what)
+        return counted(self.effects, what)
 
 
 @use_case
@@ -188,8 +187,8 @@ def _require_same(previewed: PolicyPreview, now: PolicyPreview) -> None:
     what = f"{'operator ' if now.is_operator else ''}policy '{now.name}' of '{now.vhost}'"
     if now.before != previewed.before:
         raise WorldMoved(what, "it has been changed")
-    listed = "; ".join(map(str, now.effects)) or "no effect on any message"
-    raise WorldMoved(what, f"it would now change {len(now.queues)} queues and {len(now.exchanges)} exchanges: {listed}")
+    numbers = f"{len(now.queues)} queues and {len(now.exchanges)} exchanges"
+    raise WorldMoved(what, f"it would now change {numbers}: {listed(now.effects)}")
 
 
 # Comparing what is in force
@@ -451,5 +450,4 @@ def _count(count: int, noun: str) -> str:
 def _token(before: Policy | None, queues: Sequence[QueueChange], exchanges: Sequence[Any], fates: Mapping[int, _Fates]) -> str:
     facts = [(entity_id, sorted(found.groups.items(), key=str)) for entity_id, found in sorted(fates.items())]
     changes = [(str(queue.address), queue.policy, queue.operator_policy, queue.keys) for queue in queues]
-    told = repr((before, changes, exchanges, facts))
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    return token_of(before, changes, exchanges, facts)

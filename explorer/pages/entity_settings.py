@@ -12,11 +12,12 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import entities, preview, reads
 from broker_core.semantics.durations import human
-from broker_core.semantics.errors import BrokerError, EntityNotFound, InvalidArgument
+from broker_core.semantics.errors import BrokerError, EntityNotFound, InvalidArgument, WorldMoved
 from broker_core.semantics.service_bus.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
 from broker_core.semantics.service_bus.filters import Rule, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
+from explorer.pages.as_previewed import made
 from explorer.pages.presenters import effects_told
 from explorer.pages.shell import Act, May, act, address_of, page
 
@@ -105,12 +106,23 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
     done = act(
         request, "change settings", entity.address,
-        lambda: preview.change(entity.address, **changes, actor=request.actor),
+        lambda: _made(request, entity.address, changes),
         target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
     )  # fmt: skip
+    if isinstance(done.error, WorldMoved):
+        context |= _previewed(entity.address, changes, request.actor)
     if done.error:
-        return _show(request, "entity_settings", form, done=done, **context)
+        return _show(request, "entity_settings", form, **{"done": done, **context})
     return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
+
+
+def _made(request: HttpRequest, address: EntityAddress, changes: dict) -> preview.Preview:
+    return made(
+        str(address), request.POST.get("token") or None,
+        change=lambda: preview.change(address, **changes, actor=request.actor),
+        preview=lambda: preview.preview(address, **changes, actor=request.actor),
+        apply=lambda previewed: preview.apply(previewed, actor=request.actor),
+    )  # fmt: skip
 
 
 @page

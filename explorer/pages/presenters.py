@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.preview import Effect
+from broker_core.foreseen import Effect
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.semantics.durations import human
 from broker_core.semantics.queue_storage.standing import Standing as StorageStanding

@@ -463,6 +463,25 @@ def test_create_change_delete(pages, as_):
     assert client.get(f"/entities/{address}").status_code == 404
 
 
+def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(pages, as_):
+    client = as_("administrator")
+    url = f"/settings/{pages.at}"
+    initial = client.get(url).context["form"].initial
+    given = {n: f for n, f in initial.items() if f not in (None, False)} | {
+        "lock_duration": "1 min", "status": "Active", "max_delivery_count": "7",
+    }  # fmt: skip
+    shown = client.post(url, given | {"preview": "1"})
+    assert "Save exactly this" in body_of(shown)
+    entities.update_queue(pages.shop, lock_duration=timedelta(seconds=40))
+    refused = client.post(url, given | {"token": shown.context["previewed"].token})
+    assert refused.status_code == 409 and "is not as it was when the change was previewed" in body_of(refused)
+    assert entities.get_queue(pages.shop).settings.max_delivery_count == 3
+    assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
+    assert entities.get_queue(pages.shop).settings.max_delivery_count == 7
+    assert "MaxDeliveryCount from 3 to 7" in the_last_act().detail
+    assert "Save exactly this" not in body_of(client.post(url, given | {"preview": "1"})), "nothing would change"
+
+
 @pytest.mark.parametrize(
     ("bad", "named"),
     [({"lock_duration": "1 h"}, "5 s to 5 min"), ({"max_delivery_count": "0"}, "out of range"), ({"path": "a//b"}, "two of them"),

@@ -526,6 +526,27 @@ def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
     assert "Nothing would change" in body_of(client.post(url, given | {"preview": "1"}))
 
 
+def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(account, as_):
+    queue = queue_storage.create_queue(EntityAddress(account, "late")).address
+    client, url = as_("administrator"), f"/settings/{at(queue)}"
+    given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
+    shown = client.post(url, given | {"preview": "1"})
+    assert "Save exactly this" in body_of(shown)
+    token = shown.context["previewed"].token
+    assert client.post(url, given | {"token": token, "max_dequeue_count": "2"}).status_code == 409, "something else was previewed"
+    queue_storage.put(queue, "a")
+    queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
+    entities.step_clock(account, timedelta(seconds=1))
+    refused = client.post(url, given | {"token": token})
+    page = body_of(refused)
+    assert refused.status_code == 409 and "is not as it was when the change was previewed" in page
+    assert "1 message</strong>: moved to the poison queue (late-poison)" in page and the_last_act().outcome == "refused"
+    assert queue_storage.get_queue(queue).max_dequeue_count is None
+    assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
+    assert queue_storage.get_queue(queue).max_dequeue_count == 1
+    assert the_last_act().detail.endswith("Of the messages there, 1 goes to the poison queue now.")
+
+
 def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):
     client = as_("administrator")
     assert client.post(f"/delete/{at(jobs)}", {"name": "job"}).status_code == 400

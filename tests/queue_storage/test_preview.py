@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from broker_core import queue_storage
-from broker_core.queue_storage import change_options, get, preview_options, put, update
+from broker_core.queue_storage import apply_options, change_options, get, preview_options, put, update
 from broker_core.queue_storage.preview import What
-from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.errors import InvalidArgument, NotAuthorized, WorldMoved
 from broker_core.semantics.queue_storage.errors import QueueNotFound
+from broker_core.semantics.types import Actor, HistoryLevel, Right
 from tests.queue_storage.test_poison import fail, poison_of
 from tests.queue_storage.test_time import sweep
 
@@ -116,3 +117,67 @@ def test_numbers_are_lower_bounds_where_there_is_too_much_to_look_at(jobs, monke
     capped = preview_options(jobs, max_dequeue_count=1)
     assert capped.capped and capped.scanned == 1
     assert [(effect.count, effect.at_least) for effect in capped.effects] == [(1, True)]
+
+
+def test_what_was_previewed_is_made_while_it_still_holds(jobs):
+    found = preview_options(jobs, max_dequeue_count=3, history_level=1)
+    made = apply_options(found)
+    assert (made.max_dequeue_count, made.history_level) == (3, HistoryLevel.LIFECYCLE)
+    assert queue_storage.get_queue(jobs).max_dequeue_count == 3
+
+
+def other_settings(jobs, step):
+    queue_storage.update_queue(jobs, metadata={"team": "other"})
+
+
+def other_history(jobs, step):
+    queue_storage.update_queue(jobs, history_level=0)
+
+
+def other_messages(jobs, step):
+    fail(jobs, step, 2)
+
+
+def other_hold(jobs, step):
+    step(MINUTE)
+
+
+MOVES = [
+    (other_settings, "settings have been changed"),
+    (other_history, "settings have been changed"),
+    (other_messages, "it would now mean"),
+    (other_hold, "it would now mean: 2 messages of .*: moved to the poison queue"),
+]
+
+
+@pytest.mark.parametrize(("move", "why"), MOVES)
+def test_where_the_world_moved_nothing_is_made_and_what_it_would_mean_is_told(jobs, step, move, why):
+    found = preview_options(jobs, max_dequeue_count=3)
+    move(jobs, step)
+    with pytest.raises(WorldMoved, match=why):
+        apply_options(found)
+    assert queue_storage.get_queue(jobs).max_dequeue_count is None
+    apply_options(preview_options(jobs, max_dequeue_count=3))
+
+
+def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
+    address = make_queue()
+    put(address, "first")
+    fail(address, step, 1)
+    found = preview_options(address, max_dequeue_count=1)
+    queue_storage.clear(address)
+    put(address, "second")
+    fail(address, step, 1)
+    assert told(preview_options(address, max_dequeue_count=1)) == told(found) == {What.POISONED: 1}
+    with pytest.raises(WorldMoved):
+        apply_options(found)
+
+
+def test_another_change_with_the_same_effects_is_another_preview(jobs):
+    tokens = {preview_options(jobs, metadata={"team": name}).token for name in ("a", "b", "a")}
+    assert len(tokens) == 2
+
+
+def test_applying_needs_the_right_to_manage(jobs):
+    with pytest.raises(NotAuthorized):
+        apply_options(preview_options(jobs, max_dequeue_count=3), actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))

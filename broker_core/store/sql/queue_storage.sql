@@ -459,7 +459,7 @@ SELECT n.name AS namespace_name, q.effective ->> 'poison_queue' AS poison_queue,
   FROM entity AS e JOIN vitrine_entity AS q ON q.id = e.id JOIN vitrine_namespace AS n ON n.id = q.namespace_id;
 
 -- name: storage_preview_options
--- What becomes of messages were the queue's options the `new_` ones: for each way it changes, how many, and the first few. Looks at no more than
+-- What becomes of messages were the queue's options the `new_` ones: for each way it changes, how many, a checksum of which, and the first few. Looks at no more than
 -- scan_cap messages; `scanned` says how many. Always answers: with nothing that changes there is one row without a fate. is_redirected: the poison
 -- queue is another one, so what goes there changes, too. What would expire before it is visible is never moved.
 WITH
@@ -483,7 +483,8 @@ fated AS (
     SELECT sequence_number, max(fate) FILTER (WHERE NOT is_new) AS before, max(fate) FILTER (WHERE is_new) AS after
       FROM fated GROUP BY sequence_number
 ), changed AS (
-    SELECT before, after, count(*) AS n, (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
+    SELECT before, after, count(*) AS n, bit_xor(hashint8extended(sequence_number, 0)) AS checksum,
+           (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
       FROM paired WHERE before <> after OR %(is_redirected)s::boolean AND after IN ('spent', 'spent once visible') GROUP BY before, after
 )
 SELECT (SELECT now FROM entity) AS now, (SELECT count(*) FROM looked_at) AS scanned, c.*

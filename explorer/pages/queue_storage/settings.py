@@ -12,10 +12,11 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import queue_storage, reads
 from broker_core.semantics.durations import human
-from broker_core.semantics.errors import BrokerError, InvalidArgument
+from broker_core.semantics.errors import BrokerError, InvalidArgument, WorldMoved
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.forms.queue_storage import NewQueueForm, QueueOptionsForm
+from explorer.pages.as_previewed import made
 from explorer.pages.presenters import effects_told
 from explorer.pages.shell import Act, May, act, address_of, page
 
@@ -60,10 +61,21 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if "preview" in request.POST:
         return _show(request, "queue_settings", form, **_previewed(address, changes, request.actor), **context)
     done = act(
-        request, "change settings", address, lambda: queue_storage.change_options(address, **changes, actor=request.actor),
+        request, "change settings", address, lambda: _made(request, address, changes),
         target=", ".join(LABELS[name] for name in changes), says=lambda told: changed(stored, changes, told),
     )  # fmt: skip
-    return _show(request, "queue_settings", form, done=done, **context) if done.error else _go(address)
+    if isinstance(done.error, WorldMoved):
+        context |= _previewed(address, changes, request.actor)
+    return _show(request, "queue_settings", form, **{"done": done, **context}) if done.error else _go(address)
+
+
+def _made(request: HttpRequest, address: EntityAddress, changes: Mapping[str, Any]) -> queue_storage.OptionsPreview:
+    return made(
+        str(address), request.POST.get("token") or None,
+        change=lambda: queue_storage.change_options(address, **changes, actor=request.actor),
+        preview=lambda: queue_storage.preview_options(address, **changes, actor=request.actor),
+        apply=lambda previewed: queue_storage.apply_options(previewed, actor=request.actor),
+    )  # fmt: skip
 
 
 def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:

@@ -16,6 +16,7 @@ from broker_core.semantics.rabbitmq.policies import Policy
 from broker_core.semantics.types import Right
 from explorer.forms.rabbitmq_policy import PolicyForm, initial_of
 from explorer.forms.rabbitmq_words import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
+from explorer.pages.as_previewed import made
 from explorer.pages.presenters import effects_told
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
@@ -111,21 +112,12 @@ def _edit(
 
 def _set(request: HttpRequest, vhost: str, wanted: Policy) -> PolicyPreview:
     """Set it; with the token of a preview only if it would still do the same. Returns what it did. Raises WorldMoved."""
-    token = request.POST.get("token")
-    if not token:
-        return rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, actor=request.actor)
-    return _apply(rabbitmq.preview_policy(vhost, wanted, actor=request.actor), token, request)
-
-
-def _apply(previewed: PolicyPreview, token: str, request: HttpRequest) -> PolicyPreview:
-    _require_same(previewed, token)
-    rabbitmq.apply_policy(previewed, actor=request.actor)
-    return previewed
-
-
-def _require_same(previewed: PolicyPreview, token: str) -> None:
-    if previewed.token != token:
-        raise WorldMoved(f"policy {previewed.name}", "what it would do is shown anew below")
+    return made(
+        f"policy {wanted.name}", request.POST.get("token") or None,
+        change=lambda: rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, actor=request.actor),
+        preview=lambda: rabbitmq.preview_policy(vhost, wanted, actor=request.actor),
+        apply=lambda previewed: rabbitmq.apply_policy(previewed, actor=request.actor),
+    )  # fmt: skip
 
 
 def _previewed(
@@ -227,10 +219,13 @@ def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
 
 def _delete(request: HttpRequest, vhost: str, policy: Policy) -> PolicyPreview:
     """Delete it if that would do what the page said; or whatever it does, where messages come and go too fast for that."""
-    if "anyway" in request.POST:
-        return rabbitmq.change_policy(vhost, policy.name, policy.is_operator, None, actor=request.actor)
-    previewed = rabbitmq.preview_delete_policy(vhost, policy.name, policy.is_operator, actor=request.actor)
-    return _apply(previewed, request.POST.get("token", ""), request)
+    which = vhost, policy.name, policy.is_operator
+    return made(
+        f"policy {policy.name}", None if "anyway" in request.POST else request.POST.get("token", ""),
+        change=lambda: rabbitmq.change_policy(*which, None, actor=request.actor),
+        preview=lambda: rabbitmq.preview_delete_policy(*which, actor=request.actor),
+        apply=lambda previewed: rabbitmq.apply_policy(previewed, actor=request.actor),
+    )  # fmt: skip
 
 
 def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], done: Act = Act()) -> HttpResponse:
