@@ -1,25 +1,44 @@
-"""What a command says where nothing is set up, which mostly means that it looked in another place than `make up`."""
+"""What a command says where nothing is set up, which mostly means that it looked in another place than `make up`,
+and where what is set up is of an older version."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import ProgrammingError
-from psycopg.errors import UndefinedTable
+from django.db import ProgrammingError, connection
+from django.db.migrations.executor import MigrationExecutor
+from psycopg.errors import UndefinedColumn, UndefinedFunction, UndefinedTable
+
+_MISSING = (UndefinedTable, UndefinedColumn, UndefinedFunction)
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise ImproperlyConfigured with the place that was looked at where the database has no tables."""
+    """Raise ImproperlyConfigured where the database lacks what was asked for because it has no tables, with the place that was
+    looked at, or older ones."""
     try:
         yield
-    except (ProgrammingError, UndefinedTable) as exc:
-        if not isinstance(exc, UndefinedTable) and not isinstance(exc.__cause__, UndefinedTable):
+    except (ProgrammingError, *_MISSING) as exc:
+        if not isinstance(exc, _MISSING) and not isinstance(exc.__cause__, _MISSING):
             raise
+        is_set_up, is_current = _tables()
+        if is_set_up and is_current:  # a mistake of ours
+            raise
+        if is_set_up:
+            raise ImproperlyConfigured(
+                "The tables in the database are of an older version. Run make up, or manage.py migrate, first."
+            ) from exc
         if settings.DATABASE_URL:
             raise ImproperlyConfigured("The database that DATABASE_URL names has no Vitrine tables. Run make up first.") from exc
         raise nothing_set_up() from exc
+
+
+def _tables() -> tuple[bool, bool]:
+    """Whether there are any of Vitrine's, and whether all are as this version wants them."""
+    migrations = MigrationExecutor(connection)
+    applied = any(app == "broker_core" for app, _ in migrations.loader.applied_migrations)
+    return applied, not migrations.migration_plan(migrations.loader.graph.leaf_nodes())
 
 
 def nothing_set_up() -> ImproperlyConfigured:

@@ -5,7 +5,8 @@ from urllib.parse import quote
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import ProgrammingError, connection
+from django.db import ProgrammingError, connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
 from psycopg.errors import UndefinedTable
 
 from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
@@ -81,8 +82,9 @@ def test_where_nothing_is_set_up_a_command_starts_no_server(tmp_path, command):
     assert not (tmp_path / "wrong" / "postgres").exists()
 
 
-def test_the_place_is_the_data_folder_where_no_database_was_named(settings):
+def test_the_place_is_the_data_folder_where_no_database_was_named(db, settings):
     settings.DATABASE_URL = ""
+    MigrationRecorder.Migration.objects.all().delete()
     with (
         pytest.raises(ImproperlyConfigured, match=f"Nothing is set up in {settings.VITRINE_DATA}"),
         explained(),
@@ -90,6 +92,12 @@ def test_the_place_is_the_data_folder_where_no_database_was_named(settings):
         raise UndefinedTable
 
 
+def test_tables_of_an_older_version_are_called_so(db):
+    MigrationRecorder.Migration.objects.filter(app="broker_core").latest("id").delete()
+    with pytest.raises(ImproperlyConfigured, match="of an older version. Run make up, or manage.py migrate, first"), explained():
+        raise UndefinedTable
+
+
 def test_another_mistake_of_a_command_is_not_explained_away(db):
-    with pytest.raises(ProgrammingError), explained(), connection.cursor() as cursor:
+    with pytest.raises(ProgrammingError), explained(), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT no_such_column FROM vitrine_namespace")
