@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from broker_core.semantics.types import (
@@ -17,20 +17,24 @@ from broker_core.semantics.types import (
 )
 from broker_core.semantics.values import decode_properties
 
+M = TypeVar("M", bound=StoredMessage)
+_STATES = {state.value: state for state in MessageState}  # to look up: to call the class takes ten times as long
+_BODY_KINDS = {kind.value: kind for kind in BodyKind}
+
 
 def stored_message(row: Any) -> StoredMessage:
     """A message row with its entity's default time-to-live beside it."""
-    return StoredMessage(**_fields(row))
+    return _made(StoredMessage, _fields(row))
 
 
 def locked_message(row: Any, address: EntityAddress) -> LockedMessage:
-    return LockedMessage(
-        **_fields(row),
-        lock_token=row.lock_token,
-        locked_until=row.locked_until,
-        lock_duration=row.locked_until - row.last_received_at,
-        address=address,
-    )
+    lock = {
+        "lock_token": row.lock_token,
+        "locked_until": row.locked_until,
+        "lock_duration": row.locked_until - row.last_received_at,
+        "address": address,
+    }
+    return _made(LockedMessage, _fields(row) | lock)
 
 
 def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
@@ -44,13 +48,20 @@ def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
     )
 
 
+def _made(kind: type[M], fields: dict[str, Any]) -> M:
+    """A message with all its fields set at once; the way of a frozen class, one call for each, takes twice as long."""
+    message = object.__new__(kind)
+    message.__dict__.update(fields)
+    return message
+
+
 def _fields(row: Any) -> dict[str, Any]:
     ends_at = row.expires_at
     if ends_at is None and row.default_message_time_to_live is not None and row.subqueue == 0 and row.state != 2:
         ends_at = row.enqueued_at + row.default_message_time_to_live
     return {
         "sequence_number": row.sequence_number,
-        "state": MessageState(row.state),
+        "state": _STATES[row.state],
         "delivery_count": row.delivery_count,
         "enqueued_at": row.enqueued_at,
         "expires_at": ends_at,
@@ -59,7 +70,7 @@ def _fields(row: Any) -> dict[str, Any]:
         "message_id": row.message_id,
         "session_id": row.session_id,
         "body": row.body,
-        "body_kind": BodyKind(row.body_kind),
+        "body_kind": _BODY_KINDS[row.body_kind],
         "broker_properties": row.properties or {},
         "raw_application_properties": row.application_properties or {},
         "dead_letter_reason": row.dead_letter_reason,
