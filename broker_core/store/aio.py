@@ -265,7 +265,7 @@ async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection)
             await cursor.execute(statement.sql, statement.params, binary=True)
         except UNSTORABLE as exc:
             raise unstorable(exc, statement.params) from exc
-        return await cursor.fetchall() if cursor.description else []
+        return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
 async def _require_alive(connection: psycopg.AsyncConnection) -> None:

@@ -169,7 +169,7 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
         try:
             with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
                 cursor.execute(statement.sql, statement.params, binary=True)
-                return cursor.fetchall() if cursor.description else []
+                return cursor.fetchall() if cursor.rownumber is not None else []
         except UNSTORABLE as exc:
             raise unstorable(exc, statement.params) from exc
         except TRANSIENT:
