@@ -3,6 +3,12 @@
 -- fragment: lock_ends
 lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
 
+-- fragment: received_columns
+-- What is handed out of a message (store.rows).
+m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at, m.time_to_live, m.scheduled_enqueue_at, m.last_received_at,
+m.locked_until, m.lock_token, m.message_id, m.session_id, m.body, m.body_kind, m.properties, m.application_properties, m.dead_letter_reason,
+m.dead_letter_description, m.dead_letter_source, m.enqueued_sequence_number
+
 -- fragment: received
 -- Locks what is `available` until `lock_ends`. A lock that ended unnoticed was a failed delivery (SB-090) and is told as an event here.
 changed AS (
@@ -14,7 +20,9 @@ changed AS (
            delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))      -- a TID scan whatever the statistics say; the rows are ours
- RETURNING m.*),
+ RETURNING
+           -- include: received_columns
+),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor)
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
@@ -32,7 +40,10 @@ deadline AS (
 
 -- fragment: received_for_good
 -- Removes what is `available`.
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available)) RETURNING m.*),
+changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))
+ RETURNING m.size, m.first_received_at,
+           -- include: received_columns
+),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor,
                                        enqueued_at, first_received_at, last_received_at)
@@ -60,7 +71,9 @@ locked AS (
       FROM failed AS f
      WHERE m.ctid = f.tid AND f.fate = 'keep'
        AND (SELECT count(*) FROM failed WHERE fate = 'keep') = (SELECT count(DISTINCT number) FROM unnest(%(numbers)b::bigint[]) AS t(number))
- RETURNING m.*),
+ RETURNING
+           -- include: received_columns
+),
 events AS (
     INSERT INTO vitrine_message_event (
         -- include: event_columns
