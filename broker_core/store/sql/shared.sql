@@ -77,14 +77,16 @@ AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_co
        AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)))
 
 -- fragment: salt
--- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each.
-salt AS MATERIALIZED (SELECT gen_random_uuid()::text AS salt)
+-- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each. token: what they
+-- begin with.
+salt AS MATERIALIZED (
+    SELECT salt, replace(left(salt, 14), '-', '') || '8' || substr(salt, 16, 3) || '8' AS token
+      FROM (SELECT gen_random_uuid()::text AS salt) AS s)
 
 -- fragment: lock_token
 -- 60 random bits, new with each receive, and the sequence number in the last 60: so a token alone names its message, and settling needs no
 -- index on tokens (which each lock would have to write).
-(SELECT (left(s.salt, 14) || '8' || substr(s.salt, 16, 3) || '-8' || left(h.hex, 3) || '-' || right(h.hex, 12))::uuid
-   FROM salt AS s, (SELECT lpad(to_hex(m.sequence_number), 15, '0') AS hex) AS h)
+((SELECT token FROM salt) || lpad(to_hex(m.sequence_number), 15, '0'))::uuid
 
 -- fragment: available_now
 available AS MATERIALIZED (
