@@ -127,3 +127,17 @@ def test_the_client_library_remembers_every_statement(broker_database):
     before = _query2pg.cache_info().hits
     PostgresQuery(Transformer()).convert(longest, dict.fromkeys(re.findall(r"%\((\w+)\)", longest)))
     assert _query2pg.cache_info().hits == before + 1
+
+
+def test_an_entity_is_looked_up_as_soon_as_there_are_a_few(broker_database):
+    """With the server's own settings the planner would know nothing of the first fifty, and read them all each time."""
+    connection = connections.current()
+    ((options,),) = connection.execute("SELECT reloptions FROM pg_class WHERE relname = 'vitrine_entity'").fetchall()
+    threshold = int(dict(option.split("=") for option in options)["autovacuum_analyze_threshold"])
+    entities.create_namespace("statistics")
+    for n in range(threshold + 5):
+        entities.create_queue(EntityAddress("statistics", f"q{n}"))
+    with connection.transaction(force_rollback=True):
+        connection.execute("ANALYZE vitrine_entity")  # what the server does by itself then
+        plan = [row[0] for row in connection.execute("EXPLAIN SELECT now FROM vitrine_entity_now WHERE id = 1")]
+    assert "Index Scan using vitrine_entity_pkey on vitrine_entity" in "\n".join(plan)
