@@ -9,7 +9,8 @@ from .channel_state import Tagged
 from .channels import Channel
 from .connections import Connection, connect, force_close, recover_dead
 from .definitions import Outcome, Result, export_definitions, import_definitions
-from .delivering import Delivery, acknowledge, get, purge_queue, reject, requeue, take
+from .delivering import acknowledge, get, purge_queue, reject, requeue, take
+from .delivery import Delivery
 from .exchanges import declare_exchange, delete_exchange
 from .in_force import effective, effective_of_exchange
 from .listing import (

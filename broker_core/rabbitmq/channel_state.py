@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.errors import AmqpError
 from broker_core.semantics.types import EntityAddress
+from broker_core.store.driver import Steps
 
 from . import consumers
 from .consumers import Consumer, registry
-from .delivering import Delivery
+from .delivery import Delivery
 
 if TYPE_CHECKING:
     from .connections import Connection
@@ -97,6 +99,10 @@ class ChannelState:
         for consumer in list(self.consumers.values()):
             registry.drop(consumer)
         self.connection.channels.pop(self.number, None)
+
+    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
+        """Deliveries that its client does not get, each to its place."""
+        raise NotImplementedError
 
     def hear_overdue(self, what: str) -> None:
         """A sweep has given a delivery back that was held for too long: if it was one of these, the channel ends (RMQ-126)."""

@@ -29,7 +29,7 @@ from broker_core.store.statements import call
 from . import connections, consumers, delivering, publishing, queues, tidying, topology
 from .channel_state import ChannelState, Tagged
 from .consumers import Consumer, registry
-from .delivering import Delivery
+from .delivery import Delivery
 from .vhosts import hold_vhost
 
 P = ParamSpec("P")
@@ -40,6 +40,10 @@ OVERDUE_BATCH = 500
 
 class Channel(ChannelState):
     """A channel of a connection. Its methods are called from one thread at a time."""
+
+    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
+        for address, tokens in _by_queue(found):
+            yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
 
     def publish(self, publications: Sequence[Any]) -> Any:
         return publish(self, publications)
@@ -141,7 +145,7 @@ def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
     )
     if delivery is None:
         return None
-    yield from _require_still_open(channel, address, () if no_ack else [delivery])
+    yield from _require_still_open(channel, () if no_ack else [delivery])
     info = (yield from topology.of(connection.vhost)).queues.get(address.path)
     return channel.tag(delivery, info.id if info else 0, None, no_ack)
 
@@ -327,14 +331,13 @@ def _close(channel: Channel, because: Exception) -> Steps:
     if channel.connection.closed is not None:
         return
     held = [unacked.delivery for unacked in channel.unacked.values()]
-    held += [delivery for consumer, delivery in channel.handed if not consumer.no_ack]
+    held += [delivery for _, delivery in channel.handed]
     had_consumers = bool(channel.consumers)
     channel.unacked.clear()
     channel.handed.clear()
     channel.kept.clear()
     channel.consumers.clear()
-    for address, tokens in _by_queue(held):
-        yield from delivering.requeue.steps(address, tokens, actor=channel.connection.actor)
+    yield from channel.give_back(held)
     if had_consumers:
         yield Atomically(_forget_consumers(channel))
 
@@ -409,18 +412,17 @@ def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
         for consumer in group:
             _queue_is_gone(channel, consumer)
         return []
-    yield from _require_still_open(channel, first.address, () if first.no_ack else taken)
+    yield from _require_still_open(channel, () if first.no_ack else taken)
     for consumer, _ in zip(plan, taken, strict=False):
         consumer.count(1)
     return [channel.tag(d, c.entity_id, c, c.no_ack) for c, d in zip(plan, taken, strict=False)]
 
 
-def _require_still_open(channel: Channel, address: EntityAddress, taken: Sequence[Delivery]) -> Steps:
+def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
     """A process that was stopped while it asked may have got something in the name of a connection that was ended meanwhile."""
     if channel.connection.is_lost and taken:
         with suppress(BrokerError):
-            tokens = [delivery.token for delivery in taken if delivery.token is not None]
-            yield from delivering.requeue.steps(address, tokens, actor=channel.connection.actor)
+            yield from channel.give_back(taken)
     channel.connection.require_open()
 
 

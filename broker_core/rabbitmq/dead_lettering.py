@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any
@@ -13,30 +13,33 @@ from broker_core.semantics.types import EventKind
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from .limits import drops_head
+from .handing import hand_over, relieve
+from .limits import drops_head, is_limited
 from .placing import MOST_HOPS, Outgoing, Placing, die
 from .topology import QueueInfo
 from .work import Stale, Work
 
 BATCH = 500  # messages that are taken away in one transaction
 ROUNDS = 20  # such batches at most on the way of something else
+Arrived = Mapping[str, Sequence[int]]  # by the names of queues, the numbers that dead letters have there
+_Visit = tuple[str, Sequence[int], int]  # a queue, what has arrived there, and how many queues that went through
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"
 
 
-def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes_on: bool = True) -> Steps:
+def dead_letter(work: Work, name: str, rows: Sequence[Any], reason: str, *, goes_on: bool = True) -> Steps[Arrived]:
     """Take messages away that this transaction holds, as `dying` gave them, and publish what they become.
 
     goes_on: False drops them although there is a dead-letter exchange.
-    Returns the names of the queues that got something: their own limits are to be kept, too.
+    Returns what the queues got that got something, which is for `take_in`.
     """
     queue = work.queue(name)
     if queue is None or not rows:
-        return ()
+        return {}
     placing, fates = Placing(work), []
     for row in rows:
         fates.append((yield from _fate(work, placing, name, queue, row, reason, goes_on)))
-    yield from bury(work, queue, rows, fates, reason, placing)
-    return tuple(placing.names.values())
+    firsts = yield from bury(work, queue, rows, fates, reason, placing)
+    return {placing.names[id]: range(first, first + len(placing.picks[id])) for id, first in firsts.items()}
 
 
 def bury(
@@ -90,27 +93,56 @@ def as_outgoing(row: Any) -> Outgoing:
     return Outgoing(row.sequence_number, row.size, row.message_id, row.properties, row.application_properties)
 
 
-def keep_limits(work: Work, names: Iterable[str]) -> Steps:
+def keep_limits(work: Work, names: Iterable[str]) -> Steps[int]:
     """Take away what these queues have more than they may, from the head (RMQ-091), and go on where that arrives.
 
     The transaction holds their counters: nobody adds to them meanwhile. Returns how many messages were taken away.
     """
-    todo, total = deque((name, 0) for name in names), 0
+    return (yield from _go_on(work, deque((name, (), 0) for name in names)))
+
+
+def take_in(work: Work, arrived: Arrived) -> Steps[int]:
+    """What follows where messages have arrived: consumers of this process come first, then what may live for no time has expired
+    (RMQ-016), and what is too much leaves; and on where that arrives. Returns how many messages were taken away."""
+    return (yield from _go_on(work, deque((name, numbers, 0) for name, numbers in arrived.items())))
+
+
+def _go_on(work: Work, todo: deque[_Visit]) -> Steps[int]:
+    """From queue to queue, as long as dead letters arrive."""
+    total = 0
     while todo:
-        name, hops = todo.popleft()
+        name, numbers, hops = todo.popleft()
         queue = work.queue(name)
-        if queue is None or not drops_head(queue):
+        if queue is None:
             continue
-        for _ in range(ROUNDS):
+        if numbers:
+            expired = yield from _serve(work, name, queue, numbers)
+            total += yield from _leave(work, todo, name, expired, EXPIRED, hops)
+        for _ in range(ROUNDS if drops_head(queue) else 0):
             rows = yield from dying("over", queue, max_count=BATCH)
             expired = list(takewhile(attrgetter("expired"), rows))  # these would have gone before, had anybody looked
-            for some, reason in ((expired, EXPIRED), (rows[len(expired) :], MAXLEN)):
-                arrived = yield from dead_letter(work, name, some, reason, goes_on=hops < MOST_HOPS)
-                todo.extend((target, hops + 1) for target in arrived)
-            total += len(rows)
+            total += yield from _leave(work, todo, name, expired, EXPIRED, hops)
+            total += yield from _leave(work, todo, name, rows[len(expired) :], MAXLEN, hops)
             if len(rows) < BATCH:
                 break
     return total
+
+
+def _serve(work: Work, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[Sequence[Any]]:
+    """Messages that have arrived are consumers' before they count. Returns those that have expired since nobody has room."""
+    if queue.lets_nothing_wait:
+        left = yield from hand_over(work, name, queue, numbers)
+        return (yield from dying("by_number", queue, numbers=left)) if left else ()
+    if is_limited(queue):
+        yield from relieve(work, name)
+    return ()
+
+
+def _leave(work: Work, todo: deque[_Visit], name: str, rows: Sequence[Any], reason: str, hops: int) -> Steps[int]:
+    """Dead-letter what leaves a queue; where it arrives is still to be visited. Returns how many messages those were."""
+    arrived = yield from dead_letter(work, name, rows, reason, goes_on=hops < MOST_HOPS)
+    todo.extend((target, numbers, hops + 1) for target, numbers in arrived.items())
+    return len(rows)
 
 
 def hold_chain(work: Work, names: Iterable[str], keys: Sequence[str] = ()) -> Steps[None]:
@@ -142,18 +174,12 @@ def expire_at_head(work: Work, name: str) -> Steps[int]:
     if queue is None:
         return 0
     rows = yield from dying("at_head", queue, max_count=BATCH)
-    yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+    yield from take_in(work, (yield from dead_letter(work, name, rows, EXPIRED)))
     return len(rows)
-
-
-def has_priorities(queue: QueueInfo) -> bool:
-    """Never changes: there is no policy for it (RMQ-162)."""
-    return queue.effective.get("max_priority", 0) > 0
 
 
 def dying(how: str, queue: QueueInfo, **params: Any) -> Steps:
     """Hold messages that are to leave a queue: the rows of one of the statements `rabbit_dying_...`."""
-    statement = (
-        f"rabbit_dying_{how}_by_priority" if how in ("at_head", "over") and has_priorities(queue) else f"rabbit_dying_{how}"
-    )
-    return (yield call(statement, entity_id=queue.id, dead_letters="dead_letter_exchange" in queue.effective, **params))
+    by_priority = "_by_priority" if how in ("at_head", "over") and queue.has_priorities else ""
+    dead_letters = "dead_letter_exchange" in queue.effective
+    return (yield call(f"rabbit_dying_{how}{by_priority}", entity_id=queue.id, dead_letters=dead_letters, **params))

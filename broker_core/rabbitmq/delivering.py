@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -28,55 +26,14 @@ from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
 from . import expiring, topology
-from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, dying, has_priorities, keep_limits
+from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, dying, take_in
+from .delivery import Delivery, as_delivery
 from .limits import is_limited, ready
-from .properties import Properties, read
 from .tidying import clear_head, keep_limit
 from .topology import QueueInfo
 from .work import Work, on_queue, transact
 
-DELIVERY_COUNT = "x-delivery-count"
-
 _looked_from = Memory(10_000)  # database and queue -> the number at which its head bound was last looked after
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A message as it is delivered. token: what it is acknowledged with; None where it is not to be (RMQ-114).
-
-    redelivered: whether it was delivered before (RMQ-119). delivery_count: how often it came back. message_count: what is ready
-    behind it, of a get (RMQ-128).
-    """
-
-    address: EntityAddress
-    number: int
-    token: UUID | None
-    body: bytes
-    redelivered: bool
-    delivery_count: int
-    is_quorum: bool
-    raw_properties: dict[str, Any]
-    raw_headers: dict[str, list] | None
-    message_id: str | None
-    enqueued_at: Any
-    message_count: int | None = None
-
-    @property
-    def exchange(self) -> str:
-        return self.raw_properties["exchange"]
-
-    @property
-    def routing_key(self) -> str:
-        return self.raw_properties["routing_key"]
-
-    @cached_property
-    def properties(self) -> Properties:
-        """As published (RMQ-009, RMQ-360); in a quorum queue with the header x-delivery-count, which a consumer gets once there
-        is something to count, and a get always (RMQ-120)."""
-        headers = self.raw_headers or {}
-        if self.is_quorum and (self.delivery_count or self.message_count is not None):
-            headers = headers | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}
-        return read(self.raw_properties, self.message_id, headers)
 
 
 @use_case
@@ -87,7 +44,7 @@ def get(
     owner_id: int | None = None,
     holder: str | None = None,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[Delivery | None]:
     """The message at the head of a queue, or None (RMQ-002, RMQ-128). It is use of the queue (RMQ-041).
 
     owner_id: the connection that is to hold it until it acknowledges it; needed unless no_ack.
@@ -112,7 +69,7 @@ def take(
     no_ack: bool = False,
     queue_id: int | None = None,
     actor: Actor | None = None,
-) -> Steps:
+) -> Steps[list[Delivery]]:
     """Up to max_count messages for a consumer, the head first, as Delivery. What has expired at the head is taken away on the way
     (RMQ-012), and none of it is ever delivered (RMQ-002).
 
@@ -122,23 +79,6 @@ def take(
     require_count("max_count", max_count)
     taken = yield from _take(address, max_count, no_ack, owner_id, holder, actor, queue_id=queue_id)
     return [as_delivery(row, address, queue) for queue, row in taken]
-
-
-def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_count: int | None = None) -> Delivery:
-    return Delivery(
-        address,
-        row.sequence_number,
-        row.lock_token,
-        row.body,
-        row.redelivered,
-        row.delivery_count,
-        queue.type == QUORUM,
-        row.properties,
-        row.application_properties,
-        row.message_id,
-        row.enqueued_at,
-        message_count,
-    )
 
 
 def _take(
@@ -181,7 +121,7 @@ def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
 def _take_from(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, who: Mapping[str, Any]) -> Steps:
     """Rows of what is delivered; None: the queue is gone. What has expired at the head is taken away on the way (RMQ-012)."""
     statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
-    if has_priorities(queue):
+    if queue.has_priorities:
         statement += "_by_priority"
 
     def some(count: int, *, past_expired: bool) -> Steps:
@@ -206,7 +146,7 @@ def _delivered(rows: Sequence[Any]) -> list[Any]:
 def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
     """Raise the head bound where much is gone behind it. Where something old keeps it low, do not try at every delivery."""
     key = connections.current_database(), queue.id
-    number = 0 if has_priorities(queue) or not found else found[0].sequence_number
+    number = 0 if queue.has_priorities or not found else found[0].sequence_number
     if force or number - max(head, _looked_from.get(key, 0)) > HEAD_LAG:
         _looked_from.keep(key, number)
         yield from advance_head(queue.id, SubQueue.MAIN)
@@ -285,7 +225,7 @@ def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: st
         if queue is None:
             return []
         rows = yield from dying("by_token", queue, **_held_by(tokens))
-        yield from keep_limits(work, (yield from dead_letter(work, address.path, rows, reason)))
+        yield from take_in(work, (yield from dead_letter(work, address.path, rows, reason)))
         return rows
 
     return (yield from transact(address.namespace, actor, steps))

@@ -26,7 +26,7 @@ from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from . import topology
-from .arriving import lets_nothing_wait, make_room, settle_in
+from .arriving import make_room, settle_in
 from .dead_lettering import BATCH, as_outgoing, bury
 from .limits import Rooms, drops_head, exceeds, ready
 from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
@@ -399,7 +399,7 @@ def _brief(work: Work, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[
     """What may live for no time where it is now: its numbers, by queue."""
     found: dict[str, list[int]] = {}
     for name, number in (place for some in places.values() for place in some):
-        if lets_nothing_wait(work.topology.queues[name]):
+        if work.topology.queues[name].lets_nothing_wait:
             found.setdefault(name, []).append(number)
     return found
 

@@ -60,6 +60,7 @@ class Placing:
         self.names: dict[int, str] = {}  # of queues that get something, by id
         self.picks: dict[int, list[int]] = {}
         self._entries: list[Outgoing] = []
+        self._refused: list[tuple[int, int]] = []  # queue, and which of those that it gets: what another queue refused
         self._work, self._rooms = work, Rooms()
 
     def put(self, message: Outgoing, names: Iterable[str], *, hops: int = 0) -> Steps:
@@ -73,7 +74,10 @@ class Placing:
             for name, queue in queues:
                 if admitted[name]:
                     self.names[queue.id] = name
-                    self.picks.setdefault(queue.id, []).append(len(self._entries))
+                    picked = self.picks.setdefault(queue.id, [])
+                    picked.append(len(self._entries))
+                    if hops:
+                        self._refused.append((queue.id, len(picked) - 1))
         for name, queue in queues:
             if not admitted[name] and queue.effective.get("overflow") == REJECT_PUBLISH_DLX and hops < MOST_HOPS:
                 yield from self._put_refused(message, name, queue, hops + 1)
@@ -101,6 +105,17 @@ class Placing:
     def places(self, entity_id: int) -> list[int]:
         """The places of the messages that a queue gets, in the order of their numbers there."""
         return [self._entries[i - 1].place for i in self.picks[entity_id]]
+
+    def dead_letters(self, firsts: Mapping[int, int]) -> dict[str, list[int]]:
+        """Of what other queues refused and dead-lettered the numbers, by the name of the queue that has it.
+
+        firsts: the first number that each queue gave, by its id.
+        """
+        found: dict[str, list[int]] = {}
+        for entity_id, at in self._refused:
+            if entity_id in firsts:
+                found.setdefault(self.names[entity_id], []).append(firsts[entity_id] + at)
+        return found
 
     def columns(self) -> dict[str, Any]:
         """What was placed, as the arrays that statements take."""

@@ -16,7 +16,8 @@ from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from . import topology
-from .arriving import lets_nothing_wait, make_room, settle_in
+from .arriving import make_room, settle_in
+from .dead_lettering import take_in
 from .limits import is_limited
 from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
@@ -114,7 +115,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
         yield from require_current(known)
         return [Published(unroutable=True) for _ in prepared]
     queues = {name: known.queues[name] for name in names}
-    if any(is_limited(q) or lets_nothing_wait(q) for q in queues.values()) or any(p.expiration == 0 for p in prepared):
+    if any(is_limited(q) or q.lets_nothing_wait for q in queues.values()) or any(p.expiration == 0 for p in prepared):
         return (yield from transact(known.vhost, actor, lambda work: _publish_with_care(work, prepared)))
     if len(names) == 1 and all(routed):
         [target] = queues.items()
@@ -201,6 +202,7 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
             name = placing.names[row.entity_id]
             for number, place in enumerate(placing.places(row.entity_id), row.first):
                 numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
+        yield from take_in(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
     else:
         yield from require_current(work.topology)
     return [
@@ -232,6 +234,6 @@ def _brief(work: Work, prepared: Sequence[_Prepared], published: Sequence[Publis
     found: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):
         for name, number in outcome.queues:
-            if p.expiration == 0 or lets_nothing_wait(work.topology.queues[name]):
+            if p.expiration == 0 or work.topology.queues[name].lets_nothing_wait:
                 found.setdefault(name, []).append(number)
     return found

@@ -14,7 +14,7 @@ from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
-from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, has_priorities, hold_chain, keep_limits
+from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, hold_chain, keep_limits, take_in
 from .limits import drops_head
 from .work import Work, transact
 
@@ -110,9 +110,9 @@ def expire_some(vhost: str, name: str) -> Steps:
         queue = work.queue(name)
         if queue is None or done == BATCH:
             return done
-        for how in ("anywhere", "by_default") if has_priorities(queue) else ("anywhere",):
+        for how in ("anywhere", "by_default") if queue.has_priorities else ("anywhere",):
             rows = yield from dying(how, queue, max_count=BATCH)
-            yield from keep_limits(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+            yield from take_in(work, (yield from dead_letter(work, name, rows, EXPIRED)))
             done = BATCH if len(rows) == BATCH else done + len(rows)
         return done
 

@@ -32,6 +32,16 @@ class QueueInfo(NamedTuple):
     owner_id: int | None
     history_level: int
 
+    @property
+    def has_priorities(self) -> bool:
+        """Never changes: there is no policy for it (RMQ-162)."""
+        return self.effective.get("max_priority", 0) > 0
+
+    @property
+    def lets_nothing_wait(self) -> bool:
+        """What it gets is a consumer's at once, or has expired (RMQ-016)."""
+        return self.effective.get("message_ttl") == 0
+
 
 class Topology(NamedTuple):
     """A virtual host's exchanges and bindings as a router, its queues by name, and its bindings by id. It never changes."""

@@ -43,13 +43,6 @@ def _is_told_so_late(d: Difference) -> bool:
     return bool(_lives_not(d)) and any(step.given.get("definition", {}).get("message-ttl") == 0 for step in d.done)
 
 
-def _is_handed_over(d: Difference) -> bool:
-    """A consumer of RabbitMQ's got a dead letter."""
-    here = [message for found in d.core.delivered.values() for message in found]
-    more = [message for found in d.real.delivered.values() for message in found if message not in here]
-    return bool(_lives_not(d)) and bool(more) and all("x-death" in headers for *_, headers in more)
-
-
 def _is_unused_quorum(d: Difference) -> bool:
     return any(expires(step) for step in d.done) and any(
         step.given.get("arguments", {}).get("x-queue-type") == "quorum" for step in d.done
@@ -58,14 +51,6 @@ def _is_unused_quorum(d: Difference) -> bool:
 
 def _overshoots(d: Difference) -> bool:
     return any(d.in_force.get(name, {}).get("overflow", "").startswith("reject") for name in d.quorum)
-
-
-def _counts_before_it_is_fetched(d: Difference) -> bool:
-    """A dead letter comes to a queue with a limit, whose consumer has room for what is there."""
-    consumed = {name for name in d.queues if isinstance(found := d.core.queues.get(name), tuple) and found[-1] > 0}
-    consumed |= {where.rpartition(" of ")[2] for where in d.real.delivered}
-    limited = {name for name, found in d.in_force.items() if {"max_length", "max_length_bytes"} & found.keys()}
-    return d.step.what in ("settle", "tick", "policy") and bool(consumed & limited)
 
 
 def _is_of_later_operators(d: Difference) -> bool:
@@ -92,8 +77,6 @@ IN_SCRIPTS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
         _changes_two_at_once,
     ),
     ("RMQ-016: what may live for no time, by a policy, dies at once, also behind what was there before", _is_told_so_late),
-    ("RMQ-922: a dead letter is published by the broker, which has no consumer to hand it to", _is_handed_over),
-    ("RMQ-090: a dead letter counts with what is ready, before a consumer has fetched that", _counts_before_it_is_fetched),
     ("RMQ-045: an unused quorum queue goes at its instant, not at the next look of a process", _is_unused_quorum),
 )
 

@@ -356,6 +356,26 @@ def test_what_lives_for_no_time_and_finds_no_room_dies_at_once(connection):
     assert ledger_agrees(EntityAddress(vhost, "now")) and ledger_agrees(dead)
 
 
+def test_a_dead_letter_may_live_for_no_time_too(connection):
+    """RMQ-016, RMQ-922: it is handed to a consumer that has room, or goes on at once."""
+    channel = connection.channel()
+    last = channel.declare_queue("last").address
+    channel.declare_queue(
+        "now", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "last"}
+    )
+    q = channel.declare_queue("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "now"}).address
+    consuming = connection.channel()
+    consuming.qos(2)
+    consuming.consume("now")
+    send(q, *"01234")
+    for _ in range(5):
+        channel.reject(channel.get("q").delivery_tag, requeue=False)
+    assert bodies(consuming.deliveries(10)) == "01"
+    assert rabbitmq.declare_queue(last, passive=True).messages == 3
+    assert channel.get("now") is None
+    assert ledger_agrees(EntityAddress(connection.vhost, "now")) and ledger_agrees(last) and ledger_agrees(q)
+
+
 def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, monkeypatch):
     channel = connection.channel()
     channel.consume("q")

@@ -14,6 +14,7 @@ from tests.rabbitmq.rabbits import (
     count,
     deaths,
     declare,
+    expire,
     get,
     ledger_agrees,
     policy,
@@ -110,6 +111,16 @@ def test_reject_publish_dlx_dead_letters_what_it_refuses(vhost):
     assert texts(found) == ["1", "2"]
     assert [(d.queue, d.reason) for d in deaths(found[0])] == [("q", "maxlen")]
     assert ledger_agrees(dead)
+
+
+def test_what_is_refused_counts_where_it_is_dead_lettered(vhost):
+    """RMQ-094, RMQ-091: there it may be too much, and goes on."""
+    last = declare(vhost, "last")
+    dead = declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+    q = declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
+    rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(4)])
+    assert (read_out(q), read_out(dead), read_out(last)) == (["0"], ["3"], ["1", "2"])
+    assert ledger_agrees(dead) and ledger_agrees(last)
 
 
 def test_one_queue_refuses_and_the_others_keep_it(vhost):
@@ -270,6 +281,50 @@ def test_what_they_have_no_room_for_is(vhost):
         send(q, *range(6))
         assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1]
         assert present(q) == [1, 2, 6] and ledger_agrees(q)
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_dead_letters_that_consumers_have_room_for_are_not_too_much(vhost, overflow, no_ack):
+    """RMQ-090: theirs before the queue counts, as what is published is; here rejected one by one."""
+    dead = declare(vhost, "dead", max_length=1, overflow=overflow)
+    q = declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
+    send(q, *range(6))
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.consume("dead", tag="c", no_ack=no_ack)
+        for delivery in take(q, 6):
+            rabbitmq.reject(q, tokens(delivery))
+        assert [int(bytes(d.body)) for d in _all_of(channel)] == list(range(6))
+        assert ledger_agrees(dead) and ledger_agrees(q)
+
+
+def test_dead_letters_that_they_have_no_room_for_are(vhost):
+    """Six expire at once: two are the consumer's, one waits, the others go on to a queue that waits for nobody."""
+    last = declare(vhost, "last")
+    dead = declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+    q = declare(vhost, message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    send(q, *range(6))
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.qos(2)
+        channel.consume("dead", tag="c")
+        step(q, 100)
+        expire(q)
+        assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1]
+        assert read_out(last) == ["2", "3", "4"]
+        assert present(dead) == [1, 2, 6] and ledger_agrees(dead)
+
+
+def test_what_too_much_in_one_queue_pushes_into_another_is_its_consumers(vhost):
+    last = declare(vhost, "last", max_length=1)
+    q = declare(vhost, max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.consume("last", tag="c")
+        send(q, *range(5))
+        assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1, 2, 3]
+        assert present(q) == [5] and ledger_agrees(q) and ledger_agrees(last)
 
 
 def _all_of(channel):
