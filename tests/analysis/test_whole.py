@@ -54,7 +54,6 @@ def _clear():
         cursor.execute(f"TRUNCATE vitrine_message_event, vitrine_message, vitrine_entity_counter, {', '.join(tables)}")
 
 
-@pytest.mark.timeout(300)  # seconds on a quiet machine; the whole JVM on a busy one
 def test_an_analysis_counts_every_message_once_and_measures_as_sql_does(history):
     while b"later" not in {message.body for message in broker.receive(ORDERS, 10)}:
         pass

@@ -100,7 +100,7 @@ def test_children_that_are_killed_while_they_wait_for_work_are_missed_by_nobody(
 
 def test_remote_control_answers_while_every_process_is_busy_and_tasks_wait(shop, queue):
     shop.start_worker()
-    tasks = [shop.publish("work", 6) for _ in range(4)]
+    tasks = [shop.publish("work", 60) for _ in range(4)]
     eventually(lambda: len(shop.ran("begin")) == 2, 10, "two tasks run")
     shown = shop.command("inspect", "active", "--timeout", "3")
     assert [shown.count(task) > 0 for task in tasks].count(True) == 2

@@ -99,7 +99,6 @@ LOCK_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine epoch
 ALL = [(i, i < 5) for i in range(10)]
 
 
-@pytest.mark.timeout(60)
 def test_a_killed_process_frees_all_it_held_at_once(queue, child):
     assert recover_dead() == {}
     assert names(queue) == ["brief", "exclusive", "q"]
@@ -115,7 +114,6 @@ def test_a_killed_process_frees_all_it_held_at_once(queue, child):
     assert ledger_agrees(queue)
 
 
-@pytest.mark.timeout(60)
 def test_a_stopped_process_loses_all_with_its_lease_and_changes_nothing_when_it_goes_on(queue, child):
     os.kill(child.pid, signal.SIGSTOP)
     (row,) = query("SELECT epoch FROM vitrine_broker_process WHERE lease_until > clock_timestamp() ORDER BY epoch DESC LIMIT 1")
@@ -139,7 +137,6 @@ def test_a_stopped_process_loses_all_with_its_lease_and_changes_nothing_when_it_
     assert ledger_agrees(queue)
 
 
-@pytest.mark.timeout(60)
 def test_the_next_process_to_connect_finds_the_dead(queue, child):
     (row,) = query("SELECT max(epoch) AS epoch FROM vitrine_broker_process")
     child.kill()
@@ -150,7 +147,6 @@ def test_the_next_process_to_connect_finds_the_dead(queue, child):
     assert names(queue) == ["q"]
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_database_ends_connections_and_loses_nothing(queue, cluster):
     connection = connect(queue.namespace)
     channel = connection.channel()

@@ -5,7 +5,6 @@ import signal
 from contextlib import suppress
 
 import psycopg
-import pytest
 
 from explorer.site.embedded_postgres import server
 from tests.soak.storm import APPLICATION, Soak
@@ -29,7 +28,6 @@ def kill_a_backend(soak):
             soak.done["backends killed"] += 1
 
 
-@pytest.mark.timeout(180)
 def test_a_killed_database_loses_nothing_that_was_accepted(on_cluster, dsn, cluster, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"
     faults = (lambda soak: kill_the_server(soak, cluster), kill_a_backend)

@@ -85,7 +85,6 @@ def works_again(vitrine: Vitrine, clients: Clients) -> None:
     eventually(lambda: (parts := vitrine.health()) and parts["database"]["state"] == parts["web"]["state"] == "ok", 30)
 
 
-@pytest.mark.timeout(180)
 def test_nothing_is_lost_when_parts_are_killed(vitrine):
     with Clients(vitrine) as clients:
         works_again(vitrine, clients)

@@ -14,7 +14,6 @@ DONE = {
 }
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kinds", DONE, ids="-".join)
 def test_nothing_is_lost_or_doubled_and_order_is_kept(kinds, broker_database, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"
