@@ -7,6 +7,7 @@ from explorer import addresses  # noqa: F401 - registers how names are written i
 from explorer.pages import (
     analysis,
     audit_log,
+    bringing_back,
     clocks,
     demonstration,
     drop_locks,
@@ -77,6 +78,11 @@ urlpatterns = [
     path(f"delete-rule/<str:rule>/{ENTITY}", by_family(service_bus=rules.delete_rule), name="rule_delete"),
     path(f"try/{ENTITY}", by_family(service_bus=rules.try_rules), name="try_rules"),
     path(f"drop-locks/{ENTITY}", by_family(service_bus=drop_locks.drop_locks), name="drop_locks"),
+    path(
+        f"bring-back/{ENTITY}",
+        by_family(service_bus=bringing_back.dead_letters, queue_storage=bringing_back.poison),
+        name="bring_back",
+    ),
     path(f"purge/<slug:tab>/{ENTITY}", by_family(service_bus=purge.purge), name="purge"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),

@@ -12,6 +12,7 @@ from .broker_health import (
     last_sweep_runs,
     sweep_runs,
 )
+from .dead_groups import Group, Groups, groups
 from .entities import (
     Counts,
     EntityRow,
@@ -85,6 +86,8 @@ __all__ = [
     "EventFilter",
     "Explanation",
     "Found",
+    "Group",
+    "Groups",
     "Health",
     "MessageDetail",
     "MessageFilter",
@@ -107,6 +110,7 @@ __all__ = [
     "explain",
     "find",
     "gone",
+    "groups",
     "health",
     "last_sweep_runs",
     "list_messages",

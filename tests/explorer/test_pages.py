@@ -21,7 +21,7 @@ from explorer.models import AuditRecord
 from .conftest import FRAGMENT, WORKER, addresses_of
 
 MANAGING = ("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/")
-OPERATING = ("/purge/", "/drop-locks/", "/clear/")
+OPERATING = ("/purge/", "/drop-locks/", "/clear/", "/bring-back/")
 ELSEWHERE = {
     "preferences",
     "demonstration",

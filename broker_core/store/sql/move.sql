@@ -85,6 +85,19 @@ SELECT sequence_number, application_properties FROM vitrine_message
  WHERE entity_id = %(entity_id)s AND subqueue = 1 AND state = ANY ('{0,1}') AND sequence_number = ANY (%(numbers)b::bigint[])
    AND application_properties IS NOT NULL ORDER BY sequence_number;
 
+-- name: dead_letter_groups
+-- Dead letters among the first scan_cap, by why they are there: which may be resubmitted, and how many receivers hold.
+WITH
+-- include: entity
+,
+looked_at AS MATERIALIZED (
+    SELECT m.sequence_number, m.dead_letter_reason AS reason, m.locked_until > e.now IS TRUE AS held
+      FROM entity AS e CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = 1 AND state = 0 ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
+SELECT NULL::text AS origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
+       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM looked_at) AS scanned
+  FROM looked_at GROUP BY reason ORDER BY count(*) DESC, reason;
+
 -- name: resubmit
 -- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message that names
 -- its ancestor. Those locked by a receiver are left alone.

@@ -534,6 +534,23 @@ chosen AS MATERIALIZED (
 -- include: storage_moved
 ;
 
+-- name: storage_groups
+-- Messages among the first scan_cap that live, by where they came from and why: which may be moved, and how many consumers hold.
+WITH
+-- include: storage_entity
+,
+looked_at AS MATERIALIZED (
+    SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS origin, m.resubmitted_from ->> 'reason' AS reason,
+           NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (12, 13)) AS held
+      FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0
+             ORDER BY sequence_number LIMIT %(scan_cap)s) AS m
+     WHERE
+           -- include: storage_alive
+)
+SELECT origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
+       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM looked_at) AS scanned
+  FROM looked_at GROUP BY origin, reason ORDER BY count(*) DESC, origin, reason;
+
 -- name: storage_origins
 -- What messages of a queue say of where they came from: those of a poison queue, and those that were brought back from one.
 SELECT m.sequence_number, m.resubmitted_from FROM vitrine_message AS m

@@ -1,0 +1,54 @@
+"""What may go back together: dead letters of Service Bus by their reason, poison messages of Queue Storage by their origin, too.
+
+What goes back is for `broker.resubmit` and `queue_storage.requeue_poison`, by number. Of RabbitMQ's dead letters
+`rabbitmq.preview_move` tells the groups, for there each may go elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_core.semantics.types import Actor, EntityAddress, Right, SubQueue
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .shared import entity_id_of, require
+
+SCAN_CAP = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages that are in a list for the same reason.
+
+    origin:  the queue of the account that they came from; None: it is not told, or they were put here.
+    reason:  None: none was given. numbers: of those that may go back, the lowest first. held: how many more a consumer holds.
+    """
+
+    origin: str | None
+    reason: str | None
+    numbers: tuple[int, ...]
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups, the largest first. scanned: messages looked at; capped: there may be more than those."""
+
+    groups: tuple[Group, ...]
+    scanned: int
+    capped: bool
+
+
+@use_case
+def groups(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Groups]:
+    """The groups of a dead-letter queue (its address), or of a storage queue, among its SCAN_CAP oldest messages.
+
+    Raises EntityNotFound.
+    """
+    require(actor, Right.BROWSE, address)
+    name = "dead_letter_groups" if address.subqueue is SubQueue.DEAD_LETTER else "storage_groups"
+    rows = yield call(name, entity_id=(yield from entity_id_of(address)), scan_cap=SCAN_CAP)
+    scanned = rows[0].scanned if rows else 0
+    found = tuple(Group(row.origin, row.reason, tuple(row.numbers), row.held) for row in rows)
+    return Groups(found, scanned, scanned >= SCAN_CAP)

@@ -1,0 +1,142 @@
+"""Bringing back dead letters and poison messages, all of them or one group: what is asked, what is done, what is written down."""
+
+from datetime import timedelta
+from html import unescape
+
+import pytest
+
+from broker_core import broker, entities, queue_storage, reads
+from broker_core.semantics.errors import EntityNotFound, NotAuthorized
+from broker_core.semantics.types import Actor, EntityAddress, Message, Right
+from explorer.models import AuditRecord
+from explorer.pages import bringing_back
+
+from .conftest import WORKER
+
+pytest_plugins = ["tests.broker.fixtures"]
+REFUSED = '[null, "Refused"]'
+
+
+def body_of(response):
+    return " ".join(unescape(response.content.decode()).split())
+
+
+def last_act():
+    return AuditRecord.objects.order_by("-pk").first()
+
+
+@pytest.fixture
+def dead(make_queue):
+    """A queue with five dead letters: 1, 3 and 4 were refused, 2 and 5 are late. A receiver holds 4."""
+    queue = make_queue()
+    broker.send(queue, [Message(b"%d" % n) for n in range(1, 6)])
+    for message in broker.receive(queue, 5, actor=WORKER):
+        reason = "Late" if message.sequence_number in (2, 5) else "Refused"
+        broker.dead_letter(queue, [message.lock_token], reason, f"told of {message.sequence_number}", actor=WORKER)
+    held = broker.receive(queue.dead_letter, 4, actor=WORKER)
+    broker.abandon(queue.dead_letter, [one.lock_token for one in held if one.sequence_number != 4], actor=WORKER)
+    return queue
+
+
+@pytest.fixture
+def poison(account):
+    """The poison queue of jobs, with messages of jobs and of mail, and one that was put there."""
+    for name in ("jobs", "mail"):
+        queue = EntityAddress(account, name)
+        queue_storage.create_queue(queue, max_dequeue_count=1, poison_queue="jobs-poison")
+        queue_storage.put_all(queue, ["a", "b"] if name == "jobs" else ["c"])
+        queue_storage.get(queue, 5, visibility_timeout=timedelta(seconds=1))
+    entities.step_clock(account, timedelta(seconds=1))
+    for name in ("jobs", "mail"):
+        queue_storage.get(EntityAddress(account, name))
+    address = EntityAddress(account, "jobs-poison")
+    queue_storage.put(address, "by hand")
+    return address
+
+
+def dead_numbers(queue):
+    return [row.sequence_number for row in reads.list_messages(queue, reads.Tab.DEAD_LETTER, newest_first=False).rows]
+
+
+def texts(account, name):
+    return sorted(message.text for message in queue_storage.peek(EntityAddress(account, name), 32))
+
+
+def test_groups_tell_what_may_go_and_what_is_held(dead, poison):
+    found = reads.groups(dead.dead_letter)
+    assert [(one.reason, one.numbers, one.held) for one in found.groups] == [("Refused", (1, 3), 1), ("Late", (2, 5), 0)]
+    assert (found.scanned, found.capped) == (5, False)
+    assert [(one.origin, len(one.numbers)) for one in reads.groups(poison).groups] == [("jobs", 2), ("mail", 1), (None, 1)]
+    with pytest.raises(EntityNotFound):
+        reads.groups(EntityAddress(dead.namespace, "none").dead_letter)
+    with pytest.raises(NotAuthorized):
+        reads.groups(dead.dead_letter, actor=Actor("user", "eve", Right.NONE))
+
+
+def test_no_more_is_looked_at_than_the_cap(dead, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.dead_groups.SCAN_CAP", 2)
+    found = reads.groups(dead.dead_letter)
+    assert found.capped and found.scanned == 2 and [one.numbers for one in found.groups] == [(2,), (1,)]
+
+
+def test_the_lists_lead_there(dead, poison, as_):
+    for address, query in ((dead, "?tab=dead-letter"), (poison, "")):
+        assert f"/bring-back/{address}" in body_of(as_("operator").get(f"/entities/{address}{query}"))
+        assert f"/bring-back/{address}" not in body_of(as_("viewer").get(f"/entities/{address}{query}"))
+        for method in ("get", "post"):
+            assert getattr(as_("viewer"), method)(f"/bring-back/{address}").status_code == 403
+
+
+def test_one_group_of_dead_letters_goes_alone(dead, as_):
+    client, url = as_("operator"), f"/bring-back/{dead}"
+    page = body_of(client.get(url))
+    assert (
+        "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message that a consumer holds stays" in page
+    )
+    assert 'aria-label="Only those because: Refused"' in page
+    page = body_of(client.get(url, {"group": REFUSED}))
+    assert "Resubmit dead letters because: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
+    assert dead_numbers(dead) == [1, 2, 3, 4, 5]
+    assert client.post(url, {"group": REFUSED, "up_to": "3"}).status_code == 302
+    assert dead_numbers(dead) == [2, 4, 5]
+    assert (last_act().action, last_act().target) == ("resubmit", "dead letters because: Refused")
+    assert last_act().detail.startswith("Resubmitted 2 messages from the dead-letter queue")
+
+
+def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatch):
+    monkeypatch.setattr(bringing_back, "BATCH", 2)
+    client, url = as_("operator"), f"/bring-back/{dead}"
+    assert 'name="up_to" value="5"' in body_of(client.get(url))
+    broker.send(dead, [Message(b"6")])
+    [late] = broker.receive(dead, actor=WORKER)
+    broker.dead_letter(dead, [late.lock_token], "Late", actor=WORKER)
+    client.post(url, {"up_to": "5"})
+    assert dead_numbers(dead) == [4, late.sequence_number] and last_act().target == "all dead letters"
+
+
+def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
+    client, url = as_("operator"), f"/bring-back/{poison}"
+    page = body_of(client.get(url))
+    assert "Requeue all poison messages?" in page and "Requeue 4 messages" in page and "got as often as its queue allows" in page
+    group = '["mail", "MaxDequeueCountExceeded"]'
+    page = body_of(client.get(url, {"group": group}))
+    assert "Requeue poison messages from mail, because: got as often as its queue allows?" in page and "Requeue 1 message" in page
+    client.post(url, {"group": group})
+    assert texts(poison.namespace, "mail") == ["c"] and texts(poison.namespace, "jobs-poison") == ["a", "b", "by hand"]
+    client.post(url)
+    assert texts(poison.namespace, "jobs") == ["a", "b", "by hand"] and texts(poison.namespace, "jobs-poison") == []
+    assert "There are no poison messages" in body_of(client.get(url))
+
+
+def test_a_group_that_is_gone_and_one_that_is_none_are_told(dead, poison, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/bring-back/{dead}", {"group": '[null, "Other"]'}))
+    assert "None of this group is here any more" in page and "disabled" in page
+    for group in ("Refused", "[1, 2]", '["a"]', "[" * 4000):
+        response = client.get(f"/bring-back/{dead}", {"group": group})
+        assert response.status_code == 400 and "must be an origin and a reason" in body_of(response)
+    jobs = EntityAddress(poison.namespace, "jobs")
+    assert client.get(f"/bring-back/{jobs}").status_code == 400
+    queue_storage.delete_queue(EntityAddress(poison.namespace, "mail"))
+    refused = client.post(f"/bring-back/{poison}")
+    assert refused.status_code == 404 and "mail" in body_of(refused) and len(texts(poison.namespace, "jobs-poison")) == 4
