@@ -2,6 +2,7 @@
 
 import random
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from broker_core.semantics.rabbitmq.table import Typed
 from broker_core.semantics.types import Actor, EntityAddress, Family, Right
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import SQL
+from broker_core.store.statements import SQL, call
 from tests.eventually import eventually
 
 SYSTEM = ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.rabbitmq.trace", "amq.topic"]
@@ -469,31 +470,67 @@ def test_a_virtual_host_that_is_not_there(broker_database):
             attempt()
 
 
-def test_changes_from_many_sides_leave_no_loose_ends(vhost):
-    """Declaring, binding and deleting the same names at once: who is late is refused, and nothing is bound to what is gone."""
+def whole(vhost):
+    """The topology as read from nothing."""
 
-    def change(seed):
-        chance = random.Random(seed)
-        connections.current()
-        for _ in range(40):
-            queue, exchange = chance.choice("qr"), chance.choice("xy")
-            with suppress(AmqpError):
-                match chance.randrange(6):
-                    case 0:
-                        rabbitmq.declare_queue(EntityAddress(vhost, queue))
-                    case 1:
-                        rabbitmq.declare_exchange(vhost, exchange, auto_delete=True)
-                    case 2 | 3:
-                        rabbitmq.bind_queue(vhost, queue, exchange)
-                    case 4:
-                        rabbitmq.delete_queue(EntityAddress(vhost, queue))
-                    case 5:
-                        rabbitmq.unbind_queue(vhost, queue, exchange)
+    def steps():
+        return topology._whole((yield call("topology", vhost=vhost))[0])
+
+    return run(steps())
+
+
+def ways(known):
+    """All that a topology says, and where it routes to."""
+    routes = [known.router.route(name, ["", "k"], by_broker=True) for name in ("x", "y", "amq.fanout")]
+    return known._replace(router=None), sorted(known.router._exchanges), routes
+
+
+def test_what_is_taken_up_while_others_change_is_what_is_there(vhost):
+    """Of every version that is seen both ways, by the steps to it and from nothing, the same is seen."""
+    done, compared = threading.Event(), []
+
+    def watch():
+        while not done.is_set():
+            one, other = run(topology.current(vhost)), whole(vhost)
+            if one.version == other.version:
+                compared.append(ways(one) == ways(other))
         connections.close_all_of_this_thread()
 
+    with ThreadPoolExecutor(5) as threads:
+        watchers = [threads.submit(watch) for _ in range(2)]
+        list(threads.map(lambda seed: change_at_random(vhost, seed), range(3)))
+        done.set()
+        for watcher in watchers:
+            watcher.result()
+    assert compared and all(compared)
+    assert ways(run(topology.current(vhost))) == ways(whole(vhost))
+
+
+def change_at_random(vhost, seed):
+    """Declare, bind and delete a few names; who is late is refused."""
+    chance = random.Random(seed)
+    for _ in range(40):
+        queue, exchange = chance.choice("qr"), chance.choice("xy")
+        with suppress(AmqpError):
+            match chance.randrange(6):
+                case 0:
+                    rabbitmq.declare_queue(EntityAddress(vhost, queue))
+                case 1:
+                    rabbitmq.declare_exchange(vhost, exchange, auto_delete=True)
+                case 2 | 3:
+                    rabbitmq.bind_queue(vhost, queue, exchange)
+                case 4:
+                    rabbitmq.delete_queue(EntityAddress(vhost, queue))
+                case 5:
+                    rabbitmq.unbind_queue(vhost, queue, exchange)
+    connections.close_all_of_this_thread()
+
+
+def test_changes_from_many_sides_leave_no_loose_ends(vhost):
+    """Declaring, binding and deleting the same names at once: who is late is refused, and nothing is bound to what is gone."""
     before = run(topology.current(vhost)).version
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(change, range(4)))
+        list(threads.map(lambda seed: change_at_random(vhost, seed), range(4)))
     assert run(topology.current(vhost)).version > before
     loose = """SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_entity AS e ON e.id = b.queue_id
                 WHERE e.deleted_at IS NOT NULL"""
