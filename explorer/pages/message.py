@@ -160,7 +160,7 @@ def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor
 
 
 async def _one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while (chunk := await sync_to_async(next)(chunks, None)) is not None:
+    while (chunk := await sync_to_async(lambda: next(chunks, None))()) is not None:
         yield chunk
 
 

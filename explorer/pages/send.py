@@ -14,9 +14,9 @@ from broker_core.semantics.errors import NotAllowed
 from broker_core.semantics.types import EntityAddress, EntityKind, HistoryLevel, Right
 from explorer.forms.send import CONTENT_TYPES, SendForm
 from explorer.pages import presenters
+from explorer.pages.copying import text_to_copy
 from explorer.pages.shell import Act, act, address_of, page, show, wants_fragment
 
-LARGEST_COPY = 64 * 1024  # a body longer than this is not put into the form of "send again like this one"
 _FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
 
 
@@ -110,7 +110,5 @@ def _like(request: HttpRequest, address: EntityAddress) -> dict:
     initial: dict[str, Any] = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
     initial |= {"session_id": detail.row.session_id, "time_to_live": detail.time_to_live}
     initial["properties"] = [(name, kind, text or "") for name, (kind, text) in detail.application_properties.items()]
-    if Right.SEE_BODIES in request.actor.rights and detail.body_size <= LARGEST_COPY:
-        body = reads.body(address, int(number), actor=request.actor)
-        initial["body"] = body.content.decode("utf-8", "replace") if body else ""
+    initial["body"] = text_to_copy(request, address, int(number), detail.body_size)
     return initial

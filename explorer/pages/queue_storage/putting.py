@@ -11,7 +11,7 @@ from broker_core.semantics.durations import human
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.queue_storage import PutForm
-from explorer.pages.send import LARGEST_COPY
+from explorer.pages.copying import text_to_copy
 from explorer.pages.shell import Act, act, address_of, show, wants_fragment
 
 
@@ -64,9 +64,7 @@ def _like(request: HttpRequest, address: EntityAddress) -> dict:
     if detail is None:
         return {}
     initial = {"messagettl": detail.time_to_live or "never", "visibilitytimeout": "0", "copies": 1}
-    if Right.SEE_BODIES in request.actor.rights and detail.body_size <= LARGEST_COPY:
-        body = reads.body(address, int(number), actor=request.actor)
-        initial["text"] = body.content.decode("utf-8", "replace") if body else ""
+    initial["text"] = text_to_copy(request, address, int(number), detail.body_size)
     return initial
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,13 @@ from broker_core.semantics.rabbitmq.routing import MATCHERS, Destination
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.rabbitmq import PublishForm
 from explorer.forms.rabbitmq_table import rows_of
+from explorer.pages.copying import as_typed, body_to_copy
 from explorer.pages.rabbitmq import presenters
 from explorer.pages.rabbitmq.exchanges import above
 from explorer.pages.rabbitmq.presenters import Argument
 from explorer.pages.rabbitmq.shared import draw, exchange_name, exchange_slug, vhost_of
 from explorer.pages.shell import Act, act, page
 
-LARGEST_COPY = 64 * 1024  # a longer payload is not put into the form of "publish one like it"
 CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "application/octet-stream")
 
 
@@ -161,7 +162,8 @@ def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:
     initial |= {name: detail.broker_properties[name] for name in names if name in detail.broker_properties}
     initial["message_id"] = detail.row.message_id or ""
     initial["headers"] = rows_of(presenters.published_headers(detail.application_properties))
-    if Right.SEE_BODIES in request.actor.rights and detail.body_size <= LARGEST_COPY:
-        body = reads.body(address, int(number), actor=request.actor)
-        initial["body"] = body.content.decode("utf-8", "replace") if body else ""
-    return initial
+    content = body_to_copy(request, address, int(number), detail.body_size)
+    text = as_typed(content)
+    if text is None:
+        return initial | {"encoding": "base64", "body": base64.b64encode(content).decode()}
+    return initial | {"body": text}

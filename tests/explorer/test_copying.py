@@ -1,0 +1,52 @@
+"""Sending one like a message: the same bytes, or none and a word about it."""
+
+import html
+
+import pytest
+
+from broker_core import broker, queue_storage, rabbitmq, reads
+from broker_core.semantics.types import EntityAddress, Message
+
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
+NO_TEXT = [b"\xff\xfe\x80", b"a\x00b", b"one\r\ntwo"]
+
+
+def form_of(client, address):
+    page = client.get(address)
+    return page.context["form"], html.unescape(page.content.decode())
+
+
+def test_a_text_is_copied_as_it_is(shop, as_):
+    [number] = broker.send(shop, [Message("één\ntwee ".encode())])
+    form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
+    assert form["body"].value() == "één\ntwee " and "is not copied" not in page
+
+
+@pytest.mark.parametrize("body", NO_TEXT)
+def test_what_a_form_would_change_is_not_copied_and_that_is_said(shop, as_, body):
+    [number] = broker.send(shop, [Message(body)])
+    form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
+    assert form["body"].value() == ""
+    assert f"The body of message {number} is not copied into the form: it has bytes, or line ends, that" in page
+
+
+def test_a_long_body_is_not_copied_and_that_is_said(shop, as_):
+    [number] = broker.send(shop, [Message(b"x" * 65_537)])
+    form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
+    assert form["body"].value() == "" and "it is longer than 64 KB" in page
+
+
+def test_a_storage_queues_line_ends_are_not_lost_in_silence(jobs, as_):
+    queue_storage.put(jobs, "one\r\ntwo")
+    form, page = form_of(as_("operator"), f"/send/{jobs}?like=9")
+    assert form["text"].value() == "" and "is not copied into the form" in page
+
+
+@pytest.mark.parametrize("body", NO_TEXT)
+def test_a_rabbitmq_payload_is_copied_as_base64_where_text_would_change_it(office, as_, body):
+    rabbitmq.publish(office.vhost, [rabbitmq.Publication(body, routing_key="spare")])
+    client, default = as_("operator"), f"/rabbitmq/publish/{office.at}/amq.default"
+    form, _ = form_of(client, f"{default}?like=1&of=spare")
+    given = {name: form[name].value() for name in ("body", "encoding", "copies", "delivery_mode")}
+    client.post(default, given | {"routing_key": "spare"})
+    assert reads.body(EntityAddress(office.vhost, "spare"), 2).content == body
