@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
@@ -96,7 +97,8 @@ def pretty_xml(text: str) -> str | None:
 
 def _indentation_of(document: minidom.Document) -> int:
     """How many blanks and line ends indenting adds, at most."""
-    added, left = 0, [(node, 0) for node in document.childNodes]
+    added = 0
+    left: list[tuple[Any, int]] = [(node, 0) for node in document.childNodes]
     while left:
         node, depth = left.pop()
         added += 2 * (1 + 2 * depth)  # an element's tags may have a line each
