@@ -1,7 +1,7 @@
 from django.db import migrations
 
-# What each version of a virtual host's topology changed, so that who holds an earlier one reads only that. The last thousand versions
-# or so are kept, of all hosts. After a crash the table is empty: then the versions do not join, and everything is read.
+# What each version of a virtual host's topology changed, so that who holds an earlier one reads only that. The last thousand
+# versions or so are kept, of all hosts. After a crash the table is empty: then the versions do not join, and everything is read.
 CHANGES = """
 CREATE UNLOGGED TABLE vitrine_topology_change (
     version      bigint PRIMARY KEY,

@@ -540,6 +540,55 @@ def drop_head(b: Broker) -> None:
 
 
 @story
+def dead_letters_at_a_short_queue(b: Broker) -> None:
+    """Its consumer has what it has room for, before it is counted; the rest is too much, or has expired."""
+    to_short = {"dead_letter_exchange": "", "dead_letter_routing_key": "short"}
+    b.queue("last")
+    for kind, arguments in (
+        ("drop-head", {"max_length": 1}),
+        ("drop-head to the last", {"max_length": 1, "dead_letter_exchange": "", "dead_letter_routing_key": "last"}),
+        ("reject-publish", {"max_length": 1, "overflow": "reject-publish"}),
+        ("nothing waits", {"message_ttl": 0, "dead_letter_exchange": "", "dead_letter_routing_key": "last"}),
+        ("no room at all", {"max_length": 0}),
+    ):
+        for prefetch in (0, 2):
+            b.queue("short", **arguments)
+            b.queue("q", **to_short)
+            b.consume("c", "short", prefetch=prefetch)
+            for i in range(6):
+                b.publish(str(i))
+            for tag in [b.get("q").tag for _ in range(6)]:
+                b.reject(tag, requeue=False)
+            b.wait(0.4)
+            delivered = bodies(b.received("c"))
+            b.cancel("c")
+            b.tell(f"{kind}, prefetch {prefetch}", (delivered, b.count("short"), b.read_out("last")))
+            b.delete_queue("short")
+            b.delete_queue("q")
+
+
+@story
+def what_is_too_much_twice(b: Broker) -> None:
+    """From a queue that is full to another, by either overflow; with and without a consumer there."""
+    b.queue("last")
+    for overflow in ("drop-head", "reject-publish-dlx"):
+        for prefetch in (None, 0, 2):
+            b.queue("short", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+            b.queue("q", max_length=1, overflow=overflow, dead_letter_exchange="", dead_letter_routing_key="short")
+            if prefetch is not None:
+                b.consume("c", "short", prefetch=prefetch)
+            for i in range(6):
+                b.publish(str(i))
+            b.wait(0.4)
+            delivered = [] if prefetch is None else bodies(b.received("c"))
+            b.tell(f"{overflow}, prefetch {prefetch}", (delivered, b.count("q"), b.count("short"), b.read_out("last")))
+            if prefetch is not None:
+                b.cancel("c")
+            b.delete_queue("short")
+            b.delete_queue("q")
+
+
+@story
 def refusing_when_full(b: Broker) -> None:
     b.queue("dead")
     b.queue(max_length=1, overflow="reject-publish", dead_letter_exchange="", dead_letter_routing_key="dead")

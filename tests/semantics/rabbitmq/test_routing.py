@@ -209,7 +209,7 @@ ENDS = st.sampled_from([("q1", True), ("q2", True), ("x", False), ("y", False)])
 ARGUMENTS = st.sampled_from([{}, {"a": 1}, {"a": 1, "x-match": "any"}, {"b": True, "a": 1}, {"x-c": 1, "x-match": "all-with-x"}])
 SOME_BINDINGS = st.lists(
     st.builds(
-        lambda source, end, key, arguments: BindingDef(source, *end, key, arguments),
+        lambda source, end, key, arguments: BindingDef(source, end[0], end[1], key, arguments),
         st.sampled_from("xy"),
         ENDS,
         st.sampled_from(["", "a", "a.b", "*.b", "#", "a.#"]),
