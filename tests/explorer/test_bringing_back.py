@@ -93,7 +93,7 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     assert (
         "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message that a consumer holds stays" in page
     )
-    assert 'aria-label="Only those because: Refused"' in page
+    assert 'aria-label="Only these: because Refused"' in page
     page = body_of(client.get(url, {"group": REFUSED}))
     assert "Resubmit dead letters because: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
     assert dead_numbers(dead) == [1, 2, 3, 4, 5]

@@ -145,17 +145,17 @@ def test_one_group_of_the_preview_goes_alone(office, dead, as_):
     client, before = as_("operator"), counts(office)
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
     assert re.findall(r'name="group" value="(\[.*?\])" aria-label="([^"]*)"', page) == [
-        ('["mail", "rejected"]', f"Only {IN_MAIL}a consumer rejected it"),
-        ('["mail", "expired"]', f"Only {IN_MAIL}its life ended"),
+        ('["mail", "rejected"]', f"Only these: {IN_MAIL}a consumer rejected it"),
+        ('["mail", "expired"]', f"Only these: {IN_MAIL}its life ended"),
     ]
     asked = {"to": "back", "group": '["mail", "expired"]'}
     page = body_of(client.post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert f"Move all messages that are ready, of {IN_MAIL}its life ended?" in page and "1 message goes back" in page
+    assert f"Move all messages that are ready, only {IN_MAIL}its life ended?" in page and "1 message goes back" in page
     assert "message stays" not in page and "Only these" not in page and "All groups" in page and counts(office) == before
     confirmed = {**asked, "up_to": "4", "confirmed": "back to where they died last"}
     assert client.post(f"/rabbitmq/move/{office.at}/dead", confirmed).status_code == 302
     assert counts(office) == {**before, "dead": 3, "mail": before["mail"] + 1}
-    assert last_act().target == f"all messages that are ready, of {IN_MAIL}its life ended back to where they died last"
+    assert last_act().target == f"all messages that are ready, only {IN_MAIL}its life ended back to where they died last"
     assert "Left" not in last_act().detail
 
 
@@ -164,7 +164,7 @@ def test_of_ticked_messages_those_of_a_group(office, dead, as_):
              "confirmed": "to the queue spare"}  # fmt: skip
     as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert (counts(office)["dead"], counts(office)["spare"]) == (3, 1)
-    assert last_act().target == "messages 1, 2, 4, of those that do not say where they died to the queue spare"
+    assert last_act().target == "messages 1, 2, 4, only those that do not say where they died to the queue spare"
 
 
 @pytest.mark.parametrize("group", ["mail", '["mail"]', '["mail", "expired", "second"]', "[1, 2]", '{"a": 1}', "[" * 3000])

@@ -164,7 +164,7 @@ def origin_words(of: Origin) -> str:
 def _which(request: HttpRequest, queue: EntityRow, of: Origin | None) -> Which:
     """Those that are asked about, or of them one group alone."""
     which = _asked_about(request, queue)
-    return replace(which, of=of, words=f"{which.words}, of {origin_words(of)}") if of else which
+    return replace(which, of=of, words=f"{which.words}, only {origin_words(of)}") if of else which
 
 
 def _asked_about(request: HttpRequest, queue: EntityRow) -> Which:
@@ -219,7 +219,7 @@ def _named(which: Which) -> str:
     numbers = which.numbers if which.selected else None
     if not numbers or len(numbers) == 1:
         return which.words
-    return f"messages {', '.join(map(str, numbers))}" + (f", of {origin_words(which.of)}" if which.of else "")
+    return f"messages {', '.join(map(str, numbers))}" + (f", only {origin_words(which.of)}" if which.of else "")
 
 
 def in_report(moved: Moved) -> str:
