@@ -7,6 +7,7 @@ import os
 from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 
+from .semantics.errors import InvalidArgument
 from .semantics.limits import RELAXED, STRICT, Limits, of_tier
 from .semantics.types import Tier
 
@@ -19,4 +20,8 @@ def limits(tier: Tier | None = None) -> Limits:
     """
     in_django = django_settings.configured or bool(os.environ.get(ENVIRONMENT_VARIABLE))
     found = RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT
-    return found if tier is None else of_tier(found, tier)
+    if tier is None:
+        return found
+    if tier not in list(Tier):
+        raise InvalidArgument("tier", f"{tier!r} must be one of {', '.join(Tier)}")
+    return of_tier(found, tier)

@@ -42,6 +42,7 @@ def resubmit(
     if not numbers:
         return {}
     if body is not None:
+        service_bus.check_body(body)
         _, look = yield from _look(address)
         if len(body) > look.largest:
             raise MessageTooLarge("body", len(body), look.largest)

@@ -126,14 +126,14 @@ def new_ids(count: int) -> list[str]:
     return [ids[at : at + 32] for at in range(0, 32 * count, 32)]
 
 
-def whole_numbers(sequence_numbers: Iterable[int]) -> list[int]:
+def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:
     """Each number once, in the order given. Raises InvalidArgument."""
-    if not isinstance(sequence_numbers, Iterable):
-        raise InvalidArgument("sequence_number", f"{sequence_numbers!r} is no list of numbers")
-    numbers = list(sequence_numbers)
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(name, f"{given!r} is no list of numbers")
+    numbers = list(given)
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-            raise InvalidArgument("sequence_number", f"{number!r} is no whole number from 0 to 2^63 - 1")
+            raise InvalidArgument(name, f"{number!r} is no whole number from 0 to 2^63 - 1")
     return list(dict.fromkeys(numbers))
 
 

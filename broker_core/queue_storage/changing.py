@@ -108,7 +108,7 @@ def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
     for message in listed("messages", messages):
         match message:
             case PutMessage() | GotMessage():
-                found[message.message_id, message.pop_receipt] = None
+                found[str(message.message_id), as_uuid(message.pop_receipt)] = None
             case (message_id, receipt):
                 found[str(message_id), as_uuid(receipt)] = None
             case _:

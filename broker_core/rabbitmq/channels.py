@@ -271,6 +271,7 @@ def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False,
     """Declare a queue (see queues.declare_queue), which the empty name means from then on. An exclusive one is the
     connection's."""
     connection, address = channel.connection, EntityAddress(channel.connection.vhost, queue)
+    queues.declare_queue.check(**options)
     options |= {"exclusive": exclusive, "owner_id": connection.id, "actor": connection.actor}
 
     def steps() -> Steps:

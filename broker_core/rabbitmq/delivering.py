@@ -8,6 +8,7 @@ from uuid import UUID
 
 from broker_core.broker.shared import Memory, require_count, wake
 from broker_core.broker.tidying import HEAD_LAG, advance_head
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.arguments import QUORUM
 from broker_core.semantics.types import (
@@ -96,7 +97,7 @@ def _take(
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
-        raise ValueError("what is to be acknowledged is held by a connection: pass its owner_id, or no_ack")
+        raise InvalidArgument("owner_id", "what is to be acknowledged is held by a connection: pass its id, or no_ack")
     who = {"owner_id": owner_id, "holder": holder or actor.holder_label}
 
     def attempt(queue: QueueInfo) -> Steps:

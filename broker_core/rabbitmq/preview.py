@@ -146,6 +146,8 @@ def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Ste
     Returns PolicyChange. Messages leave right after the commit, as with every change of a policy.
     """
     _allowed(previewed.vhost, actor)
+    if previewed.after is not None:
+        rules.check(previewed.after)
     place = previewed.vhost, previewed.name, previewed.is_operator
     _, change = yield Atomically(_changed(*place, previewed.after, actor, previewed))
     return change

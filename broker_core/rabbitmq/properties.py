@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import messages, table
 
@@ -57,6 +58,8 @@ def check(properties: Properties) -> Checked:
     """Raises AmqpError for what RabbitMQ refuses (RMQ-006, RMQ-361), InvalidArgument for what the wire could not carry."""
     if properties is NONE:
         return Checked(None, {}, None)
+    require_kind("properties", properties, Properties)
+    require_kind("headers", properties.headers, Mapping)
     for name in SHORT:
         _check_short(name, getattr(properties, name))
     if properties.priority is not None and (type(properties.priority) is not int or not 0 <= properties.priority <= 255):

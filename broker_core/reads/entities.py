@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.semantics.errors import EntityNotFound
+from broker_core.broker.shared import whole_numbers
+from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.service_bus.filters import Rule, rule_from_json
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, Clock, clock_of, entity_id_of, require
+
+MOST_MINUTES = 1440  # of traffic: it is kept for a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,7 @@ def overview(
 def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
     """The overview's lines of these entities alone; those deleted meanwhile are missing."""
     require(actor, Right.BROWSE, "entities")
-    return (yield from _overview(ids=list(entity_ids), hidden=True))
+    return (yield from _overview(ids=whole_numbers(entity_ids, "entity_ids"), hidden=True))
 
 
 @use_case
@@ -204,7 +207,7 @@ def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Count
 def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[dict[int, list[RuleRow]]]:
     """The rules of subscriptions by the subscriptions' ids, each list by name; those without a rule are missing."""
     require(actor, Right.BROWSE, "rules")
-    rows = yield call("read_rules", ids=list(subscription_ids))
+    rows = yield call("read_rules", ids=whole_numbers(subscription_ids, "subscription_ids"))
     found: dict[int, list[RuleRow]] = {}
     for row in rows:
         stored = {"name": row.name, "filter": row.filter, "action": row.action}
@@ -219,6 +222,8 @@ def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = 
     Raises EntityNotFound.
     """
     require(actor, Right.BROWSE, address)
+    if not 1 <= minutes <= MOST_MINUTES:
+        raise InvalidArgument("minutes", f"{minutes!r} is no whole number from 1 to {MOST_MINUTES:,}: traffic is kept for a day")
     entity_id = yield from entity_id_of(address)
     step = -(-minutes * 60 // 180 // 10) * 10 or 10
     end = int(time.time()) // step * step

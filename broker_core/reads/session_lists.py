@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from broker_core.broker.shared import require_count
 from broker_core.semantics.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
@@ -52,6 +53,7 @@ def sessions(
     """
     actor = actor or Actor.local()
     actor.require(Right.BROWSE, address)
+    require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
     rows = yield call(
         "read_sessions", entity_id=entity_id, after=cursor, part=part or None, holder=holder, max_count=limit + 1,

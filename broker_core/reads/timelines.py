@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from broker_core.broker.shared import require_count
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.store.driver import Steps, use_case
@@ -164,6 +165,7 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
 
 
 def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[Event]]:
+    require_count("limit", limit)
     found: list[Any] = []
     below, scanned, capped = _event_cursor(cursor), 0, False
     deadline = time.monotonic() + SCAN_SECONDS

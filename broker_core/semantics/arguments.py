@@ -1,16 +1,19 @@
 """Whether a call is given the kinds of things that its signature names: asked in one place, where every use case begins.
 
-Kinds alone: what a text may say, how large a number may be and what a list holds is the business of the rules, which refuse it in
-words of their own. Texts that no database can hold are refused here too: with a NUL, or with half of a surrogate pair.
+What a dataclass holds is looked at as well, unless the class says that it `checks_itself`; what a list holds, where that is of an
+Enum. Kinds alone: what a text may say, how large a number may be and what other lists hold is the business of the rules, which
+refuse it in their words. Texts that no database can hold are refused here too: with a NUL, or with half of a surrogate pair;
+and instants without a time zone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from functools import wraps
+from functools import cache, wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -33,24 +36,25 @@ _WORDS: dict[type, str] = {
     EntityAddress: "an EntityAddress, such as EntityAddress('namespace', 'queue')",
 }
 _PLURALS: dict[Any, str] = {Message: "messages", EntityAddress: "addresses", str: "texts", int: "whole numbers"}
-# Bodies and receipts are refused by the rules about them, in their words; so is whatever may be one.
-_NOT_LOOKED_AT = {Any, Callable, bytes, UUID}
+_NOT_LOOKED_AT = {Any, Callable}
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 RuledText = Annotated[str, "rules say what it may have in it, and refuse in their words what no database could hold, too"]
 
 
 class Kinds:
-    """What each parameter of a function may be."""
+    """What each parameter of a function, or each field of a dataclass, may be."""
 
-    def __init__(self, function: Callable):
-        hints = get_type_hints(function)
+    def __init__(self, of: Callable):
+        hints = get_type_hints(of)
         hints.pop("return", None)
-        self._by_name = {name: _classes(hint) for name, hint in hints.items()}
+        # Bodies and receipts are refused by the rules about them, in their words; so is whatever may be one.
+        unseen = set() if is_dataclass(of) else {bytes, UUID}
+        self._by_name = {name: _classes(hint, _NOT_LOOKED_AT | unseen) for name, hint in hints.items()}
         self._wanted = {name: _wanted(name, hint) for name, hint in hints.items()}
-        extras = get_type_hints(function, include_extras=True)
+        self._enums = {name: enum for name, hint in hints.items() if (enum := _listed_enum(hint))}
+        extras = get_type_hints(of, include_extras=True)
         self._ruled = {name for name, hint in extras.items() if RuledText in (hint, *get_args(hint))}
-        code = getattr(function, "__wrapped__", function).__code__
-        self._in_order = code.co_varnames[: code.co_argcount]
+        self._in_order = _names_in_order(of)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises InvalidArgument naming an argument that is none of what it may be, or that no database can hold."""
@@ -58,6 +62,11 @@ class Kinds:
             self._check(name, value)
         for name, value in kwargs.items():
             self._check(name, value)
+
+    def check_fields(self, value: Any) -> None:
+        """Raises InvalidArgument naming a field of a dataclass that is none of what it may be."""
+        for name in self._in_order:
+            self._check(name, getattr(value, name))
 
     def _check(self, name: str, value: Any) -> None:
         if not (classes := self._by_name.get(name)):
@@ -69,6 +78,25 @@ class Kinds:
         elif isinstance(value, EntityAddress):
             require_storable(name, value.namespace)
             require_storable(name, value.path)
+        elif isinstance(value, datetime) and value.tzinfo is None:
+            raise InvalidArgument(name, f"needs a time zone, such as UTC: {value}")
+        elif name in self._enums:
+            _require_listed(name, self._enums[name], value)
+        elif kinds := _kinds_of_fields(value.__class__):
+            kinds.check_fields(value)
+
+
+@cache
+def _kinds_of_fields(kind: type) -> Kinds | None:
+    looks = is_dataclass(kind) and not getattr(kind, "checks_itself", False)
+    return Kinds(kind) if looks else None
+
+
+def _names_in_order(of: Callable) -> Sequence[str]:
+    if is_dataclass(of):
+        return [field.name for field in fields(of) if field.init]
+    code = getattr(of, "__wrapped__", of).__code__
+    return code.co_varnames[: code.co_argcount]
 
 
 def of_its_kinds(function: Callable[P, T]) -> Callable[P, T]:
@@ -89,6 +117,14 @@ def require_kind(name: str, value: Any, kind: Any) -> None:
         raise InvalidArgument(name, f"must be {_word(kind)}, not {repr(value)[:80]}")
 
 
+def _require_listed(name: str, enum: type[Enum], values: Iterable[Any]) -> None:
+    for value in () if isinstance(values, Iterator) else values:
+        try:
+            enum(value)
+        except ValueError as exc:
+            raise InvalidArgument(name, f"must be a list of {enum.__name__}, not with {repr(value)[:80]} in it") from exc
+
+
 def is_storable(text: str) -> bool:
     """Whether a database can hold the text."""
     return "\x00" not in text and (text.isascii() or _HALF_PAIR.search(text) is None)
@@ -106,14 +142,20 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def _classes(hint: Any) -> tuple[type, ...]:
+def _classes(hint: Any, not_looked_at: Set[Any]) -> tuple[type, ...]:
     """The classes a value may be of; none where that is not looked at."""
     found = tuple(Iterable if (origin := get_origin(member) or member) is Sequence else origin for member in _members(hint))
-    is_plain = all(isinstance(kind, type) and kind not in _NOT_LOOKED_AT for kind in found)
+    is_plain = all(isinstance(kind, type) and kind not in not_looked_at for kind in found)
     has_own_words = len(found) > 1 and any(issubclass(kind, Enum) for kind in found if isinstance(kind, type))
     if not is_plain or has_own_words:
         return ()
     return (*found, int) if float in found else found
+
+
+def _listed_enum(hint: Any) -> type[Enum] | None:
+    """The Enum that a list is of. Something that is walked through but once, as an Iterable may be, is left alone."""
+    members = get_args(hint) if get_origin(hint) is Sequence else ()
+    return next((member for member in members if isinstance(member, type) and issubclass(member, Enum)), None)
 
 
 def _is_one_of(classes: tuple[type, ...], value: Any) -> bool:

@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Flag, IntEnum, StrEnum, auto
+from enum import Enum, Flag, IntEnum, StrEnum, auto
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -168,6 +168,8 @@ class Actor:
     holder: how a lock's holder is shown; defaults to kind:name.
     """
 
+    checks_itself: ClassVar = True
+
     kind: str
     name: str
     rights: Right = Right.NONE
@@ -175,6 +177,12 @@ class Actor:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "name", "holder"):
+            require_text(name, getattr(self, name))
+        if not isinstance(self.rights, Right):
+            raise InvalidArgument("rights", f"must be one of Right, or several, not {repr(self.rights)[:80]}")
 
     @property
     def holder_label(self) -> str:
@@ -189,6 +197,11 @@ class Actor:
     def local(cls, name: str | None = None) -> Actor:
         """Code in the same process is trusted: it could open the database itself."""
         return _process_actor(name or "", os.getpid())
+
+
+def _require_enum(name: str, kind: type[Enum], value: Any) -> None:
+    if isinstance(value, bool) or value not in list(kind):
+        raise InvalidArgument(name, f"must be one of {kind.__name__}, not {repr(value)[:80]}")
 
 
 @lru_cache(maxsize=64)
@@ -214,6 +227,8 @@ class EntityAddress:
     path: a subscription's is topic/Subscriptions/name.
     """
 
+    checks_itself: ClassVar = True
+
     namespace: str
     path: str
     subqueue: SubQueue = SubQueue.MAIN
@@ -221,6 +236,8 @@ class EntityAddress:
     def __post_init__(self) -> None:
         require_text("namespace", self.namespace)
         require_text("path", self.path)
+        if type(self.subqueue) is not SubQueue:
+            _require_enum("subqueue", SubQueue, self.subqueue)
 
     @classmethod
     def parse(cls, text: str) -> EntityAddress:

@@ -78,6 +78,10 @@ class UseCase(Generic[P, T]):
     def _kinds(self) -> Kinds:
         return Kinds(self.steps)
 
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """Raise InvalidArgument as a call would, of these arguments; for who composes with what was given as `**options`."""
+        self._kinds.check(args, kwargs)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         self._kinds.check(args, kwargs)
         return run(self.steps(*args, **kwargs))

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import entities
 from ..entities import Entity, Namespace
+from ..semantics.arguments import require_kind
 from ..semantics.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
 from ..semantics.service_bus.emulator_config import NamespacePlan, Plan, QueuePlan, SubscriptionPlan, TopicPlan
 from ..semantics.service_bus.entity_settings import FORWARDS, OURS, SERVICE_NAMES, Settings, new_settings, values_of
@@ -61,6 +62,7 @@ def apply_plan(plan: Plan, *, actor: Actor | None = None) -> Steps:
     def steps() -> Steps:
         changes = []
         for namespace in plan.namespaces:
+            require_kind("plan", namespace, NamespacePlan)
             changes += yield from _told(namespace.where, _namespace(namespace, actor))
         return changes
 

@@ -11,7 +11,7 @@ import pytest
 import broker_core
 from broker_core import broker, entities, queue_storage, rabbitmq
 from broker_core.rabbitmq import Properties, Publication
-from broker_core.reads import list_messages
+from broker_core.reads import list_messages, overview_of, traffic
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import InvalidPolicy
 from broker_core.semantics.rabbitmq.policies import Policy
@@ -229,3 +229,24 @@ def test_a_messages_other_fields_are_named(queue, name, wrong):
 def test_a_messages_kind_of_body_is_named(queue, wrong):
     with pytest.raises(InvalidArgument, match="^body_kind: must be one of BodyKind"):
         broker.send(queue, [Message(body_kind=wrong)])
+
+
+def test_what_is_inside_of_arguments_is_named(queue, vhost):
+    naive = datetime(2030, 1, 1)
+    for call, name in (
+        (lambda: broker.purge(queue, states=untyped([object()])), "states"),
+        (lambda: broker.resubmit(queue.dead_letter, [1], body=untyped({})), "body"),
+        (lambda: entities.step_clock_to(queue.namespace, naive), "at"),
+        (lambda: entities.limits(untyped("")), "tier"),
+        (lambda: list_messages(queue, limit=-1), "limit"),
+        (lambda: traffic(queue, minutes=2**31), "minutes"),
+        (lambda: overview_of(untyped([object()])), "entity_ids"),
+        (lambda: EntityAddress("ns", "q", untyped({})), "subqueue"),
+        (lambda: Actor("user", untyped(5)), "name"),
+        (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=untyped(None))]), "properties"),
+        (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=Properties(headers=untyped(5)))]), "headers"),
+        (lambda: broker.send(queue, [Message(extra=untyped({"a": object()}))]), "extra"),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            call()
+        assert refused.value.name == name

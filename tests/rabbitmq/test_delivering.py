@@ -7,6 +7,7 @@ import pytest
 from broker_core import rabbitmq, reads
 from broker_core.rabbitmq import delivering
 from broker_core.rabbitmq.connections import connect
+from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
 from broker_core.semantics.types import Actor, EntityAddress, EventKind
 from broker_core.store import connections
@@ -297,7 +298,7 @@ def test_an_exclusive_queue_is_delivered_to_its_connection_alone(vhost):
 
 
 def test_who_acknowledges_must_be_somebody(vhost):
-    with pytest.raises(ValueError, match="owner_id"):
+    with pytest.raises(InvalidArgument, match="^owner_id"):
         rabbitmq.take(declare(vhost), 1)
 
 

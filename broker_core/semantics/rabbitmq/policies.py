@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from broker_core.semantics.arguments import is_storable
 
@@ -40,6 +40,8 @@ APPLY_TO = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges",
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy as stored. priority: whole or not. definition: plain JSON values by key."""
+
+    checks_itself: ClassVar = True
 
     name: str
     pattern: str
@@ -81,6 +83,8 @@ def check(policy: Policy) -> Policy:
     """The policy, if all of it can be accepted. Raises InvalidPolicy with the text of the first thing that cannot."""
     if not isinstance(policy.name, str) or not policy.name or not is_storable(policy.name) or len(policy.name.encode()) > 255:
         raise InvalidPolicy("name", f"name should be a text of 1 to 255 bytes, actually was {term(policy.name)}")
+    if not isinstance(policy.is_operator, bool):
+        raise InvalidPolicy("operator", f"operator should be true or false, actually was {policy.is_operator!r:.80}")
     _check_definition(policy.definition, OPERATOR_KEYS if policy.is_operator else KEYS)
     if policy.apply_to not in APPLY_TO:
         choices = ", ".join(f"'{choice}'" for choice in APPLY_TO[:-1])

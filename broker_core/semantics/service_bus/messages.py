@@ -233,8 +233,7 @@ def prepare(message: Message) -> Prepared:
     """
     if type(message) is not Message:
         require_kind("messages", message, Message)
-    if not isinstance(message.body, (bytes, bytearray, memoryview)):
-        raise InvalidArgument("body", f"must be bytes, not {type(message.body).__name__}; encode text first")
+    check_body(message.body)
     if type(message.properties) is not dict or type(message.extra) is not dict or type(message.body_kind) is not BodyKind:
         _check_kinds(message)
     texts = _texts_of(message)
@@ -245,11 +244,18 @@ def prepare(message: Message) -> Prepared:
         if message.scheduled_enqueue_at.tzinfo is None:
             raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
     broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
-    broker_json = json.dumps(broker | dict(message.extra)) if broker or message.extra else None
+    if message.extra:
+        broker |= _checked_extra(message.extra)
+    broker_json = json.dumps(broker) if broker else None
     application_json = properties_json(message.properties)
     size = len(message.body) + len(message.message_id or "") + len(message.session_id or "")
     size += len(broker_json or "") + len(application_json or "")
     return Prepared(message, _time_to_live(message.time_to_live), size, broker_json, application_json)
+
+
+def check_body(body: Any) -> None:
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise InvalidArgument("body", f"must be bytes, not {type(body).__name__}; encode text first")
 
 
 def properties_json(properties: Mapping[str, Any] | None) -> str | None:
@@ -277,6 +283,17 @@ def _check_kinds(message: Message) -> None:
     require_kind("extra", message.extra, Mapping)
     if message.body_kind not in tuple(BodyKind):
         raise InvalidArgument("body_kind", f"must be one of BodyKind, not {repr(message.body_kind)[:80]}")
+
+
+def _checked_extra(extra: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in extra.items():
+        require_kind("extra", name, str)
+        require_storable("extra", name)
+        if isinstance(value, str):
+            require_storable("extra", value)
+        elif not isinstance(value, int | float | None):
+            raise InvalidArgument("extra", f"{name!r} must be a text or a number, not {repr(value)[:80]}")
+    return dict(extra)
 
 
 def _check_texts(message: Message) -> None:

@@ -99,6 +99,8 @@ def distinct(value: Any) -> Any:
 
 
 def _check_properties(properties: Mapping[str, Any]) -> None:
+    if not isinstance(properties, Mapping):
+        raise InvalidArgument("correlation filter: properties", f"must be a mapping, not {repr(properties)[:80]}")
     seen = set()
     encode_properties(properties)
     for name, value in properties.items():
