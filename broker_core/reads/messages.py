@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from broker_core.broker.shared import require_count, whole_numbers
 from broker_core.semantics import families
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.explaining import is_deliverable
@@ -255,6 +256,7 @@ def list_messages(
     require(actor, Right.BROWSE, address)
     if filter.body_text is not None:
         require(actor, Right.SEE_BODIES, address)
+    require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
     for position in (Position.parse(cursor, newest_first), Position.parse(None, newest_first)):
         search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds)
@@ -270,7 +272,7 @@ def list_messages(
 def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps[list[MessageRow]]:
     """Those of these messages that are still in the entity, in whatever list, by number."""
     require(actor, Right.BROWSE, f"entity {entity_id}")
-    rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=list(sequence_numbers))
+    rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=whole_numbers(sequence_numbers))
     return [message_row(row) for row in rows]
 
 
