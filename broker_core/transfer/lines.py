@@ -146,9 +146,11 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
     """The lines of a file, checked for their form alone; empty ones are passed over. Raises InvalidArgument naming the line."""
     for number, text in enumerate(source, start=1):
+        where = f"line {number}"
+        if not isinstance(text, str | bytes):
+            raise InvalidArgument(where, f"must be a text, or bytes, not {repr(text)[:80]}")
         if not text.strip():
             continue
-        where = f"line {number}"
         if len(text) > LONGEST_LINE:
             raise InvalidArgument(where, f"is longer than {LONGEST_LINE:,} bytes")
         try:
