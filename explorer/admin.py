@@ -29,7 +29,6 @@ _DID = {ADDITION: "add", CHANGE: "change", DELETION: "delete"}
 
 @admin.register(AuditRecord)
 class AuditRecordAdmin(ReadOnlyAdmin):
-    right_to_view = Right.MANAGE
     list_display = ["when", "actor", "action", "namespace", "path", "target", "outcome", "detail", "tracking_id"]
     list_filter = ["outcome", "action", "at"]
     search_fields = ["actor", "path", "target", "tracking_id"]

@@ -111,11 +111,11 @@ def _signature(resource: str, expires: str, key: str) -> str:
 
 
 def _segments(path: str) -> list[str]:
-    return [segment.casefold() for segment in path.split("/") if segment]
+    return [segment.lower() for segment in path.split("/") if segment]
 
 
 def _host_name(netloc: str) -> str:
-    return re.sub(":[0-9]*$", "", netloc).casefold()
+    return re.sub(":[0-9]*$", "", netloc).lower()
 
 
 def _when(token: Token) -> str:

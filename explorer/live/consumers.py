@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+from importlib import import_module
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.contrib.auth import get_user_model
+from django.conf import settings
+from django.contrib.auth import get_user
 
 from broker_core.semantics.errors import BrokerError
 from broker_core.semantics.types import Actor
@@ -24,7 +27,7 @@ from .pages import watch_for
 from .watches import Watch
 
 log = logging.getLogger(__name__)
-RIGHTS_BEATS = 30  # between two looks at whether the viewer is still allowed
+RIGHTS_BEATS = 10  # between two looks at whether the viewer is still allowed
 CLOSE_AND_RETURN = 1012  # the browser connects again, with the rights it has then
 MAX_PAGE_LENGTH = 4000
 
@@ -100,8 +103,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await Feed.here().leave(watch, self.channel_name)
 
     def _is_still_allowed(self) -> bool:
-        user = get_user_model().objects.filter(pk=self.scope["user"].pk, is_active=True).first()
-        return user is not None and actor_for(user).rights == self.actor.rights
+        """Whether the person still has these rights, and has neither signed out nor changed the password."""
+        session = import_module(settings.SESSION_ENGINE).SessionStore(self.scope["session"].session_key)
+        user = get_user(SimpleNamespace(session=session))
+        return user.pk == self.scope["user"].pk and user.is_active and actor_for(user).rights == self.actor.rights
 
 
 def is_same_origin(scope: dict) -> bool:

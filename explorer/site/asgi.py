@@ -13,7 +13,6 @@ from django.conf import settings  # noqa: E402
 
 from broker_core.protocols import service_bus_http  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
-from explorer.site import celery  # noqa: E402, F401  so that pages can start tasks
 
 SERVICE_BUS = "/servicebus/"
 

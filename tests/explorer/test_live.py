@@ -45,9 +45,13 @@ def cookie(person):
     def make(role="operator"):
         client = Client()
         client.force_login(person(role, username=f"{role}-{uuid.uuid4().hex[:6]}"))
-        return "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+        return cookies_of(client)
 
     return make
+
+
+def cookies_of(client):
+    return "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
 
 
 def page_of(queue, query=""):
@@ -153,10 +157,27 @@ async def test_who_looks_at_a_queue_that_is_deleted_is_told_and_sees_it_come_bac
     await communicator.disconnect()
 
 
-async def test_who_loses_the_rights_is_sent_away(queue, cookie, monkeypatch):
+def _is_deactivated(client):
+    get_user_model().objects.update(is_active=False)
+
+
+def _signs_out(client):
+    client.post(reverse("explorer:sign_out"))
+
+
+def _changes_the_password(client):
+    person = get_user_model().objects.get()
+    person.set_password("another one")
+    person.save()
+
+
+@pytest.mark.parametrize("what", [_is_deactivated, _signs_out, _changes_the_password])
+async def test_who_loses_the_rights_is_sent_away(queue, person, monkeypatch, what):
     monkeypatch.setattr("explorer.live.consumers.RIGHTS_BEATS", 1)
-    communicator, _ = await opened(page_of(queue), cookie())
-    await database_sync_to_async(get_user_model().objects.update)(is_active=False)
+    client = Client()
+    await database_sync_to_async(client.force_login)(await database_sync_to_async(person)("operator"))
+    communicator, _ = await opened(page_of(queue), cookies_of(client))
+    await database_sync_to_async(what)(client)
     async with asyncio.timeout(5):
         while (await communicator.receive_output(timeout=5))["type"] != "websocket.close":
             pass
