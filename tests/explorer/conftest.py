@@ -137,7 +137,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}-poison",
         ],
         "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
-        "bring_back": [f"/bring-back/{at}", f"/bring-back/{stored}-poison", f"/bring-back/{at}?group=[null,\"PaymentRefused\"]"],
+        "bring_back": [f"/bring-back/{at}", f"/bring-back/{stored}-poison", f'/bring-back/{at}?group=[null,"PaymentRefused"]'],
         "clear": [f"/clear/{stored}"],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
         "receiver": [
