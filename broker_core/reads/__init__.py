@@ -44,6 +44,12 @@ from .messages import (
     message,
     messages_by_number,
 )
+from .names import (
+    MOST_NAMES,
+    Name,
+    Names,
+    names,
+)
 from .next_changes import (
     Change,
     NextChange,
@@ -89,9 +95,12 @@ __all__ = [
     "Group",
     "Groups",
     "Health",
+    "MOST_NAMES",
     "MessageDetail",
     "MessageFilter",
     "MessageRow",
+    "Name",
+    "Names",
     "NamespaceRow",
     "NextChange",
     "PAGE_ROWS",
@@ -116,6 +125,7 @@ __all__ = [
     "list_messages",
     "message",
     "messages_by_number",
+    "names",
     "namespaces",
     "next_change",
     "now",

@@ -35,6 +35,7 @@ from .shared import PAGE_ROWS, Clock, Page, Position, clock_of, entity_id_of, pa
 SCAN_ROWS = 200_000  # a search looks at no more rows than this, nor longer than that; it says so where it stopped
 SCAN_SECONDS = 1.0
 SCAN_CHUNK = 5_000
+SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, at least one body: the time is looked at between chunks only
 BODY_BYTES = 256 * 1024
 PLACE_CAP = 1_000  # messages counted before one that is explained, among at most so many rows
 PLACE_ROWS = 5_000
@@ -353,7 +354,7 @@ class _Search:
             self.last = rows[0]
             self.scanned += self.last.scanned
             self.found += [row for row in rows if row.sequence_number is not None]
-            if len(self.found) > self.limit or self.last.scanned < asked:
+            if len(self.found) > self.limit or self.last.at_end:
                 return
             beyond = self.last.last_scanned
             if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
@@ -365,7 +366,7 @@ class _Search:
         return {
             "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
             "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
-            "max_scanned": asked, "max_count": self.limit + 1 - len(self.found),
+            "max_scanned": asked, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
             "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
             "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
             "body_text": None if f.body_text is None else f.body_text.encode(),

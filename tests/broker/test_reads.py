@@ -226,6 +226,30 @@ def test_a_search_stops_after_its_time(queue, monkeypatch):
     assert (page.scanned, page.capped) == (2, True)
 
 
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_search_of_bodies_looks_at_the_time_after_so_many_bytes(queue, monkeypatch, newest_first):
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 250_000)
+    broker.send(queue, [Message(bytes(100_000) + b"needle" * (n == 3)) for n in range(7)])
+    wanted = MessageFilter(body_text="needle")
+    page = reads.list_messages(queue, filter=wanted, newest_first=newest_first, max_seconds=0)
+    assert (page.rows, page.scanned, page.capped) == ((), 3, True)
+    further = reads.list_messages(queue, filter=wanted, cursor=page.next_cursor, newest_first=newest_first, max_seconds=0)
+    assert (numbers(further), further.scanned, further.capped) == ([4], 3, True)
+    end = reads.list_messages(queue, filter=wanted, cursor=further.next_cursor, newest_first=newest_first, max_seconds=0)
+    assert (end.rows, end.scanned, end.next_cursor) == ((), 1, None)
+    whole = reads.list_messages(queue, filter=wanted, newest_first=newest_first, max_seconds=60)
+    assert (numbers(whole), whole.scanned, whole.capped) == ([4], 7, False)
+
+
+def test_a_body_beyond_the_bytes_of_a_chunk_is_a_chunk_by_itself(queue, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 10)
+    broker.send(queue, [Message(b"larger than ten bytes, needle") for _ in range(2)])
+    assert reads.list_messages(queue, filter=MessageFilter(body_text="needle"), max_seconds=0).scanned == 1
+    assert numbers(reads.list_messages(queue, filter=MessageFilter(body_text="needle"))) == [2, 1]
+    other = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
+    assert (other.scanned, other.capped) == (2, False)  # where no body is searched, bytes do not count
+
+
 def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
     """Invariant 7: the page and the API agree on the same instant."""
     queue = make_queue(lock_duration=10 * SECOND, max_delivery_count=2)
@@ -241,6 +265,36 @@ def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
     deliverable = [row.sequence_number for row in rows if row.why_not_deliverable is None]
     assert {row.standing for row in rows} >= {Standing.LOCKED, Standing.EXPIRED, Standing.LOCK_ENDED, Standing.SCHEDULED}
     assert [message.sequence_number for message in broker.receive(queue, 100)] == deliverable
+
+
+# Names
+
+
+def test_names_are_found_by_a_part_those_that_begin_with_it_first(make_queue, queue):
+    namespace = queue.namespace
+    for path in ("eu/orders", "orders", "orders-2", "carts"):
+        entities.create_queue(EntityAddress(namespace, path), hidden=path == "carts")
+    entities.create_topic(EntityAddress(namespace, "orders-news"))
+    entities.delete_entity(queue)
+
+    def paths(*args, **kwargs):
+        return [name.address.path for name in reads.names(*args, actor=BROWSER, **kwargs).found]
+
+    assert paths("ORD", namespace=namespace.upper()) == ["orders", "orders-2", "orders-news", "eu/orders"]
+    assert paths("orders", namespace=namespace, kinds=[EntityKind.TOPIC]) == ["orders-news"]
+    assert paths("", namespace=namespace) == ["carts", "eu/orders", "orders", "orders-2", "orders-news"]
+    assert paths("%", namespace=namespace) == paths("", namespace="none-such") == []
+    assert paths(f"{namespace}/car") == ["carts"]
+    [carts] = reads.names("carts", namespace=namespace).found
+    assert carts.id == reads.entity(carts.address).id
+
+
+def test_names_say_that_there_are_more(make_queue, queue):
+    entities.create_queue(EntityAddress(queue.namespace, "another"))
+    one, both = (reads.names(namespace=queue.namespace, limit=limit) for limit in (1, 2))
+    assert (len(one.found), one.more, len(both.found), both.more) == (1, True, 2, False)
+    with pytest.raises(NotAuthorized):
+        reads.names(actor=Actor("person", "nobody", Right(0)))
 
 
 # One message

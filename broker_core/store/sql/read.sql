@@ -37,6 +37,16 @@ SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.nam
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE e.id = ANY (%(ids)s::bigint[]);
 
+-- name: read_names
+-- What present entities of some kinds are called, those whose name begins with the part first.
+SELECT x.id, x.namespace_name, x.path FROM (
+       SELECT e.id, n.name AS namespace_name, e.path,
+              strpos(lower(CASE WHEN %(namespace)s::text IS NULL THEN n.name || '/' || e.path ELSE e.path END), lower(%(part)s)) AS at
+         FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+        WHERE e.deleted_at IS NULL AND e.kind = ANY (%(kinds)s::text[])
+          AND CASE WHEN %(namespace)s::text IS NULL THEN NOT n.is_system ELSE lower(n.name) = lower(%(namespace)s) END) AS x
+ WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
+
 -- name: read_overview
 -- The entities asked for with their exact counts (D9), rates, and what their heads look like. The ledger is summed once for all
 -- of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
@@ -151,6 +161,7 @@ SELECT clock.now,
 -- Up to max_count messages of one list that the filter lets through, among the next max_scanned ones in the direction asked for.
 -- Always answers: with no match there is one row without a number, so that `scanned` and `last_scanned` are known.
 -- The rows to look at are found in the key alone; the two directions are two scans, of which a constant filter stops one.
+-- Where bodies are searched, the first of them whose bodies begin within max_bytes are taken, so at least one. at_end: none follows.
 WITH
 -- include: clocked
 , head AS MATERIALIZED (                                                    -- below it are only dead index entries
@@ -166,11 +177,19 @@ WITH
       WHERE NOT %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
         AND sequence_number > %(beyond)s AND sequence_number >= (SELECT number FROM head)
       ORDER BY sequence_number LIMIT %(max_scanned)s)
+), taken AS MATERIALIZED (
+    SELECT tid, sequence_number FROM looked_at WHERE %(body_text)s::bytea IS NULL
+    UNION ALL
+    SELECT tid, sequence_number FROM (
+        SELECT ctid AS tid, sequence_number,
+               sum(size) OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number ELSE sequence_number END) - size AS before
+          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(body_text)s::bytea IS NOT NULL))) AS x
+     WHERE before < %(max_bytes)s
 ), found AS MATERIALIZED (
     SELECT
 -- include: message_columns
       FROM vitrine_message AS m, clock AS c
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM looked_at))
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
        AND (NOT %(locked_only)s::boolean OR m.locked_until > c.now)
        AND (%(message_id)s::text IS NULL OR strpos(lower(m.message_id), lower(%(message_id)s)) > 0)
        AND (%(subject)s::text IS NULL OR strpos(lower(m.properties ->> 'subject'), lower(%(subject)s)) > 0)
@@ -190,10 +209,11 @@ WITH
 )
 SELECT
 -- include: clock_columns
-       s.scanned, s.last_scanned, f.*
+       s.scanned, s.last_scanned, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, f.*
   FROM clock AS c
  CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number) END
-                    AS last_scanned FROM looked_at) AS s
+                    AS last_scanned FROM taken) AS s
+ CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS l
   LEFT JOIN found AS f ON true
  ORDER BY CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
 

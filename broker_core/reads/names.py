@@ -1,0 +1,49 @@
+"""What entities are called, for whoever is to name one: no counts, so it is cheap among very many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .shared import require
+
+MOST_NAMES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An entity's id and address."""
+
+    id: int
+    address: EntityAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Some names, at most as many as were asked for. more: there are others."""
+
+    found: tuple[Name, ...]
+    more: bool
+
+
+@use_case
+def names(
+    part: str = "",
+    *,
+    namespace: str | None = None,
+    kinds: Iterable[EntityKind] = tuple(EntityKind),
+    limit: int = MOST_NAMES,
+    actor: Actor | None = None,
+) -> Steps[Names]:
+    """Entities of these kinds with `part` in their name, without case; those whose name begins with it come first.
+
+    The name is the path where a namespace is given. Else it is "namespace/path", and Vitrine's own entities are left out.
+    Hidden ones are found, too.
+    """
+    require(actor, Right.BROWSE, namespace or "all namespaces")
+    rows = yield call("read_names", part=part, namespace=namespace, kinds=[str(kind) for kind in kinds], max_count=limit + 1)
+    return Names(tuple(Name(row.id, EntityAddress(row.namespace_name, row.path)) for row in rows[:limit]), len(rows) > limit)
