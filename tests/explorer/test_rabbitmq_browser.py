@@ -126,6 +126,28 @@ def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, b
     assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
 
 
+def test_one_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard, browser):  # noqa: F811
+    publish(committed.vhost, "mail.late", expiration="0")
+    page = browser("operator")
+    page.goto(f"/entities/{committed.at}/dead")
+    for box in page.locator("input[name=numbers]").all():
+        box.check()
+    page.click("[data-bulk='Move elsewhere']")
+    page.wait_for_selector("dialog#ask[open]")
+    page.focus("#ask #id_queue")
+    page.keyboard.type("spare")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#would >> text=go to the queue spare")
+    page.focus("#ask button[aria-label*='its life ended']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#ask >> text=One group alone")
+    assert page.input_value("#ask #id_queue") == "spare"
+    page.focus("#ask button[name=confirmed]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#notices .notice")
+    assert (reads.counts(graveyard).active, reads.counts(EntityAddress(committed.vhost, "spare")).active) == (4, 1)
+
+
 def test_a_dead_letter_is_moved_back_without_javascript(committed, graveyard, browser):  # noqa: F811
     page = browser("operator", java_script_enabled=False)
     page.goto(f"/entities/{committed.at}/dead")

@@ -22,7 +22,7 @@ from explorer.pages.rabbitmq.exchanges import MOST_OFFERED
 from explorer.pages.rabbitmq.presenters import REASONS
 from explorer.pages.rabbitmq.queues import above
 from explorer.pages.rabbitmq.shared import draw, link, queue_link, vhost_of
-from explorer.pages.shell import Act, BadQuery, act, cleaned, page
+from explorer.pages.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 MOST_MATCHING = 10_000  # messages that a filter finds for one move
 SEARCH_SECONDS = 10
@@ -115,6 +115,7 @@ def _ask(
         "queue": queue,
         "which": which,
         "action": link_to(request, queue.address),
+        "in_dialog": wants_fragment(request) or "in_dialog" in request.POST,
         "form": form,
         "target": in_words(target) if target else "",
         "goes": in_words(target, would.count if would else 0) if target else "",
