@@ -59,6 +59,7 @@ class ChannelState:
         self.connection, self.number = connection, number
         self.prefetch = self.prefetch_of_all = 0
         self.outstanding = 0  # deliveries of consumers, of those too that were cancelled since
+        self.promised = 0  # what transactions under way are about to give them
         self.consumers: dict[str, Consumer] = {}
         self.unacked: dict[int, Unacked] = {}
         self.cancelled: list[str] = []
@@ -79,7 +80,8 @@ class ChannelState:
     @property
     def room(self) -> int:
         """How many more deliveries its consumers may get together."""
-        return max(0, self.prefetch_of_all - self.outstanding) if self.prefetch_of_all else consumers.UNLIMITED
+        taken = self.outstanding + self.promised
+        return max(0, self.prefetch_of_all - taken) if self.prefetch_of_all else consumers.UNLIMITED
 
     def require_open(self) -> None:
         """Raise what ended it."""

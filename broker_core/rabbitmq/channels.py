@@ -400,13 +400,18 @@ def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
 
 def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     """Deliveries of one queue to these consumers, in turns."""
-    plan = consumers.in_turns(group, count)
-    if not plan:
-        return []
+    with consumers.planned(group, count) as plan:
+        taken = (yield from _take_for(channel, group, len(plan))) if plan else []
+        for consumer, _ in zip(plan, taken, strict=False):
+            consumer.count(1)
+    return [channel.tag(d, c.entity_id, c, c.no_ack) for c, d in zip(plan, taken, strict=False)]
+
+
+def _take_for(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     connection, first = channel.connection, group[0]
     who: dict[str, Any] = {"owner_id": connection.id, "holder": connection.name, "actor": connection.actor}
     try:
-        taken = yield from delivering.take.steps(first.address, len(plan), no_ack=first.no_ack, queue_id=first.entity_id, **who)
+        taken = yield from delivering.take.steps(first.address, count, no_ack=first.no_ack, queue_id=first.entity_id, **who)
     except AmqpError as refusal:
         if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # or somebody has it anew, for himself
             raise
@@ -414,9 +419,7 @@ def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
             _queue_is_gone(channel, consumer)
         return []
     yield from _require_still_open(channel, () if first.no_ack else taken)
-    for consumer, _ in zip(plan, taken, strict=False):
-        consumer.count(1)
-    return [channel.tag(d, c.entity_id, c, c.no_ack) for c, d in zip(plan, taken, strict=False)]
+    return taken
 
 
 def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:

@@ -11,7 +11,8 @@ import itertools
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,8 @@ class Consumer:
     """A consumer of this process. prefetch: how many deliveries it may have unacknowledged, 0 for any number (RMQ-142).
 
     may_take: whether it is its turn, where only one consumer of the queue is active (RMQ-148). outstanding: its unacknowledged
-    deliveries, those included that wait to be fetched. served: when it last got its turn, in the order of all turns; it begins at
-    the end of the line.
+    deliveries, those included that wait to be fetched. promised: what a transaction under way is about to give it. served: when it
+    last got its turn, in the order of all turns; it begins at the end of the line.
     """
 
     id: int
@@ -55,6 +56,7 @@ class Consumer:
     prefetch: int
     may_take: bool
     outstanding: int = 0
+    promised: int = 0
     served: int = field(default_factory=lambda: next(_servings))
 
     @property
@@ -70,7 +72,7 @@ class Consumer:
         """How many more deliveries it may get now: all there are, where none is to be acknowledged (RMQ-114)."""
         if self.no_ack:
             return UNLIMITED
-        own = self.prefetch - self.outstanding if self.prefetch else UNLIMITED
+        own = self.prefetch - self.outstanding - self.promised if self.prefetch else UNLIMITED
         return max(0, min(own, self.channel.room))
 
     def hand_over(self, deliveries: Sequence[Any]) -> bool:
@@ -93,6 +95,22 @@ class Consumer:
             with counting:
                 self.outstanding += more
                 self.channel.outstanding += more
+
+    @contextmanager
+    def promise(self, count: int) -> Iterator[None]:
+        """It has less room meanwhile: nobody else plans with what it is about to get."""
+        with counting:
+            self._promise(count)
+        try:
+            yield
+        finally:
+            with counting:
+                self._promise(-count)
+
+    def _promise(self, more: int) -> None:
+        if not self.no_ack:
+            self.promised += more
+            self.channel.promised += more
 
 
 class Registry:
@@ -121,14 +139,29 @@ class Registry:
 registry = Registry()
 
 
-def takers(entity_id: int, count: int) -> list[Consumer]:
-    """Who, in this process, would take each of the next `count` messages of a queue at once; fewer where there is no room for all
-    (RMQ-016, RMQ-922).
+def takers(entity_id: int) -> list[Consumer]:
+    """Who, in this process, may be handed messages of a queue (RMQ-016, RMQ-922).
 
     What was stored as delivered to a consumer's `owner_id`, held by its `holder`, is given to its `hand_over` after the commit;
     for one with `no_ack` nothing stays stored.
     """
-    return in_turns([c for c in registry.of(entity_id) if c.may_take and c.channel.is_open], count)
+    return [c for c in registry.of(entity_id) if c.may_take and c.channel.is_open]
+
+
+@contextmanager
+def planned(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
+    """Who gets each of the next `count` messages of a queue, as `in_turns` says; fewer where there is no room for all. It is
+    promised to them meanwhile."""
+    with counting:
+        plan = in_turns(consumers, count)
+        for consumer in plan:
+            consumer._promise(1)
+    try:
+        yield plan
+    finally:
+        with counting:
+            for consumer in plan:
+                consumer._promise(-1)
 
 
 def outranked(consumer: Consumer) -> bool:

@@ -26,12 +26,12 @@ FOR_GOOD = {
 
 def hand_over(work: Work, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
     """Give messages to consumers of this process (RMQ-922). Returns the numbers that nobody has room for."""
-    plan = consumers.takers(queue.id, len(numbers))
-    left = list(numbers[len(plan) :])
-    for consumer in dict.fromkeys(plan):
-        given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
-        if not (yield from _give(work, name, queue, consumer, "rabbit_hand_over", numbers=given)):
-            left += given
+    with consumers.planned(consumers.takers(queue.id), len(numbers)) as plan:
+        left = list(numbers[len(plan) :])
+        for consumer in dict.fromkeys(plan):
+            given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
+            if not (yield from _give(work, name, queue, consumer, "rabbit_hand_over", numbers=given)):
+                left += given
     return sorted(left)
 
 
@@ -40,13 +40,15 @@ def relieve(work: Work, name: str) -> Steps[None]:
     queue = work.topology.queues[name]
     if queue.lets_nothing_wait:
         return
-    for consumer, count in Counter(consumers.takers(queue.id, RELIEF)).items():
-        statement = "rabbit_take_by_priority" if queue.has_priorities else "rabbit_take"
-        yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
+    statement = "rabbit_take_by_priority" if queue.has_priorities else "rabbit_take"
+    with consumers.planned(consumers.takers(queue.id), RELIEF) as plan:
+        for consumer, count in Counter(plan).items():
+            yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
 
 
 def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer, statement: str, **which: Any) -> Steps[bool]:
-    """Deliver messages to a consumer, once this transaction is committed. Returns whether its connection is still there."""
+    """Deliver messages to a consumer, once this transaction is committed; until then they take its room. Returns whether its
+    connection is still there."""
     if not (yield call("rabbit_give_to", connection_id=consumer.owner_id)):
         return False
     if consumer.no_ack:
@@ -55,6 +57,7 @@ def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer,
     address = EntityAddress(work.vhost, name)
     deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
     if deliveries:
+        work.promises.enter_context(consumer.promise(len(deliveries)))
         yield AfterCommit(_handed(consumer, deliveries))
     return True
 

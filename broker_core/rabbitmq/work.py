@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from broker_core.broker.shared import wake
@@ -26,11 +27,13 @@ class Stale(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """One transaction's. waiting: ids of queues that somebody waits at for what was stored."""
+    """One transaction's. waiting: ids of queues that somebody waits at for what was stored. promises: to consumers, until it has
+    ended and they have what it gave them."""
 
     topology: Topology
     actor: str
     waiting: set[int] = field(default_factory=set)
+    promises: ExitStack = field(default_factory=ExitStack)
 
     @property
     def vhost(self) -> str:
@@ -48,7 +51,8 @@ def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
     stale = 0
     for tries_left in reversed(range(TRIES)):
         try:
-            answer, waiting = yield Atomically(_once(vhost, actor, steps, held=stale >= TRIES_UNHELD))
+            with ExitStack() as promises:
+                answer, waiting = yield Atomically(_once(vhost, actor, steps, promises, held=stale >= TRIES_UNHELD))
         except Stale:
             stale += 1
             topology.look_again(vhost)
@@ -61,11 +65,11 @@ def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
     raise ServerBusy(f"'{vhost}' was met crosswise by others {TRIES} times. Nothing was changed; try again.")
 
 
-def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], *, held: bool) -> Steps:
+def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], promises: ExitStack, *, held: bool) -> Steps:
     """held: nobody changes the topology before the transaction ends, so it cannot be stale."""
     if held:
         yield call("share_vhost", vhost=vhost)
-    work = Work((yield from topology.current(vhost) if held else topology.of(vhost)), actor)
+    work = Work((yield from topology.current(vhost) if held else topology.of(vhost)), actor, promises=promises)
     answer = yield from steps(work)
     return answer, work.waiting
 

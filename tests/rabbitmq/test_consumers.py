@@ -412,7 +412,7 @@ def test_only_an_active_consumer_of_this_process_takes_at_once(connection):
     entity_id = query("SELECT id FROM vitrine_entity WHERE path = 'sac' AND deleted_at IS NULL")[0].id
 
     def takers():
-        return [consumer.tag for consumer in consumers.takers(entity_id, 1)]
+        return [consumer.tag for consumer in consumers.takers(entity_id)]
 
     assert takers() == []
     with as_another_process(), rabbitmq.connect(connection.vhost) as another:

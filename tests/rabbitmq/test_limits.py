@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import Publication
+from broker_core.rabbitmq import Publication, consumers, handing
 from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from tests.broker.looking import events
@@ -325,6 +325,61 @@ def test_what_too_much_in_one_queue_pushes_into_another_is_its_consumers(vhost):
         send(q, *range(5))
         assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1, 2, 3]
         assert present(q) == [5] and ledger_agrees(q) and ledger_agrees(last)
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+@pytest.mark.parametrize("arguments", [{"max_length": 9}, {"max_length": 9, "overflow": "reject-publish"}, {"message_ttl": 0}])
+def test_prefetch_holds_where_dead_letters_come_twice_in_one_transaction(vhost, arguments, of_all):
+    """RMQ-140: two short queues get each publication, and push the one before to the same queue."""
+    dead = declare(vhost, "dead", **arguments)
+    for name in ("s1", "s2"):
+        declare(vhost, name, max_length=1, dead_letter_exchange="", dead_letter_routing_key="dead")
+        rabbitmq.bind_queue(vhost, name, "amq.fanout")
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.qos(1, global_=of_all)
+        channel.consume("dead", tag="c")
+        rabbitmq.publish(vhost, [Publication(b"%d" % i, "amq.fanout") for i in range(3)])
+        (only,) = channel.deliveries(9)
+        channel.ack(only.delivery_tag)
+        assert len(channel.deliveries(9)) == (0 if "message_ttl" in arguments else 1)
+        assert ledger_agrees(dead)
+
+
+def test_prefetch_of_a_channel_holds_where_one_publication_comes_to_two_queues(vhost):
+    """RMQ-141"""
+    queues = [declare(vhost, name, max_length=9) for name in ("a", "b")]
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.qos(1, global_=True)
+        for q in queues:
+            rabbitmq.bind_queue(vhost, q.path, "amq.fanout")
+            channel.consume(q.path)
+        rabbitmq.publish(vhost, [Publication(b"", "amq.fanout")])
+        assert len(channel.deliveries(9)) == 1 and channel.room == 0
+        channel.ack(1)
+        assert channel.room == 1 and len(channel.deliveries(9)) == 1
+
+
+def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch):
+    q = declare(vhost, max_length=9)
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.qos(1)
+        channel.consume("q", tag="c")
+        with monkeypatch.context() as patched:
+            patched.setattr("broker_core.rabbitmq.publishing.settle_in", _relieve_and_fail)
+            with pytest.raises(ZeroDivisionError):
+                send(q, 0)
+        assert channel.consumers["c"].room == 1
+        send(q, 1)
+        assert texts(channel.deliveries(9)) == ["1"] and ledger_agrees(q)
+
+
+def _relieve_and_fail(work, limited, brief):
+    yield from handing.relieve(work, limited[0])
+    assert consumers.takers(work.queue(limited[0]).id)[0].room == 0
+    raise ZeroDivisionError
 
 
 def _all_of(channel):
