@@ -42,8 +42,8 @@ class Consumer:
     """A consumer of this process. prefetch: how many deliveries it may have unacknowledged, 0 for any number (RMQ-142).
 
     may_take: whether it is its turn, where only one consumer of the queue is active (RMQ-148). outstanding: its unacknowledged
-    deliveries, those included that wait to be fetched. promised: what a transaction under way is about to give it. served: when it
-    last got its turn, in the order of all turns; it begins at the end of the line.
+    deliveries, those included that wait to be fetched. promised: what a transaction under way is about to give it. served: when
+    it last got its turn, in the order of all turns; it begins at the end of the line.
     """
 
     id: int
