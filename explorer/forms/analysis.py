@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from django import forms
@@ -19,6 +20,7 @@ STRETCHES = {
     "7d": ("the last 7 days", timedelta(days=7)),
 }
 BETWEEN = "between"
+RECEIVABLE = (EntityKind.QUEUE, EntityKind.SUBSCRIPTION)  # a topic's messages pass through it in no time
 
 
 class QueuesField(forms.ModelMultipleChoiceField):
@@ -27,7 +29,10 @@ class QueuesField(forms.ModelMultipleChoiceField):
 
 
 class AnalysisForm(forms.Form):
-    """Cleaned: queues, and `start_at` and `end_at` (aware UTC) from the stretch chosen. Instants that are given go before it."""
+    """Cleaned: queues, and `start_at` and `end_at` (aware UTC) from the stretch chosen. Instants that are given go before it.
+
+    `offer` says which queues can be ticked; any other that exists may be sent.
+    """
 
     queues = QueuesField(
         queryset=Entity.objects.none(),
@@ -46,9 +51,16 @@ class AnalysisForm(forms.Form):
     def __init__(self, *args, now: datetime | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.now = now or datetime.now(UTC)
-        receivable = [EntityKind.QUEUE, EntityKind.SUBSCRIPTION]  # a topic's messages pass through it in no time
-        named = Entity.objects.filter(deleted_at=None, kind__in=receivable, namespace__is_system=False)
+        named = Entity.objects.filter(deleted_at=None, kind__in=RECEIVABLE, namespace__is_system=False)
         self.fields["queues"].queryset = named.select_related("namespace").order_by("namespace__name", "path")
+
+    def offer(self, ids: Iterable[int]) -> None:
+        """Let the chosen queues be ticked, then these."""
+        field, given = self.fields["queues"], self["queues"].value() or []
+        ticked = {int(one) for one in map(str, given) if one.isdecimal() and len(one) < 19}
+        known = {entity.pk: entity for entity in field.queryset.filter(pk__in=ticked.union(ids))}
+        entities = sorted(known.values(), key=lambda entity: entity.pk not in ticked)  # else by name
+        field.choices = [(entity.pk, field.label_from_instance(entity)) for entity in entities]
 
     def clean(self) -> dict:
         cleaned = super().clean()

@@ -8,8 +8,9 @@ from django import forms
 from django.forms import BoundField
 
 from broker_core.entities import limits
-from broker_core.semantics.service_bus.entity_settings import ALL_SETTINGS, FIXED, SETTINGS_OF, STATUSES, in_words
-from broker_core.semantics.types import EntityKind, ExpiryMode, HistoryLevel
+from broker_core.semantics.errors import InvalidArgument
+from broker_core.semantics.service_bus.entity_settings import ALL_SETTINGS, FIXED, FORWARDS, SETTINGS_OF, STATUSES, in_words
+from broker_core.semantics.types import EntityAddress, EntityKind, ExpiryMode, HistoryLevel
 
 from .fields import DurationField
 
@@ -40,13 +41,13 @@ _GROUPS = (
 )  # fmt: skip
 _RANGED = ("lock_duration", "max_delivery_count", "default_message_time_to_live", "auto_delete_on_idle",
            "duplicate_detection_history_time_window", "max_size_in_megabytes", "max_message_size_in_kilobytes")  # fmt: skip
-_FORWARDS = forms.TextInput(attrs={"list": "forward-targets", "autocomplete": "off", "spellcheck": "false"})
 _NAME = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
 
 
 class EntitySettingsForm(forms.Form):
     """All settings of one kind of entity. `settings()` gives them as the use cases take them.
 
+    targets: names to forward to that its fields offer at first; names_at: the address that offers those with what is typed.
     existing: it is there already: what is fixed at creation is shown, and cannot be changed.
     """
 
@@ -75,13 +76,13 @@ class EntitySettingsForm(forms.Form):
     forward_to = forms.CharField(
         required=False,
         label="Forward to",
-        widget=_FORWARDS,
+        widget=_NAME,
         help_text="A queue or topic of this namespace: it gets all messages.",
     )
     forward_dead_lettered_messages_to = forms.CharField(
         required=False,
         label="Forward dead letters to",
-        widget=_FORWARDS,
+        widget=_NAME,
         help_text="A queue or topic: it gets the dead letters.",
     )
     max_size_in_megabytes = forms.IntegerField(label="Max size in megabytes")
@@ -99,7 +100,7 @@ class EntitySettingsForm(forms.Form):
     user_metadata = forms.CharField(required=False, label="User metadata", widget=forms.Textarea(attrs={"rows": 2}))
     hidden = forms.BooleanField(required=False, label="Hide it in the overview")
 
-    def __init__(self, *args, kind: EntityKind, targets: Sequence[str] = (), existing: bool = False, **kwargs):
+    def __init__(self, *args, kind: EntityKind, names_at: str, targets: Sequence[str] = (), existing: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         self.kind, self.targets = kind, targets
         self._names = SETTINGS_OF[kind]
@@ -114,6 +115,9 @@ class EntitySettingsForm(forms.Form):
             if existing and name in FIXED:
                 field.disabled = True
                 field.help_text = f"Fixed when the {kind} was created. To have it otherwise, create another one."
+        for name in FORWARDS:
+            if name in self.fields:
+                _complete(self.fields[name], "forward-targets", names_at)
 
     def groups(self) -> list[tuple[str, list[BoundField]]]:
         """The settings as the page shows them: titles, each with its fields."""
@@ -141,7 +145,10 @@ class NewEntityForm(EntitySettingsForm):
 
 
 class NewSubscriptionForm(EntitySettingsForm):
-    """A new subscription: its topic, its name and its first rule, too. topics: as "namespace/path"."""
+    """A new subscription: its topic, its name and its first rule, too.
+
+    topics: as "namespace/path". topics_at: there are more; these are offered at first, then what that address finds is.
+    """
 
     topic = forms.ChoiceField(label="Topic")
     name = forms.CharField(max_length=50, label="Name", help_text="Up to 50 letters, digits and . - _.", widget=_NAME)
@@ -153,9 +160,21 @@ class NewSubscriptionForm(EntitySettingsForm):
 
     field_order = ("topic", "name", "filter")
 
-    def __init__(self, *args, topics: Sequence[str], **kwargs):
+    def __init__(self, *args, topics: Sequence[str], topics_at: str | None = None, **kwargs):
         super().__init__(*args, kind=EntityKind.SUBSCRIPTION, **kwargs)
-        self.fields["topic"].choices = [(name, name) for name in topics]
+        self.topics = topics
+        if topics_at is None:
+            self.fields["topic"].choices = [(name, name) for name in topics]
+        else:
+            self.fields["topic"] = forms.CharField(label="Topic", widget=_NAME, help_text="As namespace/topic.")
+            _complete(self.fields["topic"], "topics", topics_at)
+
+    def clean_topic(self) -> str:
+        try:
+            EntityAddress.parse(self.cleaned_data["topic"])
+        except InvalidArgument as exc:
+            raise forms.ValidationError("This must be a namespace, a slash and the name of a topic.") from exc
+        return self.cleaned_data["topic"]
 
 
 class TypedNameForm(forms.Form):
@@ -171,3 +190,15 @@ class TypedNameForm(forms.Form):
         if self.cleaned_data["name"] != self.expected:
             raise forms.ValidationError(f"This must be exactly {self.expected}.")
         return self.expected
+
+
+def _complete(field: forms.Field, options: str, names_at: str) -> None:
+    """What is typed is completed from a <datalist>, which is asked for anew as one types; without a script it stays as it was."""
+    field.widget.attrs |= {
+        "list": options,
+        "hx-get": names_at,
+        "hx-include": "#id_namespace, #id_topic",
+        "hx-trigger": "input changed delay:200ms",
+        "hx-target": f"#{options}",
+        "hx-sync": "this:replace",
+    }

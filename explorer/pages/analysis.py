@@ -9,12 +9,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from broker_core import reads
 from broker_core.history import archive, manifest
 from broker_core.semantics.types import Right
 from explorer.analysis import java, presenters, runs
-from explorer.forms.analysis import AnalysisForm
+from explorer.forms.analysis import RECEIVABLE, AnalysisForm
 from explorer.models import AnalysisRun
 from explorer.pages import shell
+from explorer.pages.names import MOST_LISTED
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
@@ -40,8 +42,11 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @shell.page
 def analysis_new(request: HttpRequest) -> HttpResponse:
-    """The form, with the queues named in the address chosen; sent back, it starts a run."""
+    """The form, with the queues named in the address chosen; sent back, it starts a run, or where `look` was pressed looks for
+    queues to choose."""
     request.actor.require(Right.BROWSE, "the analyses")
+    if "look" in request.POST:
+        return _form_page(request, AnalysisForm(initial={**request.POST.dict(), "queues": request.POST.getlist("queues")}), 200)
     form = AnalysisForm(request.POST or None, initial={"queues": request.GET.getlist("queue")})
     if request.method == "POST" and form.is_valid():
         act = shell.act(
@@ -96,8 +101,19 @@ def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context) -> HttpResponse:
-    context |= {"section": "analyses", "form": form, "no_java": java.problem()}
-    return shell.show(request, "analysis/new", context, fragment="analysis/new", status=status)
+    context |= {"section": "analyses", "form": form, "no_java": java.problem(), **_offer(request, form)}
+    fragment = "analysis/_queues" if "look" in request.POST else "analysis/new"
+    return shell.show(request, "analysis/new", context, fragment=fragment, status=status)
+
+
+def _offer(request: HttpRequest, form: AnalysisForm) -> dict:
+    """Let queues be ticked: all, or where there are very many the chosen ones and some with what was looked for."""
+    part = request.POST.get("part", "").strip()
+    names = reads.names(part, kinds=RECEIVABLE, limit=MOST_LISTED, actor=request.actor)
+    looks = bool(part) or names.more
+    listed = names.found[: reads.MOST_NAMES] if looks else names.found
+    form.offer(name.id for name in listed)
+    return {"looks": looks, "part": part, "matching": len(names.found), "more": names.more, "all_listed": listed == names.found}
 
 
 def _result(request: HttpRequest, run: AnalysisRun) -> dict:

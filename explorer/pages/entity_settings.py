@@ -8,6 +8,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods
 
 from broker_core import entities, preview, reads
@@ -17,11 +18,11 @@ from broker_core.semantics.service_bus.entity_settings import MAY_BE_NEVER, SERV
 from broker_core.semantics.service_bus.filters import Rule, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
+from explorer.pages import names
 from explorer.pages.as_previewed import made
 from explorer.pages.presenters import effects_told
 from explorer.pages.shell import Act, May, act, address_of, page
 
-MOST_TARGETS = 500  # offered to forward to; any other may be typed
 FIRST_RULE = "Filter"
 _FIELDS = {"subscription": "name"}  # what a refusal names, where the form has another name for it
 
@@ -51,16 +52,28 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
 
 def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubscriptionForm:
     namespaces = reads.namespaces(actor=request.actor)
-    names = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
-    request.actor.require(Right.MANAGE, ", ".join(names) or "namespaces")
-    everything = [row for row in reads.overview(include_hidden=True, actor=request.actor) if row.address.namespace in names]
-    initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}
-    common = {"initial": initial, "targets": _targets(everything, request.GET.get("namespace"))}
+    sets = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
+    request.actor.require(Right.MANAGE, ", ".join(sets) or "namespaces")
     data = request.POST if request.method == "POST" else None
+    asked = request.GET if data is None else data
+    initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}
     if kind == EntityKind.SUBSCRIPTION:
-        topics = [str(row.address) for row in everything if row.kind == EntityKind.TOPIC]
-        return NewSubscriptionForm(data, topics=topics, **common)
-    return NewEntityForm(data, kind=kind, namespaces=names, **common)
+        topics, more = names.topics("", names.MOST_LISTED, request.actor)
+        namespace = (asked.get("topic") or next(iter(topics), "")).partition("/")[0]
+        topics_at = reverse("explorer:names", args=("topics",)) if more else None
+        common = {"initial": initial, **_completion(namespace, request.actor)}
+        return NewSubscriptionForm(data, topics=topics, topics_at=topics_at, **common)
+    namespace = asked.get("namespace") or next(iter(sets), "")
+    return NewEntityForm(data, kind=kind, namespaces=sets, initial=initial, **_completion(namespace, request.actor))
+
+
+def _completion(namespace: str, actor: Actor, existing: EntityAddress | None = None) -> dict:
+    """What a form offers to forward to. The form of a new entity says itself in which namespace; others do in the address."""
+    at, but = reverse("explorer:names", args=("targets",)), existing.path if existing else None
+    return {
+        "targets": names.targets("", namespace, names.MOST_LISTED, actor, but=but),
+        "names_at": f"{at}?{urlencode({'namespace': namespace, 'but': but})}" if existing else at,
+    }
 
 
 def _new_address(form: NewEntityForm | NewSubscriptionForm) -> EntityAddress:
@@ -90,11 +103,10 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     request.actor.require(Right.MANAGE, entity.address)
     stored = entities.get_entity(entity.address, actor=request.actor)
-    others = reads.overview(entity.address.namespace, include_hidden=True, actor=request.actor)
-    targets = [t for t in _targets(others, entity.address.namespace) if t != entity.address.path]
     form = EntitySettingsForm(
         request.POST if request.method == "POST" else None,
-        kind=entity.kind, targets=targets, existing=True, initial=_initial(stored.settings),
+        kind=entity.kind, existing=True, initial=_initial(stored.settings),
+        **_completion(entity.address.namespace, request.actor, entity.address),
     )  # fmt: skip
     context: dict[str, Any] = {"entity": entity, "address": entity.address, "clock": entity.clock}
     if request.method != "POST":
@@ -195,18 +207,11 @@ def _initial(settings: Any) -> dict:
     return values | never | {"history_level": int(settings.history_level)}
 
 
-def _targets(rows: list[reads.EntityRow], namespace: str | None) -> list[str]:
-    """Where messages can be forwarded to: queues and topics of the namespace, or of all while it is not chosen yet."""
-    found = [
-        row.address.path for row in rows
-        if row.kind != EntityKind.SUBSCRIPTION and (namespace is None or row.address.namespace == namespace)
-    ]  # fmt: skip
-    return sorted(set(found))[:MOST_TARGETS]
-
-
 def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
     error = done.error
     if isinstance(error, InvalidArgument) and (field := _FIELDS.get(error.name, error.name)) in form.fields:
         form.add_error(field, error.problem)
+    elif isinstance(error, EntityNotFound) and "topic" in form.fields:
+        form.add_error("topic", "There is no such topic.")
     context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
     return render(request, f"explorer/{name}.html", context, status=status or done.status)

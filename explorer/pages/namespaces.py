@@ -79,9 +79,13 @@ def _ask(
         "error": done.error,
         "may": May(request.actor.rights),
         "contents": queue_storage.preview_delete_account(here.name, actor=request.actor) if is_account else None,
-        "entities": 0 if is_account else len(reads.overview(here.name, include_hidden=True, actor=request.actor)),
+        "entities": 0 if is_account else _entities_in(here, request.actor),
     }
     return render(request, "explorer/namespace_delete.html", context, status=status or done.status)
+
+
+def _entities_in(here: entities.Namespace, actor: Actor) -> int:
+    return next((one.entities for one in reads.namespaces(actor=actor) if one.name == here.name), 0)
 
 
 def _create(given: dict, actor: Actor) -> entities.Namespace:

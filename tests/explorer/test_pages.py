@@ -31,6 +31,7 @@ ELSEWHERE = {
     "analysis_run",
     "analysis_cancel",
     "analysis_csv",
+    "names",
 }
 
 

@@ -406,7 +406,8 @@ def test_dropped_session_locks_are_lost(carts, by_hand, as_):
 # Analyses
 
 
-def test_an_analysis_may_be_of_subscriptions(pages, as_):
+def test_an_analysis_may_be_of_subscriptions(pages, as_, monkeypatch):
+    monkeypatch.setattr("explorer.pages.analysis.MOST_LISTED", 1_000_000)
     client, eu = as_("operator"), pages.market.subscription("eu")
     page = body_of(client.get("/analyses/new/"))
     assert str(eu) in page and str(pages.shop) in page

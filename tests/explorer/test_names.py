@@ -1,0 +1,186 @@
+"""Fields that name one of very many entities: what they offer, without and with JavaScript, and what they refuse."""
+
+import html
+import re
+
+import pytest
+
+from broker_core import entities
+from broker_core.models import Entity
+from broker_core.semantics.types import EntityAddress
+from explorer.models import AnalysisRun
+from explorer.pages import analysis, names
+
+from .conftest import FRAGMENT
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """More than two are very many."""
+    monkeypatch.setattr(names, "MOST_LISTED", 2)
+    monkeypatch.setattr(analysis, "MOST_LISTED", 2)
+
+
+@pytest.fixture
+def no_overview(monkeypatch):
+    """Whoever asks for the whole overview fails."""
+    monkeypatch.delattr("broker_core.reads.overview")
+
+
+def options(response) -> list[str]:
+    return [html.unescape(one) for one in re.findall(r'<option value="([^"]*)">', response.content.decode())]
+
+
+def filled(form) -> dict:
+    """What a browser would send back with a form."""
+    return {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+
+
+def ids_of(namespace: str, *paths: str) -> list[int]:
+    return [Entity.objects.get(namespace__name=namespace, path=path, deleted_at=None).pk for path in paths]
+
+
+def offered(response) -> list[str]:
+    return [label for _, label in response.context["form"].fields["queues"].choices]
+
+
+@pytest.mark.usefixtures("no_overview")
+def test_forms_do_not_ask_for_the_overview(pages, as_):
+    client = as_("administrator")
+    space = pages.shop.namespace
+    for address in (
+        "/new/queue/",
+        "/new/subscription/",
+        f"/settings/{pages.at}",
+        f"/delete-namespace/{space}/",
+        "/analyses/new/",
+    ):
+        assert client.get(address).status_code == 200, address
+    assert "has 6 entities" in client.get(f"/delete-namespace/{space}/").content.decode()
+
+
+def test_targets_are_those_of_the_namespace_without_the_entity_itself(pages, as_):
+    client, space = as_("viewer"), pages.shop.namespace
+    assert options(client.get("/names/targets/", {"namespace": space})) == ["carts", "eu/orders", "market/news"]
+    assert options(client.get("/names/targets/", {"namespace": space, "forward_to": "s"})) == [
+        "carts",
+        "eu/orders",
+        "market/news",
+    ]
+    assert options(client.get("/names/targets/", {"namespace": space, "forward_to": "ORD"})) == ["eu/orders"]
+    but = {"namespace": space, "forward_dead_lettered_messages_to": "o", "but": "eu/orders"}
+    assert options(client.get("/names/targets/", but)) == []
+    assert options(client.get("/names/targets/", {"topic": str(pages.market), "forward_to": "carts"})) == ["carts"]
+    assert options(client.get("/names/targets/")) == []
+    assert options(client.get("/names/topics/", {"topic": f"{space}/m"})) == [str(pages.market)]
+    assert client.get("/names/everything/").status_code == 404
+
+
+def test_names_are_for_people_with_a_role(pages, as_, client):
+    assert client.get("/names/topics/").status_code == 302
+    assert as_("").get("/names/topics/").status_code == 403
+
+
+def test_a_settings_page_offers_other_entities_and_asks_for_more(pages, as_, few):
+    response = as_("administrator").get(f"/settings/{pages.at}")
+    datalist = response.content.decode().partition('<datalist id="forward-targets">')[2].partition("</datalist>")[0]
+    assert re.findall(r'value="([^"]*)"', datalist) == ["carts"]
+    [address] = set(re.findall(r'hx-get="(/names/[^"]*)"', response.content.decode()))
+    assert options(as_("viewer").get(f"{html.unescape(address)}&forward_to=news")) == ["market/news"]
+
+
+def test_a_topic_among_very_many_is_typed(pages, as_, few):
+    client, space = as_("administrator"), pages.shop.namespace
+    for name in ("a", "b"):
+        entities.create_topic(EntityAddress(space, name))
+    response = client.get("/new/subscription/")
+    assert 'list="topics"' in response.content.decode() and len(response.context["form"].topics) == 2
+    data = filled(response.context["form"]) | {"topic": str(pages.market), "name": "typed"}
+    assert client.post("/new/subscription/", data).status_code == 302
+    assert entities.get_subscription(pages.market.subscription("typed"))
+    for wrong, status, said in (
+        (f"{space}/nowhere", 404, "There is no such topic."),
+        ("news", 400, "This must be a namespace, a slash and the name of a topic."),
+        ("", 400, "This field is required."),
+    ):
+        refused = client.post("/new/subscription/", data | {"topic": wrong, "name": "other"})
+        assert (refused.status_code, refused.context["form"].errors.get("topic")) == (status, [said])
+
+
+def test_queues_of_an_analysis_are_looked_for_and_stay_ticked(pages, as_, few):
+    client, space = as_("operator"), pages.shop.namespace
+    carts, orders, eu = ids_of(space, "carts", "eu/orders", "market/news/Subscriptions/eu")
+    first = client.get("/analyses/new/", {"queue": orders})
+    assert offered(first)[0] == f"{space}/eu/orders" and "More than 2 to choose from" in first.content.decode()
+    sent = {"queues": [orders], "part": f"{space}/CART", "stretch": "7d", "bucket": "day", "look": "1"}
+    page = client.post("/analyses/new/", sent)
+    assert (
+        offered(page) == [f"{space}/eu/orders", f"{space}/carts"] and f"1 has “{space}/CART” in the name" in page.content.decode()
+    )
+    assert page.context["form"]["stretch"].value() == "7d" and not page.context["form"].errors
+    part = client.post("/analyses/new/", sent | {"queues": [orders, carts], "part": f"{space}/market/news/sub"}, headers=FRAGMENT)
+    text = part.content.decode()
+    assert "<h1" not in text and text.count(" checked") == 2
+    found = [str(pages.market.subscription(name)) for name in ("all", "eu")]  # no more than are listed
+    assert offered(part) == [f"{space}/carts", f"{space}/eu/orders", *found]
+    assert f"More than 2 have “{space}/market/news/sub” in the name." in text
+    none = client.post("/analyses/new/", sent | {"queues": [], "part": "<no>"}).content.decode()
+    assert "No queue or subscription has “&lt;no&gt;” in its name." in none
+    assert not AnalysisRun.objects.exists()
+    assert client.post("/analyses/new/", {"queues": [eu], "part": "cart", "stretch": "7d", "bucket": "day"}).status_code == 302
+    assert [queue["id"] for queue in AnalysisRun.objects.get().queues] == [eu]
+
+
+def test_few_queues_are_all_listed(pages, as_, monkeypatch):
+    monkeypatch.setattr(analysis, "MOST_LISTED", 1_000_000)
+    response = as_("operator").get("/analyses/new/")
+    assert "to choose from" in response.content.decode() and 'name="look"' not in response.content.decode()
+    assert f"{pages.shop.namespace}/carts" in offered(response)
+
+
+@pytest.mark.parametrize("given", ["x", "-1", "9" * 30, "١"])
+def test_a_queue_that_is_no_number_is_not_offered(pages, as_, given):
+    assert as_("operator").get("/analyses/new/", {"queue": given}).status_code == 200
+
+
+# In a browser
+
+
+@pytest.fixture
+def browser_page(transactional_db, live_site, new_context, sign_in, person):
+    context = new_context(base_url=live_site)
+    sign_in(context, person("administrator", username="namer"))
+    return context.new_page()
+
+
+def test_a_field_is_completed_while_one_types(browser_page, shop):
+    for n in range(3):
+        entities.create_queue(EntityAddress(shop.namespace, f"target-{n}"))
+    browser_page.goto(f"/settings/{shop.namespace}/{shop.path}")
+    for field in ("forward_to", "forward_dead_lettered_messages_to"):
+        browser_page.locator(f"#id_{field}").press_sequentially("GET-1")
+        browser_page.wait_for_function(
+            "() => [...document.querySelectorAll('#forward-targets option')].map(o => o.value).join() === 'target-1'"
+        )
+        browser_page.locator(f"#id_{field}").fill("")
+        browser_page.wait_for_function("() => document.querySelectorAll('#forward-targets option').length === 3")
+
+
+def test_queues_of_an_analysis_are_found_and_ticked_by_keyboard(browser_page, shop, few):
+    for name in ("one", "two", "three"):
+        entities.create_queue(EntityAddress(shop.namespace, name))
+    browser_page.goto("/analyses/new/")
+    for name in ("one", "three"):
+        browser_page.locator("#part").fill("")
+        browser_page.locator("#part").press_sequentially(f"{shop.namespace}/{name}")
+        browser_page.get_by_label(f"{shop.namespace}/{name}").wait_for()
+        browser_page.get_by_text("1 has").wait_for()
+        browser_page.get_by_label(f"{shop.namespace}/{name}").focus()
+        browser_page.keyboard.press("Space")
+    browser_page.locator("#part").fill("nothing-like-it")
+    browser_page.keyboard.press("Enter")
+    browser_page.get_by_text("No queue or subscription has “nothing-like-it”").wait_for()
+    assert browser_page.url.endswith("/analyses/new/") and browser_page.locator("#part").input_value() == "nothing-like-it"
+    ticked = browser_page.locator("#queue-choices input:checked")
+    assert ticked.count() == 2
+    assert browser_page.evaluate("document.activeElement.id") == "part"
