@@ -3,6 +3,7 @@
 import logging
 
 import psycopg
+from celery.beat import SchedulingError
 from django.db import InterfaceError, OperationalError
 
 DATABASE_IS_AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
@@ -13,7 +14,20 @@ class Formatter(logging.Formatter):
 
     default_msec_format = "%s.%03d"
 
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """What comes after a message's first line is left out with the traceback: Celery's beat puts its own stack there."""
+        if record.exc_info and _away(record.exc_info[1]):
+            record.message = record.message.partition("\n")[0]
+        return super().formatMessage(record)
+
     def formatException(self, ei) -> str:
-        if isinstance(ei[1], DATABASE_IS_AWAY):
-            return f"  {type(ei[1]).__name__}: {' '.join(str(ei[1]).split())}"
+        if away := _away(ei[1]):
+            return f"  {type(away).__name__}: {' '.join(str(away).split())}"
         return super().formatException(ei)
+
+
+def _away(error: BaseException | None) -> BaseException | None:
+    """The error of a database that is away, or the one that `error` was raised in answer to, as Celery's beat wraps it."""
+    while error is not None and not isinstance(error, DATABASE_IS_AWAY):
+        error = error.__cause__ or (error.__context__ if isinstance(error, SchedulingError) else None)
+    return error
