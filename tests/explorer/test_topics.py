@@ -137,11 +137,11 @@ def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages,
 
 def test_settings_can_be_previewed_before_they_are_saved(pages, as_):
     client, address = as_("administrator"), f"/settings/{pages.at}"
-    data = filled(client, address) | {"max_delivery_count": "1", "default_message_time_to_live": "1 s", "preview": "1"}
+    data = filled(client, address) | {"max_delivery_count": "1", "default_message_time_to_live": "1 h", "preview": "1"}
     broker.abandon(pages.shop, [message.lock_token for message in broker.receive(pages.shop)])
     page = body_of(client.post(address, data))
     assert "Nothing was saved yet" in page and "MaxDeliveryCountExceeded" in page and f'href="/messages/{pages.at}/5"' in page
-    assert 'value="1 s"' in page and entities.get_queue(pages.shop).settings.max_delivery_count == 3
+    assert 'value="1 h"' in page and entities.get_queue(pages.shop).settings.max_delivery_count == 3
     page = body_of(client.post(address, filled(client, address) | {"preview": "1"}))
     assert "Nothing would change" in page
     refused = client.post(address, data | {"forward_to": "nowhere"})
