@@ -58,7 +58,7 @@ def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer,
     deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
     if deliveries:
         work.promises.enter_context(consumer.promise(len(deliveries)))
-        yield AfterCommit(_handed(consumer, deliveries))
+        yield AfterCommit(_handed(consumer, deliveries), waits_for_callers=True)
     return True
 
 

@@ -133,6 +133,13 @@ def in_callers_transaction() -> bool:
     return _callers.get() is not None
 
 
+def after_callers_commit(act: Callable[[], None]) -> None:
+    """Do this once the caller's transaction is committed, not at all if it is not."""
+    from django.db import transaction
+
+    transaction.on_commit(act, using=_callers.get())
+
+
 def close_all() -> None:
     """Close what this process holds open, in every thread: before a fork, at exit, before a test database is dropped."""
     for act in _at_close:

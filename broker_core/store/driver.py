@@ -44,9 +44,13 @@ class Atomically:
 
 @dataclass(frozen=True, slots=True)
 class AfterCommit:
-    """Steps to run once the transaction around them is committed, not at all if it is not; without one, at once."""
+    """Steps to run once the transaction around them is committed, not at all if it is not; without one, at once.
+
+    waits_for_callers: for a transaction of the caller's, too, as they tell others what is in it. Other steps are a part of that.
+    """
 
     steps: Steps
+    waits_for_callers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def run(steps: Steps[T]) -> T:
         return _drive(steps, connections.current())
 
 
-def _drive(steps: Steps, connection: psycopg.Connection, later: list[Steps] | None = None) -> Any:
+def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
     """later: inside a transaction, where to put what is to run after it."""
     with closing(steps):  # also when the thread is interrupted
         try:
@@ -147,19 +151,23 @@ def _drive(steps: Steps, connection: psycopg.Connection, later: list[Steps] | No
             return end.value
 
 
-def _perform(step: Any, connection: psycopg.Connection, later: list[Steps] | None) -> Any:
+def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
         case Statement():
             return _execute(step, connection)
         case Atomically():
-            own: list[Steps] = []
+            own: list[AfterCommit] = []
             with connection.transaction():
                 value = _drive(step.steps, connection, own)
-            for steps in own:
-                _perform(AfterCommit(steps), connection, later)
+            for after in own:
+                _perform(after, connection, later)
             return value
+        case AfterCommit() if later is not None:
+            return later.append(step)
+        case AfterCommit() if step.waits_for_callers and connections.in_callers_transaction():
+            return connections.after_callers_commit(lambda: run(step.steps))
         case AfterCommit():
-            return _drive(step.steps, connection) if later is None else later.append(step.steps)
+            return _drive(step.steps, connection)
         case Listening():
             return _listen(step, connection)
         case WaitForMessages():

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from django.db import transaction
 
 from broker_core import rabbitmq
 from broker_core.rabbitmq import Publication, consumers, handing
@@ -374,6 +375,24 @@ def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch
         assert channel.consumers["c"].room == 1
         send(q, 1)
         assert texts(channel.deliveries(9)) == ["1"] and ledger_agrees(q)
+
+
+@pytest.mark.parametrize("arguments", [{"max_length": 9}, {"message_ttl": 0}])
+def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, transactional_db, arguments):
+    """Nobody gets what may yet be rolled back."""
+    q = declare(vhost, **arguments)
+    with rabbitmq.connect(vhost) as connection:
+        channel = connection.channel()
+        channel.consume("q")
+        with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
+            send(q, "undone")
+            raise ZeroDivisionError
+        with transaction.atomic(), connections.callers_transaction():
+            send(q, "done")
+            assert not channel.handed
+        (only,) = channel.deliveries(9)
+        assert texts([only]) == ["done"] and ledger_agrees(q)
+        channel.ack(only.delivery_tag)
 
 
 def _relieve_and_fail(work, limited, brief):
