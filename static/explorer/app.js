@@ -9,6 +9,13 @@
   // Controls that only make sense with JavaScript are hidden until now.
   const reveal = (within) => $$("[data-copy], [data-add-row], [data-open]", within).forEach((e) => { e.hidden = false; });
 
+  // Where there is no room for all tabs, the one that is open is among those that show.
+  const showOpenTab = (within) => $$(".tabs a[aria-current]", within).forEach((tab) => {
+    const tabs = tab.closest(".tabs");
+    const hidden = tab.getBoundingClientRect().right - tabs.getBoundingClientRect().right;
+    if (hidden > 0) tabs.scrollLeft += hidden + 16;
+  });
+
   // --- rows: one of them has the focus, keys move it -------------------------------------------------------------
   const links = () => $$("table[data-rows] .row-link");
   const currentRow = () => document.activeElement?.closest?.("table[data-rows] tbody tr");
@@ -65,7 +72,7 @@
     if (close) { event.preventDefault(); close.closest("dialog").close(); }
     const add = target.closest?.("[data-add-row]");
     if (add) addRow(add.closest(".typed-rows"));
-    const menu = $("details.menu[open]");
+    const menu = $("details:is(.menu, .pick)[open]");
     if (menu && !menu.contains(target)) menu.open = false;
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
   });
@@ -163,7 +170,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
-      const menu = $("details.menu[open]");
+      const menu = $("details:is(.menu, .pick)[open]");
       if (menu) { menu.open = false; $("summary", menu).focus(); }
       else if (typing(event.target)) event.target.blur();
       return;
@@ -194,6 +201,7 @@
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);
+    showOpenTab(document);
     tellSelection();
     ask();
     const part = focusedPart && document.activeElement === document.body && document.getElementById(focusedPart);
@@ -206,5 +214,7 @@
   });
 
   reveal(document);
+  showOpenTab(document);
   tellSelection();
+  if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus(); // a form that came back: to what is wrong in it
 })();

@@ -104,6 +104,13 @@ def test_features_are_those_in_force_whoever_said_them():
     assert [tag.word for tag in presenters.queue_features(options, effective)] == ["D", "AD", "TTL", "DLX", "Lim", "Args"]
 
 
+def test_a_legend_says_what_the_short_words_of_a_list_stand_for_once_each():
+    durable = presenters.queue_features({"durable": True, "arguments": {}}, {})
+    limited = presenters.queue_features({"durable": True, "arguments": {}}, {"max_length": 5, "message_ttl": 1})
+    assert presenters.legend([durable, limited]) == [("D", "Durable"), ("TTL", "Message time-to-live"), ("Lim", "Max length")]
+    assert presenters.legend([]) == []
+
+
 def test_rulings_name_winners_losers_and_ties():
     low, high, tied = (
         Policy("low", "", {"expires": 1}),

@@ -74,7 +74,8 @@ def exchanges(request: HttpRequest, namespace: str) -> HttpResponse:
         for one in found
     ]
     shown = matching(lines, query["q"], lambda line: line.slug)
-    context = {"query": query, "lines": shown, "any": bool(lines)}
+    legend = presenters.legend(line.features for line in shown)
+    context = {"query": query, "lines": shown, "legend": legend, "any": bool(lines)}
     return draw(request, "exchanges", host, context, place="exchanges", fragment="_exchanges_table")
 
 

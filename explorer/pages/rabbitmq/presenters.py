@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,16 @@ class Tag:
 
     word: str
     title: str
+
+    @property
+    def name(self) -> str:
+        """What the short word stands for."""
+        return self.title.partition(":")[0]
+
+
+def legend(features: Iterable[Sequence[Tag]]) -> list[tuple[str, str]]:
+    """Each short word among a list's features with what it stands for, as they first come."""
+    return list({tag.word: tag.name for tags in features for tag in tags}.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
         "query": query,
         "columns": columns(request.GET, query["sort"]),
         "lines": on_page,
+        "legend": presenters.legend(line.features for line in on_page),
         "stamp": presenters_of_all.order_stamp(line.queue.id for line in on_page),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,
