@@ -147,6 +147,15 @@ def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=in-force", headers=FRAGMENT))
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
     assert "the least of them holds" in page and ">low<" in page and ">bound<" in page
+    assert ">2 others give way</a>" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
+
+
+def test_lists_explain_their_short_words_and_a_page_of_one_has_whole_ones(office, as_):
+    queues = body_of(as_("viewer").get(f"/rabbitmq/queues/{office.at}/"))
+    assert '<span class="tag">TTL</span> message time-to-live' in queues
+    assert '<span class="tag">D</span> durable' in body_of(as_("viewer").get(f"/rabbitmq/exchanges/{office.at}/"))
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
+    assert ">message time-to-live</span>" in page and ">TTL<" not in page
 
 
 def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
