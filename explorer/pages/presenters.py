@@ -277,7 +277,7 @@ def consuming(entity: EntityRow) -> str:
     if entity.consumers_waiting:
         return "waiting"
     if entity.last_receive_at is None:
-        return "no consumer" if entity.family is Family.RABBITMQ else "never received"
+        return "no consumer" if entity.family is Family.RABBITMQ else "none yet"
     idle = entity.clock.now - entity.last_receive_at
     return "receiving" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
 
