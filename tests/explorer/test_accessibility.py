@@ -86,8 +86,9 @@ def test_rows_are_no_higher_than_promised(pages, browser, live_site):
     page = browser(viewport={"width": 1360, "height": 850})
     for density, limit in (("comfortable", 44), ("compact", 32)):
         page.context.add_cookies([{"name": "vitrine_density", "value": density, "url": live_site}])
-        page.goto(f"/entities/{pages.at}")
-        assert max(page.evaluate("[...document.querySelectorAll('#rows tr')].map(r => r.offsetHeight)")) <= limit
+        for tab in ("active", "dead-letter"):
+            page.goto(f"/entities/{pages.at}?tab={tab}")
+            assert max(page.evaluate("[...document.querySelectorAll('#rows tr')].map(r => r.offsetHeight)")) <= limit
 
 
 def test_the_first_load_is_light(pages, browser, live_site):
@@ -160,6 +161,13 @@ def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
     page.keyboard.press("Enter")
     page.wait_for_selector("#notices :text('Deleted message 2; it is gone')")
     assert page.locator("#held-2").count() == 0 and page.evaluate(f"{FOCUSED} !== document.body")
+
+
+def test_the_open_tab_shows_on_a_phone(pages, browser):
+    page = browser(viewport={"width": 375, "height": 780})
+    page.goto(f"/entities/{pages.at}?tab=history")
+    tab, tabs = page.locator(".tabs a[aria-current]").bounding_box(), page.locator(".tabs").bounding_box()
+    assert tab["x"] + tab["width"] <= tabs["x"] + tabs["width"]
 
 
 def test_a_range_is_selected_with_shift(pages, browser):
@@ -249,9 +257,22 @@ def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
     page.goto(f"/receive/main/{pages.at}")
     page.click("button[value=receive]")
     page.wait_for_selector("#held-5")
-    page.click("#held-5 button[value=complete]")
+    page.evaluate("window.stayed = true")
+    page.focus("#held-5 button[value=complete]")
+    page.keyboard.press("Enter")
     page.wait_for_selector("#held-5", state="detached")
+    assert page.evaluate("window.stayed && document.activeElement.id") == "receiver"
     assert reads.message(pages.shop, 5) is None
+
+
+def test_a_form_that_comes_back_has_the_focus_where_it_is_wrong(pages, browser):
+    page = browser()
+    page.goto(f"/purge/dead-letter/{pages.at}")
+    page.fill("#id_name", "not its name")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[aria-invalid=true]")
+    assert page.evaluate("document.activeElement.id") == "id_name"
+    page.context.complaints.clear()  # the form comes back with a 400
 
 
 def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(pages, browser):
