@@ -190,6 +190,11 @@ def rate(per_second: float) -> str:
     return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
 
 
+def times(count: int) -> str:
+    """How often, as one says it."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def epoch_ms(at: datetime) -> int:
     """Whole milliseconds, rounded down everywhere alike: what is 30 s apart is so in the browser, too."""
     return (at - EPOCH) // timedelta(milliseconds=1)

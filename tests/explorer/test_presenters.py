@@ -74,6 +74,10 @@ def test_rates(per_second, expected):
     assert presenters.rate(per_second) == expected
 
 
+def test_how_often_is_said_in_words():
+    assert [presenters.times(count) for count in (1, 2, 1000)] == ["once", "2 times", "1,000 times"]
+
+
 @pytest.mark.parametrize(
     ("family", "standing", "subqueue"),
     [

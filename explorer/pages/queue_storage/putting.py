@@ -11,6 +11,7 @@ from broker_core.semantics.durations import human
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.queue_storage import PutForm
+from explorer.pages import presenters
 from explorer.pages.copying import text_to_copy
 from explorer.pages.shell import Act, act, address_of, show, wants_fragment
 
@@ -30,7 +31,7 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             entity.address, [given["text"]] * given["copies"], visibility_timeout=given["visibilitytimeout"],
             time_to_live=given["messagettl"], actor=request.actor,
         ),
-        target=f"{given['copies']} times", says=said,
+        target=presenters.times(given["copies"]), says=said,
     )  # fmt: skip
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)
