@@ -9,11 +9,13 @@ from typing import Any
 async def cancelled(calls, *, seconds=0.008, meanwhile=None):
     """Cancel each call a while after its beginning, every other one by a timeout. What those returned that were quicker.
 
-    meanwhile: what is done in a thread while each call is under way.
+    seconds: the longest while, to begin with; after a call that was cancelled it is longer, else shorter, so that some are
+    and others are not, however fast the machine is. meanwhile: what is done in a thread while each call is under way.
     """
     chance = random.Random(7)
     found: list[Any] = []
     for n, call in enumerate(calls):
+        had = len(found)
         task = asyncio.create_task(_timed(call, chance.uniform(0, seconds)) if n % 2 else call)
         other = asyncio.create_task(asyncio.to_thread(meanwhile)) if meanwhile else asyncio.sleep(0)
         if not n % 2:
@@ -22,6 +24,7 @@ async def cancelled(calls, *, seconds=0.008, meanwhile=None):
         with suppress(asyncio.CancelledError, TimeoutError):
             found.append(await task)
         await other
+        seconds *= 1.2 if len(found) == had else 0.85
     return found
 
 

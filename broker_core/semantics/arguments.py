@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from functools import cache, wraps
 from types import NoneType, UnionType
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -50,6 +50,8 @@ class Kinds:
         # Bodies and receipts are refused by the rules about them, in their words; so is whatever may be one.
         unseen = set() if is_dataclass(of) else {bytes, UUID}
         self._by_name = {name: _classes(hint, _NOT_LOOKED_AT | unseen) for name, hint in hints.items()}
+        kinds = {name: kind for name, classes in self._by_name.items() for kind in classes if issubclass(kind, StrEnum | IntEnum)}
+        self._plain = {name: frozenset(kind) for name, kind in kinds.items()}
         self._wanted = {name: _wanted(name, hint) for name, hint in hints.items()}
         self._enums = {name: enum for name, hint in hints.items() if (enum := _listed_enum(hint))}
         extras = get_type_hints(of, include_extras=True)
@@ -64,9 +66,11 @@ class Kinds:
             self._check(name, value)
 
     def check_fields(self, value: Any) -> None:
-        """Raises InvalidArgument naming a field of a dataclass that is none of what it may be."""
+        """Raises InvalidArgument naming a field of a dataclass that is none of what it may be; a choice may be its bare value."""
         for name in self._in_order:
-            self._check(name, getattr(value, name))
+            given = getattr(value, name)
+            if type(given) not in (str, int) or given not in self._plain.get(name, ()):
+                self._check(name, given)
 
     def _check(self, name: str, value: Any) -> None:
         if not (classes := self._by_name.get(name)):

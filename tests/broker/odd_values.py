@@ -300,6 +300,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },
+        "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},
         "reads.session_lists": {"*": lambda: {"address": w.by_session}},
         "reads.timelines": {

@@ -15,7 +15,7 @@ from broker_core.reads import list_messages, overview_of, traffic
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq.errors import InvalidPolicy
 from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import Actor, EntityAddress, Message, Right
+from broker_core.semantics.types import Actor, EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings, Right
 from broker_core.store.driver import UseCase
 
 PACKAGES = ("broker", "entities", "queue_storage", "rabbitmq", "reads", "policies", "preview", "export")
@@ -250,3 +250,11 @@ def test_what_is_inside_of_arguments_is_named(queue, vhost):
         with pytest.raises(InvalidArgument) as refused:
             call()
         assert refused.value.name == name
+
+
+def test_in_settings_the_value_of_a_choice_will_do(namespace):
+    queue = EntityAddress(namespace, "q")
+    made = entities.create_queue(queue, QueueSettings(expiry_mode="at_head", history_level=1)).settings  # type: ignore[arg-type]
+    assert (made.expiry_mode, made.history_level) == (ExpiryMode.AT_HEAD, HistoryLevel(1))
+    with pytest.raises(InvalidArgument, match="expiry_mode: must be one of ExpiryMode, not 'sometimes'"):
+        entities.create_queue(queue, QueueSettings(expiry_mode="sometimes"))  # type: ignore[arg-type]
