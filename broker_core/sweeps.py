@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import entities
+from .batches import advance_head
 from .broker import forwarding, tidying
 from .queue_storage import tidying as storage_tidying
 from .rabbitmq import channels, connections, expiring
@@ -121,7 +122,7 @@ def advance_heads() -> Steps:
     """Raise the bounds below which nothing is present, so that receives skip what is gone."""
     heads = yield call("heads")
     for head in heads:
-        yield from tidying.advance_head(head.entity_id, SubQueue(head.subqueue))
+        yield from advance_head(head.entity_id, SubQueue(head.subqueue))
     return {"heads": len(heads)}
 
 

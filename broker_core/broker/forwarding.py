@@ -22,14 +22,14 @@ from broker_core.semantics.service_bus.forwarding import (
     why_not_forward,
 )
 from broker_core.semantics.service_bus.messages import Prepared
-from broker_core.semantics.types import EntityKind, EntityStatus, SubQueue
-from broker_core.store.driver import AfterCommit, Atomically, Steps
+from broker_core.semantics.types import BROKER, EntityKind, EntityStatus, SubQueue
+from broker_core.store.driver import AfterCommit, Atomically, Steps, all_or_none, undo
 from broker_core.store.rows import sent_message
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from .duplicates import claim_ids, note_ids
 from .publishing import Entry, Origin, Stored, columns, in_their_order, publish
-from .shared import BROKER, all_or_none, undo, wake
 
 log = logging.getLogger(__name__)
 

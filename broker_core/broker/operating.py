@@ -8,14 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.limits_in_force import limits
+from broker_core.memory import entity_id_of, forget
+from broker_core.semantics.arguments import require_count, whole_numbers
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.semantics.service_bus import messages as service_bus
 from broker_core.semantics.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from .forwarding import forward_on
-from .shared import entity_id_of, forget, on, require_count, require_sendable, wake, whole_numbers
+from .shared import on, require_sendable
 from .tidying import TIDY_BATCH, take_back
 
 PURGE_BATCH = 500

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from broker_core.memory import Memory
 from broker_core.semantics.errors import ServerBusy
 from broker_core.semantics.service_bus import messages as service_bus
 from broker_core.semantics.service_bus.filters.rules import rule_from_json
@@ -17,7 +18,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from .shared import Memory, new_ids
+from .shared import new_ids
 
 RULE_TRIES = 5  # rules that change at every try are a runaway configuration, not bad luck
 

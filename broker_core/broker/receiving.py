@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from broker_core.batches import HEAD_LAG, advance_head
+from broker_core.memory import Known, entity_id_of, forget, on_entity
 from broker_core.renewal import renewer
-from broker_core.semantics.arguments import require_kind
+from broker_core.semantics.arguments import require_count, require_kind, whole_numbers
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
 from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Right, Session
-from broker_core.store.driver import Listening, Steps, WaitForMessages, use_case, use_case_that_takes
+from broker_core.store.driver import Steps, use_case, use_case_that_takes
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
+from broker_core.waiting import look_again
 
 from .settling import give_back
-from .shared import Known, entity_id_of, forget, on, on_entity, require_count, require_receivable, whole_numbers
-from .tidying import HEAD_LAG, TIDY_BATCH, advance_head, tidy
-
-POLL_SECONDS = 1.0  # between looks while waiting; wake-ups come sooner
-FIRST_POLL_SECONDS = 0.05  # a send that was under way when the wait began may not know of it
+from .shared import on, require_receivable
+from .tidying import TIDY_BATCH, tidy
 
 
 @use_case_that_takes(give_back)
@@ -184,22 +183,3 @@ def patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
         return messages
     entity_id = yield from entity_id_of(address)
     return (yield from look_again(take, (entity_id,), max_wait_seconds))
-
-
-def look_again(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> Steps:
-    """What `patiently` does after a first look, for messages of any of these entities."""
-    deadline = time.monotonic() + max_wait_seconds
-
-    def steps() -> Steps:
-        pause = FIRST_POLL_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            for entity_id in entity_ids:
-                yield call("wait_begins", entity_id=entity_id, seconds=min(left, POLL_SECONDS + 1))
-            found = yield from take()
-            if found:
-                return found
-            yield WaitForMessages(entity_ids, min(left, pause))
-            pause = POLL_SECONDS
-        return (yield from take())
-
-    return (yield Listening(entity_ids, steps()))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from broker_core.memory import Known, on_entity
+from broker_core.semantics.arguments import whole_numbers
 from broker_core.semantics.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.semantics.service_bus import messages as service_bus
 from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.service_bus.messages import Prepared
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps, all_or_none, undo, use_case
 from broker_core.store.statements import call
 
 from .duplicates import claim_ids, note_ids
 from .forwarding import afterwards
 from .publishing import Stored, in_their_order, publish
-from .shared import Known, all_or_none, new_ids, on, on_entity, require_sendable, undo, whole_numbers
+from .shared import new_ids, on, require_sendable
 
 
 @use_case

@@ -8,8 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from broker_core.batches import HEAD_LAG
 from broker_core.limits_in_force import limits
+from broker_core.memory import Known, entity_id_of, on_entity
 from broker_core.renewal import renewer
+from broker_core.semantics.arguments import require_count
 from broker_core.semantics.errors import (
     EntityNotFound,
     InvalidArgument,
@@ -23,11 +26,12 @@ from broker_core.semantics.types import Actor, EntityAddress, Right, Session, Se
 from broker_core.store.driver import Atomically, Steps, use_case, use_case_that_takes
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from .receiving import patiently, session_key
 from .settling import give_back
-from .shared import Known, entity_id_of, on, on_entity, require_count, require_receivable, wake
-from .tidying import HEAD_LAG, tidy
+from .shared import on, require_receivable
+from .tidying import tidy
 
 TRIES = 3  # of what takes two statements
 

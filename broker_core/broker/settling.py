@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from broker_core.memory import forget, known
 from broker_core.renewal import renewer
 from broker_core.semantics.arguments import is_storable
 from broker_core.semantics.errors import InvalidArgument, NotAllowed
@@ -25,9 +26,10 @@ from broker_core.semantics.types import (
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from .forwarding import forward_on
-from .shared import forget, known, on, require_receivable, wake
+from .shared import on, require_receivable
 
 
 @use_case

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_core.semantics.types import EntityKind, SubQueue
-from broker_core.store.driver import Atomically, Steps
+from broker_core.batches import in_batches
+from broker_core.semantics.types import BROKER, EntityKind, SubQueue
+from broker_core.store.driver import Atomically, Steps, all_or_none, undo
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from .forwarding import afterwards, as_sent, forward_on
 from .publishing import Origin, Stored, publish
-from .shared import BROKER, all_or_none, undo, wake
 
 TIDY_BATCH = 500  # messages that are moved out of a receive's way in one transaction
 TIDY_ROUNDS = 20  # such batches at most for one receive
-HEAD_LAG = 1000  # numbers between a bound and what is received above it that make it worth raising
-PAUSE_SHARE = 3.0  # of the time that a sweep's batch took: receivers on other queues keep most of their rate
 
 
 def tidy(entity_id: int, look: Any) -> Steps:
@@ -139,22 +137,6 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
     return own + (yield from paced(_that_are_over_by_default(entity.entity_id)))
 
 
-def in_batches(batch: Callable[[], Steps], deadline: float, pause: Callable[[float], None]) -> Steps:
-    """Run batches until the last one, or until the deadline (time.monotonic). Returns how many messages they took away.
-
-    batch: returns how many it took away, and whether there may be more. After each one that did something it pauses, for
-    PAUSE_SHARE of its time.
-    """
-    total, more = 0, True
-    while more and time.monotonic() < deadline:
-        began = time.monotonic()
-        done, more = yield from batch()
-        total += done
-        if done:
-            pause((time.monotonic() - began) * PAUSE_SHARE)
-    return total
-
-
 def _that_are_over(statement: str, entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
         (row,) = yield _expiring(statement, entity_id)
@@ -209,16 +191,6 @@ def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:
     if taken.session_ids:
         yield call("settle_sessions", entity_id=entity_id, session_ids=taken.session_ids)
     return len(taken.session_ids), taken.last
-
-
-def advance_head(entity_id: int, subqueue: SubQueue) -> Steps:
-    """Raise the bound below which nothing is present, unless another process is at it."""
-
-    def steps() -> Steps:
-        if (yield call("take_head", entity_id=entity_id, subqueue=subqueue)):
-            yield call("advance_head", entity_id=entity_id, subqueue=subqueue)
-
-    yield Atomically(steps())
 
 
 def _expiring(name: str, entity_id: int, **params: Any):

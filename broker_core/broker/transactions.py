@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.limits_in_force import limits
+from broker_core.memory import forget, known, on_entity
 from broker_core.semantics.arguments import of_its_kinds
 from broker_core.semantics.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.semantics.service_bus import sessions
@@ -28,7 +29,6 @@ from . import settling
 from .forwarding import forward_on
 from .publishing import Entry, Origin, columns
 from .sending import prepare_all, refuse_send, send
-from .shared import forget, known, on_entity
 
 TRIES = 3  # of a commit that met another one crosswise
 

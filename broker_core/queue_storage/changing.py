@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
-from broker_core.broker.shared import Known
+from broker_core.memory import Known
 from broker_core.semantics.arguments import RuledText
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from broker_core.broker.shared import Known, Memory
+from broker_core.memory import Known, Memory
 from broker_core.semantics.queue_storage.limits import DEFAULT_LEASE
 from broker_core.semantics.queue_storage.messages import check_count, check_get
 from broker_core.semantics.types import Actor, EntityAddress, Right

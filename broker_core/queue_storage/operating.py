@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from broker_core.broker.shared import Known, whole_numbers
+from broker_core.memory import Known
+from broker_core.semantics.arguments import whole_numbers
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.queue_storage.errors import QueueNotFound
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE

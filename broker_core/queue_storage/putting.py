@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from broker_core.broker.shared import Known
+from broker_core.memory import Known
 from broker_core.semantics.arguments import RuledText
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.queue_storage.messages import check_put, encode_text

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker_core.broker.shared import Known, whole_numbers
+from broker_core.memory import Known
 from broker_core.reads.messages import Explanation, message_row
+from broker_core.semantics.arguments import whole_numbers
 from broker_core.semantics.explaining import Place, is_deliverable
 from broker_core.semantics.queue_storage import explaining
 from broker_core.semantics.queue_storage.options import from_json, poison_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker_core.broker.shared import Known, on_entity
+from broker_core.memory import Known, on_entity
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.queue_storage.errors import QueueNotFound
 from broker_core.semantics.queue_storage.names import check_queue_name

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core import reads
-from broker_core.broker import shared
+from broker_core.semantics.arguments import whole_numbers
 from broker_core.semantics.errors import EntityNotFound
 from broker_core.semantics.explaining import Place
 from broker_core.semantics.rabbitmq import explaining, messages, table
@@ -139,7 +139,7 @@ class VhostCounts:
 def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
     """MessageFacts of these messages by number; those that are gone are missing."""
     _require(actor, f"entity {entity_id}")
-    rows = yield call("browse_message_facts", entity_id=entity_id, numbers=shared.whole_numbers(numbers))
+    rows = yield call("browse_message_facts", entity_id=entity_id, numbers=whole_numbers(numbers))
     return {
         row.sequence_number: MessageFacts(
             row.exchange or "", row.routing_key or "", row.expiration, row.deaths, row.redelivered, row.owner_id, row.connection
@@ -194,7 +194,7 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[Connect
 def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[Held]]:
     """What connections hold of these queues, as Held; HEAD_CAP messages of each queue are looked at."""
     _require(actor, vhost)
-    ids = shared.whole_numbers(entity_ids, "entity_ids")
+    ids = whole_numbers(entity_ids, "entity_ids")
     rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
     return [Held(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
 

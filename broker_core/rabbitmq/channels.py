@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from broker_core.broker import receiving, shared
+from broker_core.semantics.arguments import require_count
 from broker_core.semantics.errors import BrokerError, InvalidArgument
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.errors import AmqpError
@@ -25,6 +25,7 @@ from broker_core.semantics.types import EntityAddress, EventKind, Right
 from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.statements import call
+from broker_core.waiting import look_again
 
 from . import connections, consumers, delivering, publishing, queues, tidying, topology
 from .channel_state import ChannelState, Tagged
@@ -200,7 +201,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
     dead-lettered to them, about once a second (RMQ-920).
     """
-    shared.require_count("max_count", max_count)
+    require_count("max_count", max_count)
 
     def take() -> Steps:
         channel.require_open()
@@ -219,7 +220,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     channel.waits = True
     try:
         entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
-        return (yield from receiving.look_again(take, entity_ids, max_wait_seconds))
+        return (yield from look_again(take, entity_ids, max_wait_seconds))
     finally:
         channel.waits = False
 

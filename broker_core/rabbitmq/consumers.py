@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from broker_core.broker import shared
+from broker_core.memory import forget
 from broker_core.semantics.rabbitmq import errors, table
 from broker_core.semantics.rabbitmq.arguments import QUORUM, consumer_priority
 from broker_core.semantics.types import EntityAddress
 from broker_core.store import connections as database
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from . import expiring
 from .queues import remove
@@ -262,7 +263,7 @@ def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
     gone = [row for row in left if row.is_auto_delete]
     yield from delete_queues(held, gone)
     yield from expiring.restart([row.id for row in left if not row.is_auto_delete])
-    yield from shared.wake(sorted(set(entity_ids) - {row.id for row in gone}))
+    yield from wake(sorted(set(entity_ids) - {row.id for row in gone}))
 
 
 def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
@@ -270,7 +271,7 @@ def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
     if rows:
         yield from remove(held.id, [row.id for row in rows])
         for row in rows:
-            shared.forget(EntityAddress(held.name, row.path))
+            forget(EntityAddress(held.name, row.path))
 
 
 def open_queue(address: EntityAddress, connection_id: int) -> Steps:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from broker_core.broker.shared import Memory, require_count, wake
-from broker_core.broker.tidying import HEAD_LAG, advance_head
+from broker_core.batches import HEAD_LAG, advance_head
+from broker_core.memory import Memory
+from broker_core.semantics.arguments import require_count
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.rabbitmq.arguments import QUORUM
@@ -25,6 +26,7 @@ from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from . import expiring, topology
 from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, dying, take_in

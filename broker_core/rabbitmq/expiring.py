@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker_core.broker import shared
+from broker_core.memory import forget
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -48,7 +48,7 @@ def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:
         if not (yield call("lock_unused_queue", entity_id=entity_id)):
             return False
         yield from remove(held.id, [entity_id])
-        shared.forget(address)
+        forget(address)
         return True
 
     return (yield Atomically(steps()))

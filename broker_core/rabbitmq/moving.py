@@ -15,8 +15,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker_core.broker.shared import whole_numbers
-from broker_core.broker.tidying import advance_head
+from broker_core.batches import advance_head
+from broker_core.semantics.arguments import whole_numbers
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import deaths, errors, messages, table
 from broker_core.semantics.rabbitmq.deaths import MOVED, Death

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from broker_core.broker.shared import BROKER
 from broker_core.foreseen import Effect, counted, listed, token_of
 from broker_core.semantics.durations import human
 from broker_core.semantics.errors import WorldMoved
@@ -22,7 +21,7 @@ from broker_core.semantics.rabbitmq import table
 from broker_core.semantics.rabbitmq.arguments import ExchangeDef
 from broker_core.semantics.rabbitmq.exchanges import BindingDef, Router
 from broker_core.semantics.rabbitmq.policies import Effective, ObjectType, Policy
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.semantics.types import BROKER, Actor, EntityAddress, Right
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from broker_core.broker.shared import wake
 from broker_core.semantics.arguments import require_kind
 from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.rabbitmq import errors, messages, table
 from broker_core.semantics.types import Actor, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from . import topology
 from .arriving import make_room, settle_in

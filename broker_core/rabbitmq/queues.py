@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker_core.broker import shared
 from broker_core.entities.kinds import as_parameters
+from broker_core.memory import forget
 from broker_core.semantics.errors import NotAllowed
 from broker_core.semantics.rabbitmq import arguments as checks
 from broker_core.semantics.rabbitmq import errors, names, table
@@ -96,7 +96,7 @@ def delete_queue(
         if if_empty and found.ready > 0:
             raise errors.queue_not_empty(held.name, found.name)
         yield from remove(held.id, [found.id])
-        shared.forget(address)
+        forget(address)
         return found.ready
 
     return (yield from changing(address.namespace, actor, change))

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_core.broker.shared import BROKER, Memory
-from broker_core.broker.tidying import advance_head, in_batches
+from broker_core.batches import advance_head, in_batches
+from broker_core.memory import Memory
 from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import SubQueue
+from broker_core.semantics.types import BROKER, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from broker_core.broker.shared import Memory
+from broker_core.memory import Memory
 from broker_core.semantics.rabbitmq.exchanges import BindingDef, ExchangeDef, Router
 from broker_core.semantics.rabbitmq.table import decode
 from broker_core.store import connections

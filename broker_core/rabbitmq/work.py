@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from broker_core.broker.shared import wake
 from broker_core.semantics.errors import ServerBusy
 from broker_core.semantics.rabbitmq import errors
 from broker_core.semantics.types import EntityAddress
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
+from broker_core.waiting import wake
 
 from . import topology
 from .topology import QueueInfo, Topology

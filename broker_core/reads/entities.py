@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.broker.shared import whole_numbers
+from broker_core.semantics.arguments import whole_numbers
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.service_bus.filters import Rule, rule_from_json
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from broker_core.broker.shared import require_count, whole_numbers
 from broker_core.semantics import families
+from broker_core.semantics.arguments import require_count, whole_numbers
 from broker_core.semantics.errors import EntityNotFound, InvalidArgument
 from broker_core.semantics.explaining import is_deliverable
 from broker_core.semantics.service_bus import explaining

@@ -187,3 +187,19 @@ def _word(hint: Any) -> str:
     if issubclass(kind, Enum):
         return f"one of {kind.__name__}"
     return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:
+    """Each number once, in the order given. Raises InvalidArgument."""
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(name, f"{given!r} is no list of numbers")
+    numbers = list(given)
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
+            raise InvalidArgument(name, f"{number!r} is no whole number from 0 to 2^63 - 1")
+    return list(dict.fromkeys(numbers))
+
+
+def require_count(name: str, count: int) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**63:
+        raise InvalidArgument(name, f"{count!r} is no whole number from 1 to 2^63 - 1")

@@ -199,6 +199,9 @@ class Actor:
         return _process_actor(name or "", os.getpid())
 
 
+BROKER = "process:broker"  # the actor of what nobody asked for
+
+
 def _require_enum(name: str, kind: type[Enum], value: Any) -> None:
     if isinstance(value, bool) or value not in list(kind):
         raise InvalidArgument(name, f"must be one of {kind.__name__}, not {repr(value)[:80]}")

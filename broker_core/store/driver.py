@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from inspect import signature
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -211,3 +211,20 @@ def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:
         for notification in connection.notifies(timeout=left, stop_after=1):
             if notification.payload in wanted:
                 return
+
+
+class _Undo(Exception):
+    """Ends a transaction in which a later step was refused."""
+
+
+def undo() -> NoReturn:
+    """Inside `all_or_none`: end the transaction, so that nothing of it is kept."""
+    raise _Undo
+
+
+def all_or_none(steps: Steps) -> Steps:
+    """Steps in one transaction; None if they were undone."""
+    try:
+        return (yield Atomically(steps))
+    except _Undo:
+        return None

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities
-from broker_core.broker import shared
+from broker_core import broker, entities, memory
 from broker_core.semantics.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -602,11 +601,11 @@ def test_each_poller_finds_a_queue_that_was_deleted_and_made_anew(make_queue):
     """By another process, whatever others in this one poll meanwhile: nobody's look stands in for somebody else's."""
     others, queue = make_queue(), make_queue()
     assert broker.receive_from([queue]) == []
-    remembered = dict(shared._known)
+    remembered = dict(memory._known)
     entities.delete_queue(queue)
     entities.create_queue(queue)
     sent(queue, "new")
-    shared._known.update(remembered)  # this process has heard nothing of it
+    memory._known.update(remembered)  # this process has heard nothing of it
     found = [(broker.receive_from([others]), bodies(broker.receive_from([queue])))[1] for _ in range(2)]
     assert found == [[], ["new"]]
 
@@ -629,8 +628,8 @@ def test_inside_the_callers_transaction_a_rollback_takes_the_send_back(queue):
 
 
 def advance(address):
-    from broker_core.broker.shared import entity_id_of
-    from broker_core.broker.tidying import advance_head
+    from broker_core.batches import advance_head
+    from broker_core.memory import entity_id_of
     from broker_core.store.driver import run
 
     run(advance_head(run(entity_id_of(address)), address.subqueue))

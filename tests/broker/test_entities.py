@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from broker_core import broker, entities, limits_in_force, reads, shared_access
-from broker_core.broker import shared
+from broker_core import broker, entities, limits_in_force, memory, reads, shared_access
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Message, QueueSettings, Right
@@ -470,6 +469,6 @@ def test_renewing_looks_again_at_what_is_made_anew(namespace):
     entities.create_queue(address)
     broker.send(address, [Message(b"m")])
     (message,) = broker.receive(address, 1)
-    key = shared._key(address)
-    shared._known[key] = shared._known[key]._replace(requires_session=True)
+    key = memory._key(address)
+    memory._known[key] = memory._known[key]._replace(requires_session=True)
     assert broker.renew(address, [message.lock_token]).settled

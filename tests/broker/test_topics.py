@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities, sweeps
-from broker_core.broker import publishing, shared
+from broker_core import broker, entities, memory, sweeps
+from broker_core.broker import publishing
 from broker_core.semantics.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.semantics.types import EntityAddress, EntityStatus, Message
@@ -312,16 +312,16 @@ def test_a_topic_has_room_again_as_soon_as_its_copies_are_received(topic):
 def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monkeypatch):
     """Another thread may forget it at once; and what is gone takes no space for ever."""
 
-    class Forgetful(shared.Memory):
+    class Forgetful(memory.Memory):
         def __setitem__(self, key, value):
             pass
 
     where = subscribe(topic, "s")
-    for module, name in ((shared, "_known"), (publishing, "_compiled")):
+    for module, name in ((memory, "_known"), (publishing, "_compiled")):
         monkeypatch.setattr(module, name, Forgetful(9))
     broker.send(topic, [Message(b"m")])
     assert bodies(broker.receive(where, 1)) == ["m"]
-    few = shared.Memory(2)
+    few = memory.Memory(2)
     for number in range(9):
         assert few.keep(number, "kept") == "kept" and len(few) <= 2
 

@@ -9,8 +9,8 @@ from psycopg._queries import PostgresQuery, _query2pg
 from psycopg.adapt import Transformer
 
 from broker_core import broker, entities
-from broker_core.broker.shared import entity_id_of
-from broker_core.broker.tidying import advance_head
+from broker_core.batches import advance_head
+from broker_core.memory import entity_id_of
 from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel, Message, MessageState, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import run
