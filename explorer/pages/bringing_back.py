@@ -21,7 +21,7 @@ from explorer.forms.groups import BringBackForm, Key, group_text
 from explorer.pages.entity import resubmitted
 from explorer.pages.queue_storage.lists import origin_address
 from explorer.pages.queue_storage.queue import requeued
-from explorer.pages.shell import Act, BadQuery, May, act, address_of, cleaned, page
+from explorer.pages.shell import Act, BadQuery, about, act, address_of, cleaned, page
 
 BATCH = 500  # messages that one transaction brings back
 _STORAGE_REASONS = {SPENT: "got as often as its queue allows", REQUEUED: "brought back by an operator", None: "put here"}
@@ -157,11 +157,7 @@ def _ask(
 ) -> HttpResponse:
     going = [line for line in lines if line.goes_to]
     context = {
-        "section": "overview",
-        "may": May(request.actor.rights),
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "way": way,
         "named": _named(way, only, lines),
         "lines": lines,

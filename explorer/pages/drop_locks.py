@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import broker, reads
 from broker_core.semantics.types import Right
-from explorer.pages.shell import Act, May, act, address_of, page
+from explorer.pages.shell import Act, about, act, address_of, page
 
 
 @page
@@ -33,11 +33,7 @@ def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _ask(request: HttpRequest, entity: reads.EntityRow, done: Act = Act()) -> HttpResponse:
     counts = entity.counts
     context = {
-        "section": "overview",
-        "may": May(request.actor.rights),
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "locked": counts.locked + counts.deferred_locked + counts.dead_letter_locked,
         "error": done.error,
     }

@@ -17,7 +17,7 @@ from broker_core.semantics.errors import InvalidArgument
 from broker_core.semantics.service_bus.entity_settings import SERVICE_NAMES
 from broker_core.semantics.types import EntityAddress, EntityKind
 from explorer.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.pages.shell import Act, BadQuery, act, address_of, cleaned, page, show, shown_or_acted_on, wants_fragment
+from explorer.pages.shell import Act, BadQuery, about, act, address_of, cleaned, page, show, shown_or_acted_on, wants_fragment
 
 TRAFFIC_MINUTES = 30
 MAX_SELECTED = reads.PAGE_ROWS
@@ -103,10 +103,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
     if tab not in tabs_of(entity, tab):
         raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no list called {tab}.")])
     context = {
-        "section": "overview",
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "tabs": tab_views(entity, tab),
         "tab": tab,
         "form": form,

@@ -17,7 +17,7 @@ from broker_core.semantics.errors import InvalidArgument, MessageNotFound
 from broker_core.semantics.types import Actor, EntityAddress, Family, Right
 from explorer.pages import bodies, rabbitmq_message, service_bus_message, settling, timeline
 from explorer.pages.queue_storage import message as storage_message
-from explorer.pages.shell import Act, address_of, page, show, tell_refusal, wants_fragment
+from explorer.pages.shell import Act, about, address_of, page, show, tell_refusal, wants_fragment
 
 DOWNLOAD_CHUNK = 1024 * 1024
 _MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
@@ -52,10 +52,7 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         raise MessageGone(entity.address, number)
     first = own[0] if own else None
     context = {
-        "section": "overview",
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "number": number,
         "detail": detail,
         "row": detail.row if detail else None,

@@ -13,7 +13,7 @@ from broker_core.reads import Counts, Tab
 from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.entity import TypedNameForm
 from explorer.pages.entity import selected_numbers
-from explorer.pages.shell import Act, May, act, address_of, page
+from explorer.pages.shell import Act, about, act, address_of, page
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
 
@@ -74,11 +74,7 @@ def _ask(
         actor=request.actor,
     )  # fmt: skip
     context = {
-        "section": "overview",
-        "may": May(request.actor.rights),
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "tab": tab,
         "kind": TABS[tab],
         "numbers": numbers,

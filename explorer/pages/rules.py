@@ -18,7 +18,7 @@ from broker_core.semantics.service_bus.matching import Copy, RuleIndex, Subscrip
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Message, Right
 from explorer.forms.queries import RULES
 from explorer.forms.rule import RuleForm, TryForm
-from explorer.pages.shell import Act, May, act, address_of, page, show
+from explorer.pages.shell import Act, May, about, act, address_of, page, show
 
 _COPIED = ("subject", "correlation_id", "message_id", "session_id", "content_type", "to", "reply_to", "reply_to_session_id")
 
@@ -145,7 +145,7 @@ def try_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     form = TryForm(
         _query_like(request, address_of(namespace, request.GET.get("of", path)), like) if like else request.GET if asked else None
     )
-    context = {"section": "overview", "entity": entity, "address": entity.address, "clock": entity.clock, "form": form}
+    context = {**about(request, entity), "form": form}
     context["asked"] = form.is_bound
     if form.is_bound and form.is_valid():
         context["outcomes"] = outcomes(form.message(), entity, request.actor)

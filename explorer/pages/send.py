@@ -15,7 +15,7 @@ from broker_core.semantics.types import EntityAddress, EntityKind, HistoryLevel,
 from explorer.forms.send import CONTENT_TYPES, SendForm
 from explorer.pages import presenters
 from explorer.pages.copying import text_to_copy
-from explorer.pages.shell import Act, act, address_of, page, show, wants_fragment
+from explorer.pages.shell import Act, about, act, address_of, page, show, wants_fragment
 
 _FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
 
@@ -51,10 +51,7 @@ def _show(
     request: HttpRequest, entity: EntityRow, form: SendForm, *, done: Act = Act(), warning: str | None = None, status: int = 200
 ) -> HttpResponse:
     context = {
-        "section": "overview",
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "form": form,
         "content_types": CONTENT_TYPES,
         "error": done.error,

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.vary import vary_on_headers
 
+from broker_core.reads import EntityRow
 from broker_core.semantics.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -114,6 +115,17 @@ def refusal(
     """Say what was wrong, in the page or in the fragment that was asked for."""
     context = {"heading": _HEADINGS.get(status, "Refused"), "text": text, "problems": problems, "error": error, "status": status}
     return show(request, "refused", context, status=status)
+
+
+def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
+    """What every page about an entity shows."""
+    return {
+        "section": "overview",
+        "may": May(request.actor.rights),
+        "entity": entity,
+        "address": entity.address,
+        "clock": entity.clock,
+    }
 
 
 def show(request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200) -> HttpResponse:

@@ -13,7 +13,7 @@ from explorer.forms.entity import TypedNameForm
 from explorer.pages import figures
 from explorer.pages.entity import selected_numbers
 from explorer.pages.queue_storage.queue import left, named
-from explorer.pages.shell import Act, May, act, address_of
+from explorer.pages.shell import Act, about, act, address_of
 
 
 def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
@@ -63,11 +63,7 @@ def _ask(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "section": "overview",
-        "may": May(request.actor.rights),
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "numbers": numbers,
         "count": len(numbers) if numbers else entity.counts.active,
         "delayed": figures.delayed(entity),

@@ -13,7 +13,7 @@ from broker_core.semantics.types import EntityAddress, Right
 from explorer.forms.queue_storage import PutForm
 from explorer.pages import presenters
 from explorer.pages.copying import text_to_copy
-from explorer.pages.shell import Act, act, address_of, show, wants_fragment
+from explorer.pages.shell import Act, about, act, address_of, show, wants_fragment
 
 
 def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
@@ -73,7 +73,7 @@ def _show(request: HttpRequest, entity: EntityRow, form: PutForm, *, done: Act =
     if isinstance(done.error, InvalidArgument) and done.error.name in form.fields:
         form.add_error(done.error.name, done.error.problem)
     context = {
-        "section": "overview", "entity": entity, "address": entity.address, "clock": entity.clock, "form": form,
+        **about(request, entity), "form": form,
         "error": done.error,
         "why_not": "" if Right.SEND in request.actor.rights else "Putting needs the role operator.",
     }  # fmt: skip

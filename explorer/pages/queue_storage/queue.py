@@ -17,7 +17,7 @@ from broker_core.semantics.types import EntityAddress
 from explorer.forms.queries import StorageQuery
 from explorer.pages.entity import TRAFFIC_MINUTES, Glance, selected_numbers, spark
 from explorer.pages.queue_storage import lists
-from explorer.pages.shell import Act, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
+from explorer.pages.shell import Act, about, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
 
 HIDDEN_LISTS = ("all", "delayed", "leased")  # where something may be released
 
@@ -42,10 +42,7 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done: Act = Act()) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     context = {
-        "section": "overview",
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "error": done.error,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),

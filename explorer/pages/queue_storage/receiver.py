@@ -17,7 +17,7 @@ from broker_core.semantics.types import Actor, EntityAddress
 from explorer.forms.queue_storage import GetForm, ReceiptForm
 from explorer.pages import figures
 from explorer.pages.receiver import LOOKED_AT, preview_of
-from explorer.pages.shell import Act, act, address_of, show, wants_fragment
+from explorer.pages.shell import Act, about, act, address_of, show, wants_fragment
 
 _LOOKS_AT: dict[str, Any] = {"max_scanned": 20_000, "max_seconds": 0.3}  # among so many one's own are looked for
 
@@ -58,10 +58,7 @@ def _show(
 ) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     context = {
-        "section": "overview",
-        "entity": entity,
-        "address": entity.address,
-        "clock": entity.clock,
+        **about(request, entity),
         "available": figures.at_hand(entity),
         "got": got(entity.address, request.actor),
         "form": form or GetForm(),
