@@ -117,6 +117,9 @@ class Feed:
                     log.warning("The live feed cannot read, tries again in %.1f s: %s", pause, exc)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, BACK_OFF_SECONDS[1])
+                except Exception:  # one page must not silence all others for good
+                    log.exception("The live feed failed, tries again in %.1f s", BACK_OFF_SECONDS[1])
+                    await asyncio.sleep(BACK_OFF_SECONDS[1])
         finally:
             beats.cancel()
 
