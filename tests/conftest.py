@@ -55,9 +55,9 @@ def _tables_are_emptied_patiently() -> Iterator[None]:
     TransactionTestCase._fixture_teardown = empty
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _server(django_db_setup) -> Iterator[str]:
-    """The whole site by uvicorn in a thread of this process, so that it uses the same test database. Its address."""
+    """The whole site by uvicorn in a thread of this process, on the same test database, anew for each module. Its address."""
     import uvicorn
 
     from explorer.site.asgi import application
