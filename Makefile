@@ -45,6 +45,7 @@ lint: $(VENV)/dev.stamp
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/djlint --lint --quiet templates
+	$(VENV)/bin/djangofmt --check templates
 
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)
