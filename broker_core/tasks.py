@@ -1,4 +1,4 @@
-"""The sweeps as Celery tasks. How often each runs is the site's affair; late or twice does no harm (design D5)."""
+"""The sweeps as Celery tasks. How often each runs is the site's affair; late or twice does no harm (docs/design.md D5)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def events(address, sequence_number=None):
 
 
 def ledger_agrees(address) -> bool:
-    """Whether the ledger's counts and bytes equal the messages' (design D9)."""
+    """Whether the ledger's counts and bytes equal the messages' (docs/design.md D9)."""
     wrong = (
         connections.current()
         .execute(

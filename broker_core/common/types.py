@@ -41,7 +41,7 @@ class MessageState(IntEnum):
 
 
 class Family(StrEnum):
-    """Whose documented semantics a namespace follows (design D10)."""
+    """Whose documented semantics a namespace follows (docs/design.md D10)."""
 
     SERVICE_BUS = "service_bus"
     QUEUE_STORAGE = "queue_storage"
@@ -49,7 +49,7 @@ class Family(StrEnum):
 
 
 class EntityKind(StrEnum):
-    """What an entity is (SB 1.1). A topic holds scheduled messages alone; a subscription has its own copies."""
+    """What an entity is. A topic holds scheduled messages alone; a subscription has its own copies."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -57,7 +57,7 @@ class EntityKind(StrEnum):
 
 
 class Tier(StrEnum):
-    """What a namespace may have (SB 1.3, 2.4): Basic has queues alone, and no message in it lives longer than 14 days."""
+    """What a namespace may have: Basic has queues alone, and no message in it lives longer than 14 days."""
 
     BASIC = "basic"
     STANDARD = "standard"
@@ -148,7 +148,7 @@ TERMINAL_KINDS = frozenset(
 
 
 class Right(Flag):
-    """What an actor may do. Clients have Send, Listen, Manage (7.7); people have the finer ones too."""
+    """What an actor may do. Clients have Send, Listen, Manage; people have the finer ones too."""
 
     NONE = 0
     BROWSE = auto()
@@ -225,7 +225,7 @@ def require_text(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EntityAddress:
-    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case (1.2).
+    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case.
 
     path: a subscription's is topic/Subscriptions/name.
     """
@@ -308,7 +308,7 @@ class BodyKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send (SB section 2.1).
+    """A message to send.
 
     time_to_live: None means the entity's default applies (SB-021).
     properties:   application properties by name; plain Python values or values.Typed.
@@ -479,7 +479,7 @@ def sequence_number_of(token: UUID) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue (SB section 1.3) with the service's defaults. None: never, or no text.
+    """The settings of a queue with the service's defaults. None: never, or no text.
 
     forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
     expires_whole_sessions: one expired message ends the life of its session (SB-037, SB-901).
@@ -509,7 +509,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic (SB section 1.3) with the service's defaults. None: never, or no text."""
+    """The settings of a topic with the service's defaults. None: never, or no text."""
 
     default_message_time_to_live: timedelta | None = None
     auto_delete_on_idle: timedelta | None = None
@@ -525,7 +525,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """The settings of a subscription (SB section 1.3) with the service's defaults; those it shares with a queue mean the same.
+    """The settings of a subscription with the service's defaults; those it shares with a queue mean the same.
 
     dead_lettering_on_filter_evaluation_exceptions: what its rules cannot judge goes to its dead-letter queue (SB-218).
     """

@@ -37,7 +37,7 @@ def resubmit(
 
     A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
     their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
-    would have more properties than may be sent (2.4).
+    would have more properties than may be sent.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)

@@ -19,7 +19,7 @@ TIDY_ROUNDS = 20  # such batches at most for one receive
 
 
 def tidy(entity_id: int, look: Any) -> Steps:
-    """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
+    """Apply what is due on an entity, as `look` saw it (docs/design.md D5), and fetch what is to be forwarded to it.
 
     In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
     else be walked past again and again. Returns how many messages were touched.
@@ -112,7 +112,7 @@ def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
 
 
 def _expire_some(entity_id: int, look: Any) -> Steps:
-    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037, design D10). Returns how many."""
+    """Remove or dead-letter a batch of expired messages (SB-033, SB-034, SB-037). Returns how many."""
     if look.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
     if look.expiry_mode == "at_head":

@@ -266,7 +266,7 @@ def test_the_last_allowed_failure_dead_letters(make_queue, step):
 
 
 def test_a_spent_message_is_never_delivered_even_before_a_sweep(make_queue, step):
-    """SB-091, design D5."""
+    """SB-091, docs/design.md D5."""
     queue = make_queue(max_delivery_count=1)
     sent(queue, "a")
     service_bus.receive(queue)
@@ -299,7 +299,7 @@ def test_a_dead_letter_reason_has_a_longest_length(queue):
 
 
 def test_dead_letters_arrive_below_the_head_and_are_still_found(queue):
-    """The head bound of the dead-letter queue is lowered by whoever moves a message below it (core 3)."""
+    """The head bound of the dead-letter queue is lowered by whoever moves a message below it."""
     sent(queue, *"abcd")
     held = service_bus.receive(queue, 4)
     service_bus.dead_letter(queue, tokens(held[2:]))
@@ -491,7 +491,7 @@ def test_a_resubmitted_body_has_its_own_size_and_the_entitys_limit(queue):
 
 
 def test_resubmitting_adds_no_more_properties_than_may_be_sent(queue):
-    """SB-105: each set alone is within the limit (2.4), both together are not."""
+    """SB-105: each set alone is within the limit, both together are not."""
     service_bus.send(queue, [Message(b"a", properties={f"old{n}": "x" * 10_000 for n in range(4)}), Message(b"b")])
     service_bus.dead_letter(queue, tokens(service_bus.receive(queue, 2)))
     many = {f"new{n}": "x" * 10_000 for n in range(4)}

@@ -2,7 +2,7 @@
 (invariants 1, 3, 4, 6).
 
 Time passes only when the machine steps the namespace's clock. Nothing sweeps unless the machine does it, so this also shows
-that receiving is right with no sweep running (design D5).
+that receiving is right with no sweep running (docs/design.md D5).
 """
 
 import uuid

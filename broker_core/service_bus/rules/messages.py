@@ -229,7 +229,7 @@ _texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
 def prepare(message: Message) -> Prepared:
     """Check a message on its own and turn its properties into what is stored.
 
-    Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4);
+    Raises InvalidArgument naming the property (SB-009) and MessageTooLarge for properties over their limits;
     the size of the whole depends on the entity and is checked where it is stored.
     """
     if type(message) is not Message:
@@ -260,7 +260,7 @@ def check_body(body: Any) -> None:
 
 
 def properties_json(properties: Mapping[str, Any] | None) -> str | None:
-    """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge (2.4)."""
+    """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge."""
     if not properties:
         return None
     encoded = encode_properties(properties)
@@ -271,7 +271,7 @@ def properties_json(properties: Mapping[str, Any] | None) -> str | None:
 
 
 def check_properties_fit(encoded: Mapping[str, list]) -> str:
-    """Application properties as JSON. Raises MessageTooLarge for more than a message may have (2.4)."""
+    """Application properties as JSON. Raises MessageTooLarge for more than a message may have."""
     stored = json.dumps(encoded)
     if len(stored) > STRICT.all_properties:
         raise MessageTooLarge("set of application properties", len(stored), STRICT.all_properties)

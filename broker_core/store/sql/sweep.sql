@@ -75,7 +75,7 @@ SELECT (SELECT count(*) FROM owned) AS done,
 ;
 
 -- name: expire_at_head
--- The same for an entity that expires at its head only (design D10): messages are taken away as long as the first one present has expired.
+-- The same for an entity that expires at its head only (docs/design.md D10): messages are taken away as long as the first one present has expired.
 WITH
 -- include: entity
 ,
