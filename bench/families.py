@@ -58,7 +58,7 @@ def _singly(queue: EntityAddress) -> int:
         broker.send(queue, [Message(BODY)])
     held = broker.receive(queue, RECEIVE)
     for message in held:
-        broker.complete(queue, [message.lock_token])
+        broker.complete(queue, message.lock_token)
     return len(held)
 
 

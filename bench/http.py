@@ -56,7 +56,7 @@ def _python_api(address: EntityAddress) -> tuple[float, float]:
 
     def receive_and_complete():
         (message,) = broker.receive(address)
-        broker.complete(address, [message.lock_token])
+        broker.complete(address, message.lock_token)
 
     sent = _rate(lambda: broker.send(address, [Message(BODY)]))
     for _ in range(WAITING // 100):

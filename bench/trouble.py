@@ -47,7 +47,7 @@ def _held_at_the_head(report) -> None:
     passed = 0
     for _ in range(15):
         entities.step_clock(NAMESPACE, timedelta(minutes=4))
-        broker.renew(queue, [held.lock_token]).require_all()
+        broker.renew(queue, held.lock_token)
         began = time.monotonic()
         while time.monotonic() - began < measuring.scale.seconds / 2:
             passed += send_and_receive(queue)

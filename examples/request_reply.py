@@ -10,13 +10,14 @@ idle for five minutes, the broker deletes it with whatever lies in it (auto_dele
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from uuid import uuid4
 
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
 from broker_core import broker, entities
-from broker_core.semantics.errors import EntityNotFound
+from broker_core.semantics.errors import EntityNotFound, LockLost
 from broker_core.semantics.types import EntityAddress, LockedMessage, Message
 from broker_core.store import aio
 
@@ -69,7 +70,8 @@ async def serve(questions: EntityAddress, answer: Callable[[str], str]) -> None:
     while True:
         for question in await broker.receive.aio(questions, 10, max_wait_seconds=60):
             await reply(questions, question, answer(question.body.decode()))
-            await broker.complete.aio(questions, [question.lock_token])
+            with suppress(LockLost):  # its lock ended: it is answered once more, and the client ignores the second answer
+                await broker.complete.aio(questions, question.lock_token)
 
 
 async def reply(questions: EntityAddress, question: LockedMessage, text: str) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 from broker_core.limits_in_force import limits
 from broker_core.memory import forget, known, on_entity
@@ -21,7 +20,7 @@ from broker_core.semantics.errors import EntityNotFound, NotAllowed, ServerBusy,
 from broker_core.semantics.service_bus import sessions
 from broker_core.semantics.service_bus.messages import Prepared
 from broker_core.semantics.service_bus.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
-from broker_core.semantics.types import Actor, EntityAddress, Message, Right, SubQueue, unique_tokens
+from broker_core.semantics.types import Actor, EntityAddress, Message, Right, SubQueue, Tokens, unique_tokens
 from broker_core.store.driver import Atomically, Steps, UseCase
 from broker_core.store.statements import call
 
@@ -70,17 +69,17 @@ class Transaction:
             self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
 
     @of_its_kinds
-    def complete(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
+    def complete(self, address: EntityAddress, tokens: Tokens) -> None:
         """As broker.complete."""
         self._settle(settling.complete, address, tokens)
 
     @of_its_kinds
-    def abandon(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
+    def abandon(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
         """As broker.abandon."""
         self._settle(settling.abandon, address, tokens, properties)
 
     @of_its_kinds
-    def defer(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
+    def defer(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
         """As broker.defer."""
         self._settle(settling.defer, address, tokens, properties)
 
@@ -88,7 +87,7 @@ class Transaction:
     def dead_letter(
         self,
         address: EntityAddress,
-        tokens: Sequence[UUID],
+        tokens: Tokens,
         reason: str | None = None,
         description: str | None = None,
         properties: Mapping[str, Any] | None = None,
@@ -97,7 +96,7 @@ class Transaction:
         self._settle(settling.dead_letter, address, tokens, reason, description, properties)
 
     @of_its_kinds
-    def renew(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
+    def renew(self, address: EntityAddress, tokens: Tokens) -> None:
         """As broker.renew."""
         self._settle(settling.renew, address, tokens)
 
@@ -143,7 +142,7 @@ class Transaction:
             answers[place] = yield from operation()
         return [answers[place] for place in sorted(answers)]
 
-    def _settle(self, use_case: UseCase, address: EntityAddress, tokens: Sequence[UUID], *details: Any) -> None:
+    def _settle(self, use_case: UseCase, address: EntityAddress, tokens: Tokens, *details: Any) -> None:
         self._actor.require(Right.LISTEN, address)
         tokens = unique_tokens(tokens)
 

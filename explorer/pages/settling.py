@@ -51,18 +51,17 @@ def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
 
 
 def _settle(address: EntityAddress, how: str, values: dict, properties: dict | None, actor: Actor) -> SettleReport:
-    tokens = [values["token"]]
+    token = values["token"]
     match how:
         case "dead-letter":
-            report = broker.dead_letter(
-                address, tokens, values["reason"] or None, values["description"] or None, properties, actor=actor
+            return broker.dead_letter(
+                address, token, values["reason"] or None, values["description"] or None, properties, actor=actor
             )  # fmt: skip
         case "abandon":
-            report = broker.abandon(address, tokens, properties, actor=actor)
+            return broker.abandon(address, token, properties, actor=actor)
         case "defer":
-            report = broker.defer(address, tokens, properties, actor=actor)
+            return broker.defer(address, token, properties, actor=actor)
         case _:
-            report = {"renew": broker.renew, "complete": broker.complete, "release": broker.release}[how](
-                address, tokens, actor=actor
+            return {"renew": broker.renew, "complete": broker.complete, "release": broker.release}[how](
+                address, token, actor=actor
             )
-    return report.require_all()
