@@ -457,6 +457,8 @@ def test_peek_counts_a_lock_that_has_ended(queue, step, sweep):
     assert [m.delivery_count for m in broker.peek(queue.dead_letter)] == [0]  # none are counted there (SB-089)
     (again,) = broker.receive(queue)
     assert (again.sequence_number, again.delivery_count) == (active.sequence_number, 1)
+    (dead_again,) = broker.receive(queue.dead_letter)
+    assert dead_again.delivery_count == 0
 
 
 @pytest.mark.parametrize("time_to_live", [10 * MINUTE, None], ids=["own", "default"])
