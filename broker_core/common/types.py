@@ -447,6 +447,8 @@ class SessionSummary:
 class SettleReport:
     """What became of each token of a settle or renew call, in one of two lists.
 
+    A call with a single token raises LockLost instead of reporting it as lost; `require_all()` does so for a list.
+
     settled: (token, sequence number) of those whose lock was held.
     lost:    tokens that hold nothing any more (SB-070, SB-071): nothing was changed for them.
     locked_until, lock_duration: after a renew, when the locks in `settled` end, and how long they were made.
@@ -548,9 +550,18 @@ class SubscriptionSettings:
     hidden: bool = False
 
 
-def unique_tokens(tokens: Sequence[UUID | str]) -> list[UUID]:
+Tokens = UUID | Sequence[UUID]  # one lock token, or a list of them; a text may stand for each
+
+
+def is_one_token(tokens: Tokens | str | Sequence[str]) -> bool:
+    """Whether a call was given a token by itself, not a list: then a lost lock is an error."""
+    return isinstance(tokens, UUID | str)
+
+
+def unique_tokens(tokens: Tokens | str | Sequence[str]) -> list[UUID]:
     """Tokens as UUIDs, each once, in the order given. Raises InvalidArgument for what is no UUID."""
+    given: Any = [tokens] if is_one_token(tokens) else tokens
     try:
-        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in tokens))
+        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in given))
     except (ValueError, AttributeError, TypeError) as exc:
-        raise InvalidArgument("lock_token", "must be UUIDs as a receive returned them") from exc
+        raise InvalidArgument("lock_token", "must be a UUID as a receive returned it, or a list of them") from exc

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import service_bus
+from broker_core import service_bus, sweeps
 from broker_core.common.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -448,6 +448,40 @@ def test_peek_shows_every_state_and_changes_nothing(queue):
     assert [m.state for m in before] == [MessageState.SCHEDULED, MessageState.DEFERRED, MessageState.ACTIVE, MessageState.ACTIVE]
     assert service_bus.peek(queue) == before
     assert bodies(service_bus.peek(queue, from_sequence_number=2, max_count=2)) == ["deferred", "locked"]
+
+
+@pytest.mark.parametrize("sweep", [False, True], ids=["unnoticed", "swept"])
+def test_peek_counts_a_lock_that_has_ended(queue, step, sweep):
+    """SB-090, SB-092: also where nothing has looked at the queue since."""
+    sent(queue, "active", "deferred", "dead")
+    active, deferred, dead = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [deferred.lock_token])
+    service_bus.dead_letter(queue, [dead.lock_token])
+    service_bus.receive_deferred(queue, [deferred.sequence_number])
+    service_bus.receive(queue.dead_letter)
+    assert [m.delivery_count for m in service_bus.peek(queue)] == [0, 0]  # held
+    step(2 * MINUTE)
+    if sweep:
+        sweeps.end_locks()
+    assert [m.delivery_count for m in service_bus.peek(queue)] == [1, 1]
+    assert [m.delivery_count for m in service_bus.peek(queue.dead_letter)] == [0]  # none are counted there (SB-089)
+    (again,) = service_bus.receive(queue)
+    assert (again.sequence_number, again.delivery_count) == (active.sequence_number, 1)
+    (dead_again,) = service_bus.receive(queue.dead_letter)
+    assert dead_again.delivery_count == 0
+
+
+@pytest.mark.parametrize("time_to_live", [10 * MINUTE, None], ids=["own", "default"])
+def test_peek_shows_a_due_message_as_active_with_its_end(make_queue, step, time_to_live):
+    """SB-024, SB-047: it has been active since it was due, also where nothing has moved it yet."""
+    queue = make_queue(default_message_time_to_live=10 * MINUTE)
+    due = now(queue) + 5 * MINUTE
+    service_bus.send(queue, [Message(b"later", scheduled_enqueue_at=due, time_to_live=time_to_live)])
+    step(5 * MINUTE)
+    (peeked,) = service_bus.peek(queue)
+    assert (peeked.state, peeked.enqueued_at, peeked.expires_at) == (MessageState.ACTIVE, due, due + 10 * MINUTE)
+    (found,) = service_bus.receive(queue)
+    assert (found.enqueued_at, found.expires_at) == (peeked.enqueued_at, peeked.expires_at)
 
 
 def test_purge_leaves_what_is_locked_and_what_comes_later(queue):

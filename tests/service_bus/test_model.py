@@ -196,7 +196,12 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             mine = {m.number: m for m in self.messages if (m.facts.subqueue is SubQueue.DEAD_LETTER) == dead}
             assert set(there) == set(mine)
             for number, message in there.items():
-                assert message.state == mine[number].facts.state
+                facts, is_due = mine[number].facts, False
+                if facts.state is MessageState.SCHEDULED:
+                    is_due = facts.scheduled_enqueue_at <= self.now
+                assert message.state == (MessageState.ACTIVE if is_due else facts.state)
+                assert message.enqueued_at == (facts.scheduled_enqueue_at if is_due else facts.enqueued_at)
+                assert message.delivery_count == sb.failures(facts, self.now)
                 assert message.dead_letter_reason == mine[number].reason
         assert ledger_agrees(self.queue)
 
@@ -250,7 +255,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
         def still_there(m):
             found = places[m.facts.subqueue].get(m.number)
-            return found is not None and found.state == m.facts.state or (m.facts.subqueue, m.number) in taken
+            same = found is not None and (found.state == m.facts.state or m.facts.state is MessageState.SCHEDULED)
+            return same or (m.facts.subqueue, m.number) in taken
 
         due = [m for m in self.messages if self._is_due(m) and not still_there(m)]
         scheduled = [m for m in due if m.facts.state is MessageState.SCHEDULED]
