@@ -85,15 +85,6 @@ def vhost_not_found(vhost: str) -> AmqpError:
     return AmqpError("NOT_ALLOWED", f"vhost {vhost} not found")
 
 
-def vhost_refused(vhost: str, user: str) -> AmqpError:
-    return AmqpError("NOT_ALLOWED", f"access to vhost '{vhost}' refused for user '{user}'")
-
-
-def access_refused(what: str, user: str) -> AmqpError:
-    """what: as `queue` and `exchange` above name it."""
-    return refused(f"access to {what} refused for user '{user}'")
-
-
 def connection_forced(reason: str) -> AmqpError:
     return AmqpError("CONNECTION_FORCED", reason)
 
@@ -235,11 +226,6 @@ def unknown_delivery_mode(mode: int) -> AmqpError:
     return invalid_message((Atom("delivery_mode_unknown"), mode))
 
 
-def invalid_user_id(user_id: str, user: str) -> AmqpError:
-    """RMQ-362"""
-    return failed(f"user_id property set to '{user_id}' but authenticated user was '{user}'")
-
-
 def message_too_large(size: int, limit: int) -> AmqpError:
     """Sizes in bytes (RMQ-369)."""
     return failed(f"message size {size} is larger than configured max size {limit}")
@@ -282,28 +268,3 @@ def acknowledgement_timed_out(channel: int, milliseconds: int) -> AmqpError:
         f"delivery acknowledgement on channel {channel} timed out. Timeout value used: {milliseconds} ms. "
         "This timeout value can be configured, see consumers doc guide to learn more"
     )
-
-
-def no_tx_while_confirming() -> AmqpError:
-    """RMQ-172"""
-    return failed("cannot switch from confirm to tx mode")
-
-
-def no_confirms_in_tx() -> AmqpError:
-    """RMQ-172"""
-    return failed("cannot switch from tx to confirm mode")
-
-
-def not_transactional() -> AmqpError:
-    """RMQ-172"""
-    return failed("channel is not transactional")
-
-
-def reply_consumer_cannot_acknowledge() -> AmqpError:
-    """RMQ-180"""
-    return failed("reply consumer cannot acknowledge")
-
-
-def no_reply_consumer() -> AmqpError:
-    """RMQ-180"""
-    return failed("fast reply consumer does not exist")
