@@ -12,14 +12,15 @@ from uuid import uuid4
 
 class BrokerError(Exception):
     """Base of all refusals. retryable: whether the same call can succeed later without any change. where: the place in a file
-    that asked for what is refused."""
+    that asked for what is refused. advice: what to do about it, in a sentence or two; empty where the message says so itself."""
 
     retryable = False
     where = ""
 
-    def __init__(self, message: str):
+    def __init__(self, message: str, advice: str = ""):
         super().__init__(message)
         self.message = message
+        self.advice = advice
         self.tracking_id = str(uuid4())
 
     def __str__(self) -> str:

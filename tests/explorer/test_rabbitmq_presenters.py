@@ -12,7 +12,6 @@ from explorer.forms.rabbitmq_policy import PolicyForm
 from explorer.forms.rabbitmq_table import rows_of, table_value
 from explorer.forms.rabbitmq_words import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, shown
 from explorer.pages.rabbitmq import presenters
-from explorer.pages.rabbitmq.advice import advice
 from explorer.pages.rabbitmq.rulings import Thing, rulings
 
 TTL, LENGTH, DLX = (BY_ARGUMENT[name] for name in ("x-message-ttl", "x-max-length", "x-dead-letter-exchange"))
@@ -138,8 +137,8 @@ def test_rulings_name_winners_losers_and_ties():
      errors.unsupported_argument("x-max-priority", "/", "q", "quorum")],
 )  # fmt: skip
 def test_each_refusal_has_advice(refusal):
-    assert advice(refusal)
+    assert refusal.advice
 
 
 def test_a_refusal_that_says_it_all_has_no_advice():
-    assert advice(InvalidArgument("name", "is given twice")) == advice(None) == ""
+    assert InvalidArgument("name", "is given twice").advice == ""

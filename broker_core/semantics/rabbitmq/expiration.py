@@ -28,7 +28,7 @@ def parse(expiration: str | None) -> int | None:
         raise errors.invalid_expiration(expiration[:20] + "...", Atom("value_too_large"))
     milliseconds = int(expiration)
     if problem := expiry_problem(milliseconds):
-        raise errors.invalid_expiration(expiration, problem)
+        raise errors.invalid_expiration(expiration, problem.term)
     return milliseconds
 
 

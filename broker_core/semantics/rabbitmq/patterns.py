@@ -114,7 +114,8 @@ def _parse(pattern: str) -> tuple[re.Pattern, Any]:
 
 def _invalid(problem: str, position: int) -> errors.InvalidPolicy:
     reason = f"pattern should be regular expression but is invalid: {term((Chars(problem), position))}"
-    return errors.InvalidPolicy("pattern", reason)
+    advice = "Correct the pattern; ^orders\\. matches names that begin with orders."
+    return errors.InvalidPolicy("pattern", reason, advice=advice)
 
 
 class _Name:

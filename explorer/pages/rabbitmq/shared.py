@@ -14,7 +14,6 @@ from broker_core import reads
 from broker_core.reads import NamespaceRow
 from broker_core.semantics.errors import EntityNotFound, NotAllowed
 from broker_core.semantics.types import Actor, Family, Right
-from explorer.pages.rabbitmq.advice import advice
 from explorer.pages.shell import Act, May, wants_fragment
 
 LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
@@ -88,7 +87,6 @@ def draw(
         "part": part,
         "is_live": template in LIVE,
         "error": done.error,
-        "advice": advice(done.error),
         **context,
     }
     if not wants_fragment(request):

@@ -20,7 +20,6 @@ from explorer.forms.entity import TypedNameForm
 from explorer.forms.rabbitmq import VhostForm
 from explorer.pages.presenters import order_stamp, rate
 from explorer.pages.rabbitmq import presenters
-from explorer.pages.rabbitmq.advice import advice
 from explorer.pages.rabbitmq.rulings import Ruling, rulings, things_of
 from explorer.pages.rabbitmq.shared import draw, link, vhost_of
 from explorer.pages.shell import Act, May, act, page
@@ -134,7 +133,7 @@ def create(request: HttpRequest) -> HttpResponse:
 
 def _new(request: HttpRequest, form: VhostForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
     context = {
-        "section": "overview", "form": form, "error": done.error, "advice": advice(done.error), "may": May(request.actor.rights),
+        "section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights),
     }  # fmt: skip
     return render(request, "explorer/rabbitmq/vhost_new.html", context, status=status or done.status)
 
