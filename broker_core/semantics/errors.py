@@ -6,8 +6,9 @@ Each carries values rather than prose to parse; `str(exc)` says what was wrong a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from uuid import uuid4
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import ClassVar
 
 
 class BrokerError(Exception):
@@ -16,12 +17,17 @@ class BrokerError(Exception):
 
     retryable = False
     where = ""
+    new_tracking_id: ClassVar[Callable[[], str]] = lambda: ""  # set by store/process.py: the rules make nothing up
 
     def __init__(self, message: str, advice: str = ""):
         super().__init__(message)
         self.message = message
         self.advice = advice
-        self.tracking_id = str(uuid4())
+
+    @cached_property
+    def tracking_id(self) -> str:
+        """Names this one refusal, in the log as well."""
+        return type(self).new_tracking_id()
 
     def __str__(self) -> str:
         return self.message
