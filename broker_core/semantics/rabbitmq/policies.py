@@ -104,7 +104,7 @@ def _is_finite(number: Any) -> bool:
 def _check_pattern(pattern: Any) -> None:
     if not isinstance(pattern, str) or not is_storable(pattern):
         raise InvalidPolicy("pattern", f"pattern should be a binary but was {term(pattern)}")
-    patterns.compiled(pattern)
+    patterns.check(pattern)
 
 
 def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
