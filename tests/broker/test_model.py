@@ -1,4 +1,4 @@
-"""Random operations against the broker and against a plain model made of the pure rules must agree after every step
+"""Random operations against the broker and against a plain model made of the specification must agree after every step
 (invariants 1, 3, 4, 6).
 
 Time passes only when the machine steps the namespace's clock. Nothing sweeps unless the machine does it, so this also shows
@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core import broker, entities, sweeps
 from broker_core.semantics.errors import MessageNotFound
-from broker_core.semantics.service_bus import messages as sb
-from broker_core.semantics.service_bus.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 from broker_core.semantics.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
+from tests.broker import specification as sb
 from tests.broker.looking import events, ledger_agrees, now
+from tests.broker.specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
 

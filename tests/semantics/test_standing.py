@@ -7,8 +7,9 @@ from itertools import product
 import pytest
 
 from broker_core.semantics.service_bus.explaining import why_not
-from broker_core.semantics.service_bus.standing import Standing, is_deliverable, next_change_at, standing
+from broker_core.semantics.service_bus.standing import Standing, next_change_at, standing
 from broker_core.semantics.types import MessageState, SubQueue
+from tests.broker.specification import DELIVERABLE
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEFORE, AFTER = NOON - timedelta(seconds=5), NOON + timedelta(seconds=5)
@@ -70,7 +71,7 @@ def all_facts():
 
 def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
     for facts in all_facts():
-        assert (why_not(facts, NOON) is None) == is_deliverable(facts, NOON), facts
+        assert (why_not(facts, NOON) is None) == (standing(facts, NOON) in DELIVERABLE), facts
 
 
 def test_the_next_change_lies_ahead_and_is_one():

@@ -35,7 +35,6 @@ SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {
     EntityKind.SUBSCRIPTION: SubscriptionSettings,
 }
 SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_TYPE.items()}
-SETTINGS = SETTINGS_OF[EntityKind.QUEUE]
 ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
 OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
