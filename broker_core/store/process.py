@@ -7,8 +7,8 @@ import os
 from functools import lru_cache
 from uuid import uuid4
 
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import Actor
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor
 
 
 def name() -> str:

@@ -1,0 +1,143 @@
+"""What Service Bus takes as a message to send, and how it is stored.
+
+What becomes of a stored message is decided by the statements in service_bus/sql, for whole sets. The same rules are stated as
+plain functions in tests/service_bus/specification.py, which the models beside it run against the statements.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from broker_core.common.arguments import require_kind, require_storable
+from broker_core.common.durations import FOREVER
+from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
+from broker_core.common.limits import STRICT
+from broker_core.common.types import JSON_PROPERTIES, BodyKind, Message, SubQueue
+from broker_core.common.values import encode_properties
+
+TTL_EXPIRED = "TTLExpiredException"
+MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
+
+
+def check_may_dead_letter(subqueue: SubQueue) -> None:
+    """Raise NotAllowed in a dead-letter queue (SB-089)."""
+    if subqueue is not SubQueue.MAIN:
+        raise NotAllowed("A message in a dead-letter queue cannot be dead-lettered again. Complete it, or resubmit it.")
+
+
+# Sending
+
+
+class Prepared(NamedTuple):  # it is made for each message sent, and a tuple is made fastest
+    """A message checked and ready to be stored. size: bytes of body and properties; the texts are JSON, None where empty."""
+
+    message: Message
+    time_to_live: timedelta | None
+    size: int
+    properties: str | None
+    application_properties: str | None
+
+
+_TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
+_SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
+_texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
+
+
+def prepare(message: Message) -> Prepared:
+    """Check a message on its own and turn its properties into what is stored.
+
+    Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4);
+    the size of the whole depends on the entity and is checked where it is stored.
+    """
+    if type(message) is not Message:
+        require_kind("messages", message, Message)
+    check_body(message.body)
+    if type(message.properties) is not dict or type(message.extra) is not dict or type(message.body_kind) is not BodyKind:
+        _check_kinds(message)
+    texts = _texts_of(message)
+    if any(texts):
+        _check_texts(message)
+    if message.scheduled_enqueue_at is not None:
+        require_kind("scheduled_enqueue_at", message.scheduled_enqueue_at, datetime)
+        if message.scheduled_enqueue_at.tzinfo is None:
+            raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
+    broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
+    if message.extra:
+        broker |= _checked_extra(message.extra)
+    broker_json = json.dumps(broker) if broker else None
+    application_json = properties_json(message.properties)
+    size = len(message.body) + len(message.message_id or "") + len(message.session_id or "")
+    size += len(broker_json or "") + len(application_json or "")
+    return Prepared(message, _time_to_live(message.time_to_live), size, broker_json, application_json)
+
+
+def check_body(body: Any) -> None:
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise InvalidArgument("body", f"must be bytes, not {type(body).__name__}; encode text first")
+
+
+def properties_json(properties: Mapping[str, Any] | None) -> str | None:
+    """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge (2.4)."""
+    if not properties:
+        return None
+    encoded = encode_properties(properties)
+    for name, (_, text) in encoded.items():
+        if len(name) + len(text or "") > STRICT.one_property:
+            raise MessageTooLarge(f"application property {name[:40]!r}", len(name) + len(text or ""), STRICT.one_property)
+    return check_properties_fit(encoded)
+
+
+def check_properties_fit(encoded: Mapping[str, list]) -> str:
+    """Application properties as JSON. Raises MessageTooLarge for more than a message may have (2.4)."""
+    stored = json.dumps(encoded)
+    if len(stored) > STRICT.all_properties:
+        raise MessageTooLarge("set of application properties", len(stored), STRICT.all_properties)
+    return stored
+
+
+def _check_kinds(message: Message) -> None:
+    """Of what is nearly always of the very class that Message names."""
+    require_kind("properties", message.properties, Mapping)
+    require_kind("extra", message.extra, Mapping)
+    if message.body_kind not in tuple(BodyKind):
+        raise InvalidArgument("body_kind", f"must be one of BodyKind, not {repr(message.body_kind)[:80]}")
+
+
+def _checked_extra(extra: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in extra.items():
+        require_kind("extra", name, str)
+        require_storable("extra", name)
+        if isinstance(value, str):
+            require_storable("extra", value)
+        elif not isinstance(value, int | float | None):
+            raise InvalidArgument("extra", f"{name!r} must be a text or a number, not {repr(value)[:80]}")
+    return dict(extra)
+
+
+def _check_texts(message: Message) -> None:
+    for name, value in zip(_TEXTS, _texts_of(message), strict=True):
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
+        require_storable(name, value)
+        if name in _SHORT and len(value) > STRICT.message_id:
+            raise InvalidArgument(name, f"has {len(value)} characters; at most {STRICT.message_id} are allowed")
+    if message.session_id and message.partition_key and message.session_id != message.partition_key:
+        raise InvalidArgument("partition_key", "must equal session_id where both are set (SB-009)")
+
+
+def _time_to_live(asked: timedelta | None) -> timedelta | None:
+    """SB-021, SB-039: unset, zero and what is longer than anybody waits mean no limit of its own."""
+    if asked is None:
+        return None
+    require_kind("time_to_live", asked, timedelta)
+    if asked >= FOREVER or asked == timedelta(0):
+        return None
+    if asked < timedelta(0):
+        raise InvalidArgument("time_to_live", f"{asked} is negative; give a positive duration, or none (SB-039)")
+    return asked

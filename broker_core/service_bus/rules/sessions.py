@@ -1,0 +1,55 @@
+"""What Service Bus checks of sessions before a statement decides: who may have one, and what their ids and states may be.
+
+When a session is over and what it gives out next is decided by sql/session.sql, and stated in
+tests/service_bus/specification.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
+from broker_core.common.limits import STRICT, Limits
+from broker_core.common.types import EntityAddress, Message, SubQueue
+
+
+def check_have_session(address: EntityAddress, messages: Sequence[Message]) -> None:
+    """Raise NotAllowed, naming the first message without a session id: an entity that requires sessions takes none (SB-008)."""
+    for place, message in enumerate(messages, start=1):
+        if message.session_id is None:
+            raise NotAllowed(
+                f"'{address}' requires sessions: message {place} of {len(messages)} has no session id. Nothing was stored; "
+                "set session_id, which may be any text of at most 128 characters."
+            )
+
+
+def check_received_with(address: EntityAddress, requires_session: bool, *, session: bool) -> None:
+    """Raise NotAllowed where a receiver has a session and the entity none, or the reverse (SB-110).
+
+    Only the main list has sessions: a dead-letter queue is received from as anywhere else (SB-102).
+    """
+    has_sessions = requires_session and address.subqueue is SubQueue.MAIN
+    if has_sessions and not session:
+        raise NotAllowed(f"'{address}' requires sessions: accept one, and receive from that.")
+    if session and not has_sessions:
+        raise NotAllowed(f"'{address}' has no sessions: receive from it directly, or create the entity with requires_session.")
+
+
+def check_renewed_alone(address: EntityAddress, requires_session: bool) -> None:
+    """Raise NotAllowed for a message of a session: its lock ends with the session's (SB-065)."""
+    if requires_session and address.subqueue is SubQueue.MAIN:
+        raise NotAllowed(f"Locks on messages of '{address}' end with their session's: renew the session.")
+
+
+def check_session_id(session_id: str) -> None:
+    """Raise InvalidArgument for what no message could have as its session id (1.2)."""
+    if not isinstance(session_id, str) or "\x00" in session_id or len(session_id) > STRICT.message_id:
+        raise InvalidArgument("session_id", f"must be text of at most {STRICT.message_id} characters, without NUL")
+
+
+def check_state(state: bytes | bytearray | memoryview | None, limits: Limits) -> None:
+    """Raise InvalidArgument or MessageTooLarge for what cannot be a session's state (SB-119)."""
+    if state is not None and not isinstance(state, (bytes, bytearray, memoryview)):
+        raise InvalidArgument("state", f"must be bytes or None, not {type(state).__name__}; encode text first")
+    if state is not None and len(state) > limits.session_state:
+        raise MessageTooLarge("session state", len(state), limits.session_state)

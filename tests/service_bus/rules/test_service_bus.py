@@ -1,0 +1,41 @@
+"""What is taken as a message to send, as tables."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from broker_core.common.errors import InvalidArgument, MessageTooLarge
+from broker_core.common.types import Message
+from broker_core.common.values import Typed
+from broker_core.service_bus.rules import messages as sb
+
+SECOND = timedelta(seconds=1)
+TEXT: Any = "text"
+
+
+@pytest.mark.parametrize(
+    ("message", "refusal", "text"),
+    [
+        (Message(b"", message_id="x" * 129), InvalidArgument, "message_id"),
+        (Message(b"", session_id="a", partition_key="b"), InvalidArgument, "SB-009"),
+        (Message(b"", time_to_live=-SECOND), InvalidArgument, "time_to_live"),
+        (Message(b"", scheduled_enqueue_at=datetime(2026, 1, 1)), InvalidArgument, "time zone"),
+        (Message(TEXT), InvalidArgument, "bytes"),
+        (Message(b"", subject="a\x00b"), InvalidArgument, "NUL"),
+        (Message(b"", properties={"a": object()}), InvalidArgument, "'a'"),
+        (Message(b"", properties={"a": "\x00"}), InvalidArgument, "NUL"),
+        (Message(b"", properties={"a": Typed("ubyte", 256)}), InvalidArgument, "ubyte"),
+        (Message(b"", properties={"a": "x" * 33_000}), MessageTooLarge, "'a'"),
+        (Message(b"", properties={str(n): "x" * 30_000 for n in range(3)}), MessageTooLarge, "properties"),
+    ],
+)
+def test_a_bad_message_is_refused_by_name(message, refusal, text):
+    with pytest.raises(refusal, match=text):
+        sb.prepare(message)
+
+
+@pytest.mark.parametrize("forever", [None, timedelta(0), timedelta.max])
+def test_no_time_to_live(forever):
+    """SB-021, SB-039."""
+    assert sb.prepare(Message(b"", time_to_live=forever)).time_to_live is None
