@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from broker_core.runtime.pacing import BATCH
 from broker_core import namespaces, queue_storage, sweeps
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
@@ -174,8 +175,8 @@ def test_what_waits_for_a_message_that_becomes_visible_after_it_began(queue, ste
 
 def test_a_clear_goes_on_where_another_was_faster(queue):
     """That all of a batch is gone does not say that there are no more (QS-064)."""
-    put_all(queue, ["x"] * (operating.CLEAR_BATCH + 10))
-    batch = {"entity_id": entity_id(queue), "numbers": [*range(1, operating.CLEAR_BATCH + 1)], "actor": "t", "kind": 14}
+    put_all(queue, ["x"] * (BATCH + 10))
+    batch = {"entity_id": entity_id(queue), "numbers": [*range(1, BATCH + 1)], "actor": "t", "kind": 14}
     assert meanwhile(SQL["storage_remove"], batch, lambda: queue_storage.clear(queue)) == 10
     assert queue_storage.approximate_count(queue) == 0
     assert ledger_agrees(queue)

@@ -42,9 +42,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         dead_lettering=st.booleans(),
         most=st.integers(1, 3),
         default=st.sampled_from([None, timedelta(seconds=40)]),
-        mode=st.sampled_from(["eager", "at_head"]),
     )
-    def begin(self, dead_lettering, most, default, mode):
+    def begin(self, dead_lettering, most, default):
         self.namespace = f"m-{uuid.uuid4().hex[:10]}"
         namespaces.create_namespace(self.namespace)
         namespaces.pause_clock(self.namespace)
@@ -54,7 +53,6 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             max_delivery_count=most,
             default_message_time_to_live=default,
             dead_lettering_on_message_expiration=dead_lettering,
-            expiry_mode=mode,
         )
         entities.create_queue(self.queue, self.settings)
         self.messages: list[Modelled] = []
@@ -206,8 +204,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.sweep()
         self.both_show_the_same()
-        if self.settings.expiry_mode == "eager":
-            assert not [m for m in self.messages if self._is_due(m)]  # a sweep leaves nothing undone
+        assert not [m for m in self.messages if self._is_due(m)]  # a sweep leaves nothing undone
         self._every_message_is_accounted_for()
 
     def _every_message_is_accounted_for(self):
