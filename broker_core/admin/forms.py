@@ -85,6 +85,8 @@ class EntityForm(forms.ModelForm):
                 del self.fields[name]
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False, deleted_at=None)
+        if "expiry_mode" in self.fields:
+            self.fields["expiry_mode"].choices = [(mode, mode) for mode in entity_settings.EXPIRY_MODES]
         for name in entity_settings.ALL_SETTINGS:
             if name in self.fields:
                 self._explain(name)
@@ -169,7 +171,7 @@ _HELP = {
     "expires_whole_sessions": "One expired message ends the life of its session; otherwise each message expires by itself.",
     "drops_locks_on_change": "A change of the entity ends the locks on it, as the service's may.",
     "status": "What is refused while it is disabled: sending, receiving or both. Messages are kept.",
-    "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives. at_head: only in front of the queue.",
+    "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives, as Azure does.",
     "history_level": "full: every event. lifecycle: without receives and renewals. off: none, so there is no timeline.",
     "hidden": "Left out of the overview unless asked for.",
 }

@@ -197,10 +197,10 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
     ("given", "text", "what_to_do"),
     [
         ({"name": "q", "expires": "0"}, "invalid arg 'x-expires' for queue 'q' in vhost '{vhost}': {{value_zero,0}}",
-         "from 1 on"),
+         "at least 1"),
         ({"name": "q", "message_ttl": "soon"}, "'{vhost}': \"expected integer, got longstr\"", "such as 30 s"),
         ({"name": "amq.mine"}, "queue name 'amq.mine' contains reserved prefix 'amq.*'", "Choose another"),
-        ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Give a dead-letter exchange as well"),
+        ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Set a dead-letter exchange as well"),
         ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
          "inequivalent arg 'x-message-ttl' for queue 'mail' in vhost '{vhost}': received '5000' but current is '60000'",
          "Change the value with a policy"),

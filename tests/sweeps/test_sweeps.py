@@ -85,18 +85,6 @@ def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
     assert service_bus.peek(queue) == []
 
 
-def test_expiry_at_the_head_stops_at_the_first_that_lives(make_queue, step):
-    queue = make_queue(expiry_mode=ExpiryMode.AT_HEAD)
-    for text, seconds in (("a", 1), ("b", 100), ("c", 1)):
-        service_bus.send(queue, [Message(text.encode(), time_to_live=seconds * SECOND)])
-    step(2 * SECOND)
-    expire()
-    assert bodies(service_bus.peek(queue)) == ["b", "c"]
-    assert bodies(service_bus.receive_and_delete(queue, 5)) == ["b"]
-    expire()
-    assert service_bus.peek(queue) == []
-
-
 def test_ended_locks_are_taken_back(make_queue, step):
     """SB-070, SB-090, SB-091: in the queue and in its dead-letter queue."""
     queue = make_queue(max_delivery_count=2)

@@ -31,7 +31,6 @@ INTEGERS = {
     "unsignedint": (0, 2**32 - 1),
     "long": (-(2**63), 2**63 - 1),
 }
-TYPES = ("bool", *INTEGERS, "float", "double", "decimal", "longstr", "array", "timestamp", "table", "void", "binary")
 MAX_NAME = 255  # bytes: a name is a short string
 MAX_DEPTH = 100  # of tables and arrays in each other; an odd message must not exhaust the stack
 

@@ -164,6 +164,7 @@ def test_values_are_given_back_in_one_form(name, given, stored):
         ("status", "Deleting"),
         ("status", None),
         ("expiry_mode", "never"),
+        ("expiry_mode", ExpiryMode.AT_HEAD),  # RabbitMQ's
         ("history_level", 3),
         ("history_level", True),
         ("history_level", "everything"),
