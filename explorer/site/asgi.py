@@ -14,8 +14,6 @@ from django.conf import settings  # noqa: E402
 from broker_core.protocols import service_bus_http  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
 
-SERVICE_BUS = "/servicebus/"
-
 
 def under_prefix(app, prefix):
     """Serve under `prefix` ("/tools/vitrine" or ""), whether or not the proxy strips it."""
@@ -31,8 +29,7 @@ def under_prefix(app, prefix):
 
 async def http(scope, receive, send):
     """The REST API under /servicebus/, which needs the header names as they came, and Django for the rest."""
-    path = scope["path"].removeprefix(settings.PATH_PREFIX)
-    app = service_bus_http.application if path.startswith(SERVICE_BUS) else django_application
+    app = service_bus_http.application if service_bus_http.is_mounted(scope) else django_application
     await app(scope, receive, send)
 
 
