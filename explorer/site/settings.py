@@ -27,8 +27,13 @@ VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # whom the broker's own admin takes a signed-in person for
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
-# --- limits (see explorer/site/bounded_http.py) -----------------------------------------------------------------------
+# --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
 CONNECTIONS_PER_ADDRESS = whole_number("CONNECTIONS_PER_ADDRESS", environment.get("CONNECTIONS_PER_ADDRESS"), default=500)
+MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; its texts, without files, on any page
+BODY_LIMITS = {  # of pages that take files from people who are signed in
+    "explorer:send": 101 * 2**20,  # the largest message that an entity can be set to take, and the form around it
+    "explorer:rabbitmq_definitions": 21 * 2**20,
+}
 
 # --- security ---------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -87,6 +92,7 @@ MIDDLEWARE = [
     "servestatic.middleware.ServeStaticMiddleware",
     "explorer.site.compression.CompressPages",
     "csp.middleware.CSPMiddleware",
+    "explorer.site.bodies.RefuseLargeBodies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
