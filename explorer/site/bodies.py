@@ -20,7 +20,7 @@ from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 
-from explorer.site import errors
+from . import errors
 
 DRAIN_SECONDS = 5.0  # how long a refused body is discarded, so that a client that only writes gets to read the answer
 _LIMIT = "vitrine.body_limit"  # in a scope: the limit that the request exceeds

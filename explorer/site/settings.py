@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins, whole_number
+from .configuration import database_from_url, flag, secret_key, trusted_origins, whole_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ

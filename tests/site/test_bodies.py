@@ -7,10 +7,12 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import entities
 from explorer.site import bodies
-from tests.site.test_web_server import serve
+
+from .test_web_server import serve
 
 MEGABYTE = 2**20
 
@@ -95,7 +97,7 @@ def test_pages_with_a_limit_of_their_own_exist():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("role", "status"), [("operator", 302), (None, 413)])
 def test_who_is_signed_in_may_send_a_large_file(live_site, client, person, role, status):
-    address = EntityAddress(entities.ensure_namespace("large", tier="premium").name, "q")
+    address = EntityAddress(namespaces.ensure_namespace("large", tier="premium").name, "q")
     entities.create_queue(address, max_message_size_in_kilobytes=10 * 1024)
     cookies = {}
     if role:
@@ -106,4 +108,4 @@ def test_who_is_signed_in_may_send_a_large_file(live_site, client, person, role,
     form = {"csrfmiddlewaretoken": token, "copies": "1"}
     answer = httpx.post(url, data=form, files={"body_file": b"x" * (5 * MEGABYTE)}, cookies=cookies, timeout=30)
     assert answer.status_code == status, answer.text
-    assert [len(message.body) for message in broker.peek(address)] == ([5 * MEGABYTE] if role else [])
+    assert [len(message.body) for message in service_bus.peek(address)] == ([5 * MEGABYTE] if role else [])

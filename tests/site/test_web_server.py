@@ -12,7 +12,8 @@ import pytest
 
 from explorer.site.bounded_http import HEAD_SECONDS, MAX_HEAD_BYTES
 from tests.eventually import eventually
-from tests.site.vitrine import ROOT, environment, free_port
+
+from .vitrine import ROOT, environment, free_port
 
 CONNECTIONS = 20
 MEGABYTE = 2**20
