@@ -16,7 +16,7 @@ from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.names import MOST_LISTED
 
-from . import java, presenters, runs
+from . import java, presenters, runs, submission
 from .forms import RECEIVABLE, AnalysisForm
 
 NEWEST = 100
@@ -51,7 +51,7 @@ def analysis_new(request: HttpRequest) -> HttpResponse:
     form = AnalysisForm(request.POST or None, initial={"queues": request.GET.getlist("queue")})
     if request.method == "POST" and form.is_valid():
         act = shell.act(
-            request, "start analysis", None, lambda: runs.start(form.cleaned_data, actor=request.actor), target=_names(form)
+            request, "start analysis", None, lambda: submission.start(form.cleaned_data, actor=request.actor), target=_names(form)
         )
         if act.error is None:
             return redirect("explorer:analysis_run", act.result.pk)
