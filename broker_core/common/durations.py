@@ -20,6 +20,14 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 _NET = re.compile(r"(?P<sign>-)?(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{2}):(?P<seconds>\d{2}(?:\.\d+)?)")
 
 
+def of_seconds(seconds: float) -> timedelta:
+    """To the microsecond, but never zero for a duration that is not zero (SB-039). Raises OverflowError."""
+    duration = timedelta(seconds=seconds)
+    if duration or not seconds:
+        return duration
+    return timedelta.resolution if seconds > 0 else -timedelta.resolution
+
+
 def parse_iso(text: str, name: str = "duration") -> timedelta | None:
     """An ISO 8601 duration without years and months. None: so long that it means never.
 
@@ -112,4 +120,4 @@ def _bounded(seconds: float, name: str, text: str) -> timedelta | None:
         return None
     if seconds < -FOREVER.total_seconds():
         raise InvalidArgument(name, f"{text!r} is out of range")
-    return timedelta(seconds=seconds)
+    return of_seconds(seconds)

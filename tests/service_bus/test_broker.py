@@ -722,6 +722,64 @@ def test_properties_that_grow_too_large_by_abandoning_dead_letter_the_message(qu
     assert service_bus.receive(queue, 1) == [] and ledger_agrees(queue)
 
 
+def umlauts(prefix: str, size: int) -> dict[str, str]:
+    """Application properties of some `size` bytes and half as many characters."""
+    return {f"{prefix}{i}": "ü" * 5_000 for i in range(size // 10_000)}
+
+
+def test_properties_are_measured_in_bytes(queue):
+    """2.4: a set of 64 KB may be sent, whatever its characters; each property has at most 32 KB."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 60_000))])
+    with pytest.raises(MessageTooLarge, match="set of application properties"):
+        service_bus.send(queue, [Message(b"m", properties=umlauts("a", 70_000))])
+    with pytest.raises(MessageTooLarge, match="application property 'one' has 33,003 bytes"):
+        service_bus.send(queue, [Message(b"m", properties={"one": "€" * 11_000})])
+
+
+def test_an_abandon_measures_properties_in_bytes(queue):
+    """Regression: it counted characters, so that 72 KB passed for 36."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000))])
+    (message,) = service_bus.receive(queue, 1)
+    service_bus.abandon(queue, [message.lock_token], umlauts("b", 30_000))
+    assert service_bus.receive(queue, 1) == []
+    (dead,) = service_bus.receive(queue.dead_letter, 1)
+    assert dead.dead_letter_reason == "HeaderSizeExceeded"
+
+
+@pytest.mark.parametrize("settle", [service_bus.defer, service_bus.dead_letter])
+def test_deferring_and_dead_lettering_add_no_more_properties_than_may_be_sent(queue, settle):
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000)), Message(b"n")])
+    large, small = service_bus.receive(queue, 2)
+    with pytest.raises(MessageTooLarge, match="set of application properties of message 1 has 70,"):
+        settle(queue, [small.lock_token, large.lock_token], properties=umlauts("b", 30_000))
+    assert settle(queue, [small.lock_token], properties=umlauts("b", 30_000)).settled
+    assert settle(queue, [large.lock_token], properties=umlauts("b", 20_000)).settled
+    assert ledger_agrees(queue)
+
+
+def test_a_dead_letter_that_is_abandoned_gets_no_more_properties_than_may_be_sent(queue):
+    """There is no list to move it to, as there is for a message of the queue itself."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000))])
+    service_bus.dead_letter(queue, tokens(service_bus.receive(queue, 1)))
+    (dead,) = service_bus.receive(queue.dead_letter, 1)
+    with pytest.raises(MessageTooLarge, match="of message 1 has 70,"):
+        service_bus.abandon(queue.dead_letter, [dead.lock_token], umlauts("b", 30_000))
+    assert service_bus.abandon(queue.dead_letter, [dead.lock_token], {"c": "d"}).settled
+    assert set(service_bus.receive(queue.dead_letter, 1)[0].properties) >= {"a0", "a3", "c"}
+
+
+def test_a_dead_letter_with_more_properties_than_may_be_sent_is_not_resubmitted(queue):
+    """Regression: 72 KB went back into the queue."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000)), Message(b"n")])
+    large, small = service_bus.receive(queue, 2)
+    service_bus.abandon(queue, [large.lock_token], umlauts("b", 30_000))
+    service_bus.dead_letter(queue, [small.lock_token])
+    with pytest.raises(MessageTooLarge, match="of message 1 has 70,"):
+        service_bus.resubmit(queue.dead_letter, [1, 2])
+    assert service_bus.resubmit(queue.dead_letter, [2]) == {2: 3}
+    assert len(service_bus.peek(queue.dead_letter)) == 1 and ledger_agrees(queue)
+
+
 def test_a_queue_that_another_process_deleted_is_not_found(queue):
     """SB-240: also at its first receive."""
     sent(queue, "m")

@@ -20,7 +20,7 @@ from typing import Any
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 
-__all__ = ["INTEGERS", "MAX_DEPTH", "MAX_NAME", "TYPES", "Typed", "decode", "encode", "plain", "typed"]
+__all__ = ["INTEGERS", "MAX_DEPTH", "MAX_NAME", "Typed", "decode", "encode", "plain", "typed"]
 
 INTEGERS = {
     "byte": (-(2**7), 2**7 - 1),

@@ -42,6 +42,7 @@ class Prepared(NamedTuple):  # it is made for each message sent, and a tuple is 
     application_properties: str | None
 
 
+_BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
 _TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
 _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
 _texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
@@ -86,17 +87,28 @@ def properties_json(properties: Mapping[str, Any] | None) -> str | None:
         return None
     encoded = encode_properties(properties)
     for name, (_, text) in encoded.items():
-        if len(name) + len(text or "") > STRICT.one_property:
-            raise MessageTooLarge(f"application property {name[:40]!r}", len(name) + len(text or ""), STRICT.one_property)
-    return check_properties_fit(encoded)
-
-
-def check_properties_fit(encoded: Mapping[str, list]) -> str:
-    """Application properties as JSON. Raises MessageTooLarge for more than a message may have."""
+        if (len(name) + len(text or "")) * _BYTES_OF_A_CHARACTER > STRICT.one_property:
+            _check_property_fits(name, text or "")
     stored = json.dumps(encoded)
-    if len(stored) > STRICT.all_properties:
-        raise MessageTooLarge("set of application properties", len(stored), STRICT.all_properties)
+    if len(stored) > STRICT.all_properties:  # what it escapes takes fewer bytes in UTF-8, never more
+        check_properties_fit(len(json.dumps(encoded, ensure_ascii=False).encode()))
     return stored
+
+
+def check_properties_fit(size: int, sequence_number: int | None = None) -> None:
+    """Raise MessageTooLarge for more application properties than a message may have: bytes of their JSON in UTF-8.
+
+    sequence_number: of the stored message that they would belong to.
+    """
+    if size > STRICT.all_properties:
+        whose = "" if sequence_number is None else f" of message {sequence_number}"
+        raise MessageTooLarge(f"set of application properties{whose}", size, STRICT.all_properties)
+
+
+def _check_property_fits(name: str, text: str) -> None:
+    size = len(name.encode()) + len(text.encode())
+    if size > STRICT.one_property:
+        raise MessageTooLarge(f"application property {name[:40]!r}", size, STRICT.one_property)
 
 
 def _check_kinds(message: Message) -> None:

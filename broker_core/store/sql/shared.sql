@@ -151,7 +151,7 @@ failed AS MATERIALIZED (
                   %(subqueue)s = 0 AND o.failures >= e.max_delivery_count AS spent,
                   -- What an abandon adds may make the properties larger than a message may have.
                   CASE WHEN %(subqueue)s = 0 AND %(properties)s::jsonb IS NOT NULL
-                       THEN (SELECT length((coalesce(m.application_properties, '{}') || %(properties)s::jsonb)::text) > 65536
+                       THEN (SELECT octet_length((coalesce(m.application_properties, '{}') || %(properties)s::jsonb)::text) > 65536
                                FROM vitrine_message AS m WHERE m.ctid = o.tid)
                        ELSE false END AS too_large) AS x)
 
