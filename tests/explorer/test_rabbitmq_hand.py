@@ -14,6 +14,7 @@ from explorer import hands
 from explorer.models import AuditRecord
 from tests.broker.looking import events
 from tests.eventually import eventually
+from tests.html import body_of
 
 from .conftest import FRAGMENT
 
@@ -77,10 +78,6 @@ def hold(client, desk, count, queue="jobs"):
 
 def settle(client, desk, action, tag, channel=1, **more):
     return client.post(desk.url(), {"action": action, "channel": str(channel), "tag": str(tag)}, **more)
-
-
-def body_of(response):
-    return " ".join(response.content.decode().split())
 
 
 def last_act():
