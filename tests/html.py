@@ -14,9 +14,14 @@ _BESIDE_BLOCKS = re.compile(rf" ?(</?(?:{_BLOCKS})\b[^>]*>) ?")
 
 
 def body_of(response) -> str:
-    """The body of a response: runs of white space are one space, there is none beside block-level tags, entities are characters.
+    """The body of a response as `as_shown` gives it."""
+    return as_shown(response.content.decode())
 
-    What `<pre>` and `<textarea>` hold is kept as it is.
+
+def as_shown(html: str) -> str:
+    """HTML in which runs of white space are one space, none is beside block-level tags, and entities are characters.
+
+    The contents of `<pre>` and `<textarea>` are kept as they are.
     """
     kept: list[str] = []
 
@@ -24,7 +29,7 @@ def body_of(response) -> str:
         kept.append(match[3])
         return f"{match[1]}\0{len(kept) - 1}\0{match[4]}"
 
-    html = _KEPT.sub(keep, response.content.decode())
+    html = _KEPT.sub(keep, html)
     html = _TAG.sub(lambda tag: re.sub(r"\s+(?=/?>)", "", tag[0]), re.sub(r"\s+", " ", html))
     html = _BESIDE_BLOCKS.sub(r"\1", html)
     return unescape(re.sub(r"\0(\d+)\0", lambda number: kept[int(number[1])], html)).strip()
