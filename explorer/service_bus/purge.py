@@ -12,10 +12,10 @@ from broker_core import reads, service_bus
 from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import Counts, Tab
 from broker_core.service_bus import preview
-from explorer.service_bus.entity import selected_numbers
 from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.shell import Act, about, act, address_of, page
 
-from .shell import Act, about, act, address_of, page
+from .entity import selected_numbers
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
 
@@ -91,7 +91,7 @@ def _ask(
         "form": form or TypedNameForm(expected=entity.address.name),
         "error": done.error,
     }
-    return render(request, "explorer/purge.html", context, status=status)
+    return render(request, "explorer/service_bus/purge.html", context, status=status)
 
 
 def count_of(counts: Counts, tab: Tab) -> int:
