@@ -131,7 +131,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
             "glance": at_a_glance(effective, entity.kind),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
         }
-    return show(request, "entity", context, fragment="_messages", status=done.status)
+    return show(request, "service_bus/entity", context, fragment="service_bus/_messages", status=done.status)
 
 
 def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str) -> dict:
