@@ -19,7 +19,6 @@ from broker_core.semantics.service_bus.filters import Rule, compile_filter
 from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
 from explorer.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
 from explorer.pages import names
-from explorer.pages.as_previewed import made
 from explorer.pages.presenters import effects_told
 from explorer.pages.shell import Act, May, act, address_of, page
 
@@ -118,7 +117,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
     done = act(
         request, "change settings", entity.address,
-        lambda: _made(request, entity.address, changes),
+        lambda: preview.change(entity.address, **changes, token=request.POST.get("token") or None, actor=request.actor),
         target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
     )  # fmt: skip
     if isinstance(done.error, WorldMoved):
@@ -126,15 +125,6 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if done.error:
         return _show(request, "entity_settings", form, **{"done": done, **context})
     return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
-
-
-def _made(request: HttpRequest, address: EntityAddress, changes: dict) -> preview.Preview:
-    return made(
-        str(address), request.POST.get("token") or None,
-        change=lambda: preview.change(address, **changes, actor=request.actor),
-        preview=lambda: preview.preview(address, **changes, actor=request.actor),
-        apply=lambda previewed: preview.apply(previewed, actor=request.actor),
-    )  # fmt: skip
 
 
 @page

@@ -348,7 +348,7 @@ def test_receive_and_delete_shows_what_it_took_once(pages, as_):
 def test_the_forms_for_new_entities_lead_to_each_other(pages, as_, url):
     client = as_("administrator")
     kinds = re.search(r'<nav class="tabs bare".*?</nav>', body_of(client.get(url)), re.DOTALL)[0]
-    links = [html.unescape(link) for link in re.findall(r'<a href="([^"]+)"', kinds)]
+    links = [html.unescape(link) for link in re.findall(r'<a\s+href="([^"]+)"', kinds)]
     forms = ["/new/queue/", "/new/topic/", "/new/subscription/", "/new-storage-queue/", "/rabbitmq/new/queue/"]
     assert [link.partition("?")[0] for link in links] == forms
     assert {client.get(link).status_code for link in links} == {200}

@@ -200,7 +200,6 @@ def drain(scene: Scene) -> None:
         address = scene.address(path)
         try:
             while held := queue_storage.get(address, 32, visibility_timeout=LEASE):
-                if len(queue_storage.delete_all(address, held).deleted) != len(held):
-                    raise AssertionError(f"what was just got from {path} could not be deleted")
+                queue_storage.delete_all(address, held)
         except QueueNotFound:
             _not_there(path)
