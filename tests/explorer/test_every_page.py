@@ -8,7 +8,7 @@ from django.urls import URLPattern
 
 from explorer import urls
 from explorer.models import AuditRecord
-from explorer.pages.rabbitmq import urls as rabbitmq_urls
+from explorer.rabbitmq import urls as rabbitmq_urls
 
 from . import rabbitmq_office
 from .conftest import FRAGMENT, addresses_of

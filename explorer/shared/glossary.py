@@ -1,0 +1,38 @@
+"""The glossary page: each term in a sentence, with what Azure and RabbitMQ call it (glossary.toml)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from .shell import page, show
+
+
+class Term(NamedTuple):
+    """icon: of its badge, and for a state its colour."""
+
+    word: str
+    meaning: str
+    azure: str = ""
+    rabbitmq: str = ""
+    icon: str = ""
+
+    @property
+    def anchor(self) -> str:
+        return self.word.replace(" ", "-")
+
+
+TERMS = {
+    section: [Term(*line) for line in lines]
+    for section, lines in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+}
+
+
+@page
+@require_GET
+def glossary(request: HttpRequest) -> HttpResponse:
+    return show(request, "help", {"section": "help", **TERMS}, fragment="help")
