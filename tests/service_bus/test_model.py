@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound
@@ -21,6 +20,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules import messages as sb
 from broker_core.service_bus.rules.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 from tests.looking import events, ledger_agrees, now
+from tests.model_machines import run_machine
 
 SECOND = timedelta(seconds=1)
 
@@ -298,17 +298,4 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("broker_database")
 def test_the_broker_agrees_with_the_rules():
-    run_state_machine_as_test(
-        BrokerAgainstModel,
-        settings=settings(
-            max_examples=25,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-            ),  # shrinking against a database takes minutes; the steps are printed
-        ),
-    )
+    run_machine(BrokerAgainstModel, 25)

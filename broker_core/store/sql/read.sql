@@ -27,11 +27,6 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
  WHERE n.deleted_at IS NULL AND (%(name)s::text IS NULL OR lower(n.name) = lower(%(name)s))
  ORDER BY n.name;
 
--- name: read_entity_id
--- The entity an address names, names compared without case. No row: there is none.
-SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
-
 -- name: read_entity_names
 -- What entities are called, those deleted but not yet forgotten included.
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
