@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from .errors import InvalidArgument
 
-# The largest .NET TimeSpan stands for "never" on the wire (SB 1.3); anything that long cannot be told from it.
+# The largest .NET TimeSpan stands for "never" on the wire; anything that long cannot be told from it.
 FOREVER = timedelta(days=365_000)
 
 _ISO = re.compile(
@@ -29,7 +29,7 @@ def of_seconds(seconds: float) -> timedelta:
 
 
 def parse_iso(text: str, name: str = "duration") -> timedelta | None:
-    """An ISO 8601 duration without years and months. None: so long that it means never (SB 1.3).
+    """An ISO 8601 duration without years and months. None: so long that it means never.
 
     Raises InvalidArgument for anything else, naming `name`.
     """
@@ -40,7 +40,7 @@ def parse_iso(text: str, name: str = "duration") -> timedelta | None:
 
 
 def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
-    """A .NET time span, `d.hh:mm:ss.fffffff` (SB 8.2). None: never."""
+    """A .NET time span, `d.hh:mm:ss.fffffff`. None: never."""
     found = _NET.fullmatch(text.strip())
     if not found:
         raise InvalidArgument(name, f"{text!r} is no time span such as 0.00:01:30")

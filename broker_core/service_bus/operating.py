@@ -11,6 +11,7 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTo
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
@@ -18,9 +19,7 @@ from broker_core.store.statements import call
 from .forwarding import forward_on
 from .rules import messages as service_bus
 from .shared import on, require_properties_fit, require_sendable
-from .tidying import TIDY_BATCH, take_back
-
-PURGE_BATCH = 500
+from .tidying import take_back
 
 
 @use_case
@@ -36,7 +35,7 @@ def resubmit(
 
     A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
     their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
-    would have more properties than may be sent (2.4).
+    would have more properties than may be sent.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -78,7 +77,7 @@ def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     while True:
         row = yield from take_back(entity_id, dropped_by=str(actor))
         total += row.done
-        if row.deadlines < TIDY_BATCH:
+        if row.deadlines < BATCH:
             return total
 
 
@@ -138,7 +137,7 @@ def purge(
     for state in states:
         # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
         while max_count is None or total < max_count:
-            wanted = PURGE_BATCH if max_count is None else min(PURGE_BATCH, max_count - total)
+            wanted = BATCH if max_count is None else min(BATCH, max_count - total)
             before = enqueued_before or look.now
             done = yield from _purge(entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id)
             total += done

@@ -27,7 +27,7 @@ def on(address: EntityAddress, name: str, **params: Any) -> Steps:
 
 
 def require_properties_fit(address: EntityAddress, numbers: Sequence[int], properties: str | None) -> Steps[None]:
-    """Raise MessageTooLarge where one of these messages would have more application properties than may be sent (2.4).
+    """Raise MessageTooLarge where one of these messages would have more application properties than may be sent.
 
     properties: those to be added, as JSON.
     """

@@ -108,7 +108,8 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],  # before the apps': overrides of other packages' templates
+        # Before the apps': these override other packages' templates. Those of a family lie in its package.
+        "DIRS": [BASE_DIR / "templates", *sorted((BASE_DIR / "explorer").glob("*/templates"))],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

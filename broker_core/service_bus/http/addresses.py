@@ -1,11 +1,11 @@
-"""What a URL of the REST API names, and the URL of a lock (reference 8.1). Pure.
+"""What a URL of the REST API names, and the URL of a lock (docs/http.md). Pure.
 
     .../servicebus/{namespace}/{entity}/messages                        to send to
     .../servicebus/{namespace}/{entity}/messages/head                   to receive from
     .../servicebus/{namespace}/{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, unread
 
 An entity is a queue, a topic or a subscription ({topic}/Subscriptions/{name}), with or without /$DeadLetterQueue. Its path may
-have slashes (and a segment "messages"), so the URL is read from its end. The API's own words are known in any casing (1.2).
+have slashes (and a segment "messages"), so the URL is read from its end. The API's own words are known in any casing.
 
 This is the only place that reads a URL of the API. The path is split at its slashes first, and each segment is decoded once.
 Routing, the address and the scope that a token must cover all come from these segments, so they cannot differ.

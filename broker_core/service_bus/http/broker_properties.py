@@ -1,4 +1,4 @@
-"""The BrokerProperties JSON object of a message, in both directions (reference 8.2). Pure."""
+"""The BrokerProperties JSON object of a message, in both directions (docs/http.md). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Application properties as custom headers, in both directions (reference 8.2). Pure.
+"""Application properties as custom headers, in both directions (docs/http.md). Pure.
 
 A value is a JSON scalar: a text in double quotes, a bare number, true or false; a quoted RFC 1123 date is a timestamp. A bare
 value that is none of these is taken as text, as the service's own examples write it (`Priority: High`).
@@ -102,7 +102,7 @@ def read_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def write(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Headers for an answer. Types that a header cannot show come as text (8.2); the stored message keeps them."""
+    """Headers for an answer. Types that a header cannot show come as text; the stored message keeps them."""
     headers: dict[str, tuple[str, str]] = {}
     exact: dict[str, Any] = {}
     for name, value in properties.items():

@@ -195,7 +195,7 @@ SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until,
 ;
 
 -- name: properties_too_large
--- The first of these messages whose application properties, with those to be added, are larger than a message may have (2.4), in bytes
+-- The first of these messages whose application properties, with those to be added, are larger than a message may have, in bytes
 -- of their JSON.
 SELECT m.sequence_number, x.size
   FROM vitrine_message AS m

@@ -1,4 +1,4 @@
-"""The REST API's texts and JSON against values, both ways (reference 8.2). No database, no sockets."""
+"""The REST API's texts and JSON against values, both ways (docs/http.md). No database, no sockets."""
 
 import base64
 import json
