@@ -9,8 +9,7 @@ from django.urls import resolve, reverse
 
 from broker_core import entities, queue_storage, rabbitmq, reads
 from broker_core.semantics.queue_storage.explaining import QueueFacts
-from broker_core.semantics.queue_storage.standing import HoldKind
-from broker_core.semantics.types import Actor, EntityAddress, Family, Right, SubQueue
+from broker_core.semantics.types import Actor, EntityAddress, Family, HoldKind, Right, SubQueue
 from explorer.forms.queue_storage import QueueOptionsForm
 from explorer.models import AuditRecord
 from explorer.pages import presenters

@@ -15,7 +15,8 @@ from broker_core.semantics.queue_storage import errors, messages, names, options
 from broker_core.semantics.queue_storage.explaining import Code, QueueFacts, explain, why_not
 from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
 from broker_core.semantics.queue_storage.options import Poison, QueueOptions
-from broker_core.semantics.queue_storage.standing import HoldKind, Standing
+from broker_core.semantics.queue_storage.standing import Standing
+from broker_core.semantics.types import HoldKind
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

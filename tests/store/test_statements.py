@@ -11,10 +11,10 @@ from psycopg.adapt import Transformer
 from broker_core import broker, entities
 from broker_core.batches import advance_head
 from broker_core.memory import entity_id_of
-from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel, Message, MessageState, SubQueue
+from broker_core.semantics.types import EntityAddress, Message, SubQueue
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import FOLDER, SQL, call
+from broker_core.store.statements import FOLDER, SQL, call, load
 from tests.broker.looking import ledger_agrees
 
 PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
@@ -34,14 +34,35 @@ def test_each_statement_says_what_it_promises():
     assert bare == []
 
 
+def test_the_numbers_in_statements_have_names():
+    """A column of an enum is never compared with, or set to, a bare number."""
+    bare = re.compile(r"\b(subqueue|state|kind|op|hold_kind|history_level|body_kind) *(=|<>|<=?|>=?|IN \(|= ANY \('\{) *\d")
+    found = [
+        f"{file.name}: {line}" for file in FOLDER.glob("*.sql") for line in file.read_text().splitlines() if bare.search(line)
+    ]
+    assert found == []
+
+
+def test_a_name_stands_for_the_number_of_its_enum(tmp_path):
+    (tmp_path / "a.sql").write_text(
+        "-- name: all\nSELECT '{@SUBQUEUE_MAIN,@STATE_SCHEDULED}', @LEDGER_LOCKED + @OP_SENT, @EVENT_MOVED;\n"
+    )
+    assert load(tmp_path) == {"all": "SELECT '{0,2}', 10 + 1, 22"}
+
+
 @pytest.mark.parametrize(
-    ("column", "numbers"), [("subqueue", SubQueue), ("state", MessageState), ("kind", EventKind), ("history_level", HistoryLevel)]
+    ("text", "error"),
+    [
+        ("-- name: bad\nSELECT\n  @STATE_ACTIV", r"a\.sql:3: unknown name @STATE_ACTIV; .*@STATE_ACTIVE, @STATE_DEFERRED"),
+        ("-- fragment: bad\n@STAT_ACTIVE", r"a\.sql:2: unknown name @STAT_ACTIVE; .*@STATE_\.\.\."),
+        ("-- name: bad\nSELECT\n  -- include: nothing\n", "statement 'bad' includes 'nothing'"),
+        ("-- name: bad\nSELECT 1\n-- name: bad\nSELECT 2", "name 'bad' is defined twice"),
+    ],
 )
-def test_the_numbers_in_statements_are_explained(column, numbers):
-    """In the head of shared.sql, by their names in semantics.types."""
-    head = (FOLDER / "shared.sql").read_text().partition("-- fragment:")[0]
-    (told,) = re.findall(rf"^-- {column} +((?:.|\n--  )*)$", head, re.MULTILINE)
-    assert {int(number): name for number, name in re.findall(r"(\d+) (\w+)", told)} == {n: n.name.lower() for n in numbers}
+def test_a_faulty_file_is_refused_when_it_is_loaded(tmp_path, text, error):
+    (tmp_path / "a.sql").write_text(text)
+    with pytest.raises(ValueError, match=error):
+        load(tmp_path)
 
 
 def test_an_unknown_statement_is_named():

@@ -76,7 +76,7 @@ UPDATE vitrine_namespace AS n
 -- name: namespace_contents
 -- How many entities a namespace has, with how many messages, and the ids of those that are no subscription.
 WITH present AS MATERIALIZED (SELECT id, topic_id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL),
-counted AS (SELECT entity_id, n FROM vitrine_count_base WHERE state < 10 UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state < 10)
+counted AS (SELECT entity_id, n FROM vitrine_count_base WHERE state < @LEDGER_LOCKED UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state < @LEDGER_LOCKED)
 SELECT (SELECT count(*) FROM present) AS entities,
        (SELECT coalesce(sum(n), 0)::bigint FROM counted WHERE entity_id IN (SELECT id FROM present)) AS messages,
        ARRAY(SELECT id FROM present ORDER BY id) AS ids;
@@ -119,7 +119,7 @@ entity AS (
     ON CONFLICT (namespace_id, key) WHERE deleted_at IS NULL DO NOTHING
     RETURNING *),
 counter AS (INSERT INTO vitrine_entity_counter (entity_id) SELECT id FROM entity),
-heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(0, 3) AS s),
+heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(@SUBQUEUE_MAIN, @SUBQUEUE_TRANSFER) AS s),
 activity AS (INSERT INTO vitrine_entity_activity (entity_id, last_activity_at) SELECT entity.id, clock.now FROM entity, clock)
 SELECT
 -- include: entity_columns
@@ -171,9 +171,9 @@ changed AS (
     RETURNING *),
 deadlines AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT changed.id, 0, clock.now, n, n + 499
+    SELECT changed.id, @SUBQUEUE_MAIN, clock.now, n, n + 499
       FROM changed, clock, vitrine_queue_head AS h, vitrine_entity_counter AS c, generate_series(h.head, c.next_number - 1, 500) AS n
-     WHERE changed.max_delivery_count < clock.max_delivery_count AND h.entity_id = changed.id AND h.subqueue = 0 AND c.entity_id = changed.id),
+     WHERE changed.max_delivery_count < clock.max_delivery_count AND h.entity_id = changed.id AND h.subqueue = @SUBQUEUE_MAIN AND c.entity_id = changed.id),
 activity AS (
 -- include: touched_by_change
 )

@@ -44,7 +44,7 @@ SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueu
        dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body,
        lock_token, locked_by, visible_at, hold_kind, held_since, renewals, priority
   FROM (SELECT m.subqueue, m.state, m.sequence_number,
-               m.delivery_count + coalesce(m.subqueue = 0 AND m.locked_until <= %(now)s, false)::int AS delivery_count,
+               m.delivery_count + coalesce(m.subqueue = @SUBQUEUE_MAIN AND m.locked_until <= %(now)s, false)::int AS delivery_count,
                m.size, m.body_kind, m.enqueued_at, m.expires_at, m.time_to_live, m.scheduled_enqueue_at, m.first_received_at, m.last_received_at,
                m.message_id, m.session_id, m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description,
                m.dead_letter_source, m.dead_lettered_at, m.enqueued_sequence_number, m.resubmitted_from, m.transfer, m.body,
@@ -148,10 +148,10 @@ stored AS (
            application_properties)
 INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size, enqueued_at, time_to_live,
                                    message_id, session_id, properties, application_properties, details)
-SELECT e.now, e.id, s.subqueue, %(actor)s, CASE s.state WHEN 2 THEN 2 ELSE 1 END, s.sequence_number, s.delivery_count, s.size, s.enqueued_at,
+SELECT e.now, e.id, s.subqueue, %(actor)s, CASE s.state WHEN @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, s.sequence_number, s.delivery_count, s.size, s.enqueued_at,
        s.time_to_live, s.message_id, s.session_id, s.properties,
        CASE WHEN pg_column_size(s.application_properties) <= 4096 THEN s.application_properties END, '{"imported": true}'
-  FROM stored AS s, entity AS e WHERE e.history_level > 0;
+  FROM stored AS s, entity AS e WHERE e.history_level > @HISTORY_OFF;
 
 -- name: import_sessions
 -- Sessions with a state; their first numbers follow from the messages (import_finish_service_bus).
@@ -178,7 +178,7 @@ sent AS (
  RETURNING next_number),
 heads AS (
     UPDATE vitrine_queue_head AS h
-       SET head = coalesce((SELECT first FROM present AS p WHERE p.subqueue = h.subqueue AND p.state = 0), (SELECT next_number FROM sent))
+       SET head = coalesce((SELECT first FROM present AS p WHERE p.subqueue = h.subqueue AND p.state = @STATE_ACTIVE), (SELECT next_number FROM sent))
      WHERE h.entity_id = %(entity_id)s)
 SELECT coalesce((SELECT sum(n) FROM present), 0)::bigint AS messages,
        (SELECT sequence_number FROM vitrine_message WHERE entity_id = %(entity_id)s GROUP BY sequence_number HAVING count(*) > 1 LIMIT 1) AS twice;
@@ -189,18 +189,18 @@ WITH entity AS MATERIALIZED (SELECT id, now, requires_session, max_delivery_coun
 sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT e.id, m.session_id, min(m.sequence_number)
-      FROM entity AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id IS NOT NULL
+      FROM entity AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.session_id IS NOT NULL
      WHERE e.requires_session GROUP BY 1, 2
         ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number)
 INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-SELECT e.id, 0, e.now, min(m.sequence_number), max(m.sequence_number)
+SELECT e.id, @SUBQUEUE_MAIN, e.now, min(m.sequence_number), max(m.sequence_number)
   FROM entity AS e JOIN vitrine_message AS m
-    ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= e.max_delivery_count
+    ON m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.delivery_count >= e.max_delivery_count
  GROUP BY e.id, e.now, m.sequence_number / 500;
 
 -- name: import_finish_queue_storage
 -- The ledger of a storage queue's invisible messages: by why they are, until when.
 INSERT INTO vitrine_count_base (entity_id, subqueue, state, until, n, bytes)
-SELECT e.id, 0, coalesce(m.hold_kind, 10), m.visible_at, count(*), 0
+SELECT e.id, @SUBQUEUE_MAIN, coalesce(m.hold_kind, @HOLD_GET), m.visible_at, count(*), 0
   FROM vitrine_entity_now AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.visible_at > e.now
- WHERE e.id = %(entity_id)s GROUP BY e.id, coalesce(m.hold_kind, 10), m.visible_at;
+ WHERE e.id = %(entity_id)s GROUP BY e.id, coalesce(m.hold_kind, @HOLD_GET), m.visible_at;

@@ -100,7 +100,7 @@ SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL:
        m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
        least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us, m.size, m.message_id, 0::bigint AS xid, false AS generated
   FROM vitrine_message AS m
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = 0 AND m.state < 2
+ WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
    AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
 
 -- name: history_snapshot
@@ -169,9 +169,9 @@ drawn AS MATERIALIZED (
 life AS MATERIALIZED (
     SELECT %(first_number)s::bigint + row_number() OVER (ORDER BY d.enqueued_at) - 1 AS sequence_number, d.enqueued_at, d.waiting,
            d.working, d.size, k.kind, k.reason,
-           CASE WHEN k.kind = 11 THEN 0 WHEN k.reason = 'MaxDeliveryCountExceeded' THEN 10 WHEN d.chance < 0.06 THEN 2 ELSE 1 END AS attempts
+           CASE WHEN k.kind = @EVENT_EXPIRED THEN 0 WHEN k.reason = 'MaxDeliveryCountExceeded' THEN 10 WHEN d.chance < 0.06 THEN 2 ELSE 1 END AS attempts
       FROM drawn AS d CROSS JOIN LATERAL (
-           SELECT CASE WHEN d.fate < d.expired_share THEN 11 WHEN d.fate < d.expired_share + d.dead_share THEN 10 ELSE 6 END AS kind,
+           SELECT CASE WHEN d.fate < d.expired_share THEN @EVENT_EXPIRED WHEN d.fate < d.expired_share + d.dead_share THEN @EVENT_DEAD_LETTERED ELSE @EVENT_COMPLETED END AS kind,
                   CASE WHEN d.fate < d.expired_share OR d.fate >= d.expired_share + d.dead_share THEN NULL
                        WHEN d.chance < 0.55 THEN 'MaxDeliveryCountExceeded'
                        WHEN d.chance < 0.85 THEN 'PaymentRejected' ELSE 'UnknownCustomer' END AS reason) AS k),
@@ -182,27 +182,27 @@ timed AS MATERIALIZED (
                       ELSE l.enqueued_at + %(time_to_live)s::interval END, %(until)s) AS ended_at
       FROM life AS l),
 happened AS (
-    SELECT t.enqueued_at AS at, 0 AS subqueue, t.sequence_number, 1 AS kind, 0 AS delivery_count, NULL AS reason, t.size,
+    SELECT t.enqueued_at AS at, @SUBQUEUE_MAIN AS subqueue, t.sequence_number, @EVENT_SENT AS kind, 0 AS delivery_count, NULL AS reason, t.size,
            t.kind AS fate, NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
       FROM timed AS t
      UNION ALL
-    SELECT least(t.first_received_at + (a.attempt - 1) * t.working, %(until)s), 0, t.sequence_number, 4, a.attempt - 1, NULL, NULL, NULL,
+    SELECT least(t.first_received_at + (a.attempt - 1) * t.working, %(until)s), @SUBQUEUE_MAIN, t.sequence_number, @EVENT_RECEIVED, a.attempt - 1, NULL, NULL, NULL,
            NULL, NULL, NULL
       FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts) AS a(attempt)
      UNION ALL                                       -- each failed attempt ends when the next begins
-    SELECT least(t.first_received_at + a.attempt * t.working, %(until)s), 0, t.sequence_number, 7, a.attempt, NULL, NULL, NULL,
+    SELECT least(t.first_received_at + a.attempt * t.working, %(until)s), @SUBQUEUE_MAIN, t.sequence_number, @EVENT_ABANDONED, a.attempt, NULL, NULL, NULL,
            NULL, NULL, NULL
       FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts - 1) AS a(attempt)
      UNION ALL
-    SELECT t.ended_at, 0, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
+    SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
            t.enqueued_at, t.first_received_at, t.last_received_at
       FROM timed AS t
      UNION ALL                                       -- no dead letter is left behind that nobody could find
-    SELECT least(t.ended_at + interval '1 hour', %(until)s), 1, t.sequence_number, 14, 0, NULL, t.size, NULL, t.enqueued_at, NULL, NULL
-      FROM timed AS t WHERE t.kind = 10)
+    SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL, t.size, NULL, t.enqueued_at, NULL, NULL
+      FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED)
 INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count, message_id, actor, reason,
                                    size, time_to_live, enqueued_at, first_received_at, last_received_at, details)
 SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, 'generated-' || h.sequence_number, 'generated', h.reason,
-       h.size, CASE WHEN h.fate = 11 THEN %(time_to_live)s::interval END, h.enqueued_at, h.first_received_at, h.last_received_at,
+       h.size, CASE WHEN h.fate = @EVENT_EXPIRED THEN %(time_to_live)s::interval END, h.enqueued_at, h.first_received_at, h.last_received_at,
        '{"generated": true}'::jsonb
   FROM happened AS h ORDER BY h.at, h.kind;

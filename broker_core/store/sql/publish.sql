@@ -5,9 +5,9 @@
 -- What `gate` let through (its `first` is the topic's number for the first message, NULL where there is no topic). Counters are locked in the
 -- order of ids, so that two publishers cannot meet crosswise.
 entries AS MATERIALIZED (
-    SELECT t.i::int AS i, t.place, t.size, coalesce(t.body_kind, 0) AS body_kind, t.message_id, t.session_id, t.time_to_live, t.scheduled_at,
+    SELECT t.i::int AS i, t.place, t.size, coalesce(t.body_kind, @BODY_DATA) AS body_kind, t.message_id, t.session_id, t.time_to_live, t.scheduled_at,
            t.properties::jsonb AS properties, t.application_properties::jsonb AS application_properties, t.enqueued_at,
-           t.enqueued_number, coalesce(t.list, 0) AS list, t.reason, t.description, t.source, t.transfer::jsonb AS transfer, (%(bodies)b::bytea[])[t.place + 1] AS body
+           t.enqueued_number, coalesce(t.list, @SUBQUEUE_MAIN) AS list, t.reason, t.description, t.source, t.transfer::jsonb AS transfer, (%(bodies)b::bytea[])[t.place + 1] AS body
       FROM unnest(%(places)b::int4[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)b::text[], %(session_ids)b::text[],
                   %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[], %(application_properties)b::text[],
                   %(enqueued_at)s::timestamptz[], %(enqueued_numbers)b::int8[], %(lists)b::int2[], %(reasons)b::text[], %(descriptions)b::text[],
@@ -33,19 +33,19 @@ stored AS (
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, enqueued_sequence_number,
                                  dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at, transfer, body)
     SELECT c.entity_id, m.list, n.first + c.place,
-           CASE WHEN x.is_scheduled THEN 2 ELSE 0 END, m.size, m.body_kind, x.enqueued_at,
+           CASE WHEN x.is_scheduled THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END, m.size, m.body_kind, x.enqueued_at,
            CASE WHEN NOT x.is_scheduled AND m.time_to_live IS NOT NULL
                 THEN x.enqueued_at + least(m.time_to_live, t.default_message_time_to_live) END,
            CASE WHEN m.time_to_live IS NOT NULL THEN least(m.time_to_live, t.default_message_time_to_live) END,
            m.scheduled_at, m.message_id, m.session_id, m.properties, m.application_properties,
            coalesce(m.enqueued_number, g.first + m.place), m.reason, m.description,
-           CASE m.list WHEN 1 THEN t.path ELSE m.source END, CASE m.list WHEN 1 THEN g.now END, m.transfer, m.body
+           CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN t.path ELSE m.source END, CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN g.now END, m.transfer, m.body
       FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i) JOIN target AS t ON t.id = c.entity_id
      CROSS JOIN LATERAL (
            -- An instant that an action set counts where the copy is forwarded to, not in the subscription itself (SB-052). At a topic all
            -- that is stored is scheduled: what came due meanwhile is still to be published.
            SELECT coalesce(m.enqueued_at, g.now) AS enqueued_at,
-                  (m.list = 0 AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END) IS TRUE AS is_scheduled) AS x
+                  (m.list = @SUBQUEUE_MAIN AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END) IS TRUE AS is_scheduled) AS x
  RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, message_id, session_id, enqueued_sequence_number,
            scheduled_enqueue_at, dead_letter_reason, dead_letter_description),
 told AS MATERIALIZED (
@@ -54,15 +54,15 @@ told AS MATERIALIZED (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, session_id, reason, details)
-    SELECT g.now, s.entity_id, s.subqueue, %(actor)s, CASE WHEN s.subqueue = 1 THEN 10 WHEN s.state = 2 THEN 2 ELSE 1 END, s.sequence_number, s.size,
-           s.enqueued_at, s.time_to_live, s.message_id, s.session_id, CASE s.subqueue WHEN 1 THEN s.dead_letter_reason END,
-           CASE WHEN s.subqueue = 1 THEN o.details || jsonb_build_object('description', s.dead_letter_description)
-                WHEN s.state = 2 THEN o.details || jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at) ELSE o.details END
+    SELECT g.now, s.entity_id, s.subqueue, %(actor)s, CASE WHEN s.subqueue = @SUBQUEUE_DEAD_LETTER THEN @EVENT_DEAD_LETTERED WHEN s.state = @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, s.sequence_number, s.size,
+           s.enqueued_at, s.time_to_live, s.message_id, s.session_id, CASE s.subqueue WHEN @SUBQUEUE_DEAD_LETTER THEN s.dead_letter_reason END,
+           CASE WHEN s.subqueue = @SUBQUEUE_DEAD_LETTER THEN o.details || jsonb_build_object('description', s.dead_letter_description)
+                WHEN s.state = @STATE_SCHEDULED THEN o.details || jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at) ELSE o.details END
       FROM stored AS s JOIN target AS t ON t.id = s.entity_id JOIN told AS o ON o.number = s.enqueued_sequence_number, gate AS g
-     WHERE t.history_level > 0 AND s.subqueue <> 3),
+     WHERE t.history_level > @HISTORY_OFF AND s.subqueue <> @SUBQUEUE_TRANSFER),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT entity_id, subqueue, state, count(*), CASE WHEN subqueue = 1 THEN 10 WHEN subqueue = 3 THEN NULL WHEN state = 2 THEN 2 ELSE 1 END
+    SELECT entity_id, subqueue, state, count(*), CASE WHEN subqueue = @SUBQUEUE_DEAD_LETTER THEN @OP_DEAD_LETTERED WHEN subqueue = @SUBQUEUE_TRANSFER THEN NULL WHEN state = @STATE_SCHEDULED THEN @OP_SCHEDULED ELSE @OP_SENT END
       FROM stored GROUP BY entity_id, subqueue, state),
 -- include: sessions_of_stored
 
@@ -110,15 +110,15 @@ gate AS (
 published AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, message_id, session_id,
                                        properties, application_properties, details)
-    SELECT g.now, %(entity_id)s, 0, %(actor)s, 20, g.first + m.place, m.size, coalesce(m.enqueued_at, g.now), m.message_id, m.session_id,
+    SELECT g.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_PUBLISHED, g.first + m.place, m.size, coalesce(m.enqueued_at, g.now), m.message_id, m.session_id,
            m.properties, CASE WHEN pg_column_size(m.application_properties) <= 4096 THEN m.application_properties END,
            jsonb_build_object('copies', coalesce(o.copies, 0))
       FROM gate AS g CROSS JOIN entries AS m
       LEFT JOIN (SELECT o.place, count(*) AS copies FROM copies JOIN entries AS o USING (i) GROUP BY o.place) AS o ON o.place = m.place
-     WHERE m.i <= %(count)s AND g.history_level > 0),
+     WHERE m.i <= %(count)s AND g.history_level > @HISTORY_OFF),
 traffic AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s::bigint, 0, 0, x.n, x.op FROM gate, (VALUES (%(count)s::int, 20::smallint), (-%(count)s::int, NULL)) AS x(n, op)),
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, x.n, x.op FROM gate, (VALUES (%(count)s::int, @OP_PUBLISHED::smallint), (-%(count)s::int, NULL)) AS x(n, op)),
 -- include: touched_by_send
 SELECT gate.first, gate.now,
        -- include: published

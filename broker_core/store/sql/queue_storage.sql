@@ -22,7 +22,7 @@ AND
 -- fragment: storage_from_hint
 -- The hint spares gets the dead index entries below it. One that lies ahead of a clock that was set back is none.
 m.visible_at >= coalesce((SELECT h.visible_from FROM vitrine_queue_head AS h
-                           WHERE h.entity_id = %(entity_id)s AND h.subqueue = 0 AND NOT %(from_start)s::boolean
+                           WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_MAIN AND NOT %(from_start)s::boolean
                              AND h.visible_from <= (SELECT now FROM entity)), '-infinity')
 
 -- fragment: storage_spent
@@ -55,7 +55,7 @@ stored AS (
                                  locked_by, lock_token, message_id, body)
     SELECT %(entity_id)s, m.sequence_number, octet_length(m.body), e.now,
            -- include: storage_expires
-           , %(time_to_live)s::interval, e.now + %(visibility)s::interval, CASE WHEN e.held THEN 12 END, CASE WHEN e.held THEN e.now END,
+           , %(time_to_live)s::interval, e.now + %(visibility)s::interval, CASE WHEN e.held THEN @HOLD_PUT END, CASE WHEN e.held THEN e.now END,
            CASE WHEN e.held THEN %(holder)s END,
            -- include: lock_token
            ,
@@ -68,14 +68,14 @@ stored AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size, enqueued_at, time_to_live,
                                        message_id, details)
-    SELECT enqueued_at, %(entity_id)s, 0, %(actor)s, 1, sequence_number, 0, size, enqueued_at, time_to_live, message_id,
+    SELECT enqueued_at, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_SENT, sequence_number, 0, size, enqueued_at, time_to_live, message_id,
            CASE WHEN hold_kind IS NOT NULL THEN jsonb_build_object('visible_at', visible_at) END
-      FROM stored WHERE (SELECT history_level FROM entity) > 0),
+      FROM stored WHERE (SELECT history_level FROM entity) > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, 0, 0, NULL::timestamptz, count(*), 1 FROM stored HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL::timestamptz, count(*), @OP_SENT FROM stored HAVING count(*) > 0
     UNION ALL
-    SELECT %(entity_id)s, 0, hold_kind, visible_at, count(*), NULL FROM stored WHERE hold_kind IS NOT NULL GROUP BY hold_kind, visible_at)
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, hold_kind, visible_at, count(*), NULL FROM stored WHERE hold_kind IS NOT NULL GROUP BY hold_kind, visible_at)
 SELECT sequence_number, message_id, lock_token, enqueued_at, expires_at, visible_at FROM stored ORDER BY sequence_number;
 
 -- name: storage_get
@@ -101,22 +101,22 @@ changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
-           , locked_by = %(holder)s, visible_at = (SELECT now FROM entity) + %(visibility)s::interval, hold_kind = 10, renewals = 0,
+           , locked_by = %(holder)s, visible_at = (SELECT now FROM entity) + %(visibility)s::interval, hold_kind = @HOLD_GET, renewals = 0,
            held_since = (SELECT now FROM entity), delivery_count = m.delivery_count + 1,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT spent))
  RETURNING m.sequence_number, m.message_id, m.lock_token, m.enqueued_at, m.expires_at, m.visible_at, m.delivery_count, m.body),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor)
-    SELECT e.now, %(entity_id)s, 0, x.*
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, x.*
       FROM entity AS e, (
-           SELECT sequence_number, message_id, 4, delivery_count, visible_at, %(holder)s FROM changed
+           SELECT sequence_number, message_id, @EVENT_RECEIVED, delivery_count, visible_at, %(holder)s FROM changed
            UNION ALL
-           SELECT sequence_number, message_id, 12, delivery_count, old_visible_at, old_holder FROM available WHERE hold_kind IN (10, 14) AND NOT spent) AS x
-     WHERE e.history_level = 2),
+           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, delivery_count, old_visible_at, old_holder FROM available WHERE hold_kind IN (@HOLD_GET, @HOLD_UPDATE) AND NOT spent) AS x
+     WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, 0, 10, visible_at, count(*), 4 FROM changed GROUP BY visible_at),
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @HOLD_GET, visible_at, count(*), @OP_RECEIVED FROM changed GROUP BY visible_at),
 -- include: touched_by_receive
 SELECT c.*, m.spent FROM (SELECT count(*) FILTER (WHERE spent) AS spent, count(*) FILTER (WHERE NOT spent) AS fit FROM available) AS m
   LEFT JOIN (changed AS c JOIN available AS a USING (sequence_number)) ON true
@@ -140,12 +140,12 @@ hint AS (
     UPDATE vitrine_queue_head SET visible_from = (SELECT coalesce((SELECT visible_at FROM first), now) FROM entity)
      WHERE ctid = ANY (ARRAY(
            SELECT h.ctid FROM vitrine_queue_head AS h, (SELECT coalesce((SELECT visible_at FROM first), now) AS at FROM entity) AS new
-            WHERE h.entity_id = %(entity_id)s AND h.subqueue = 0
+            WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_MAIN
               AND (h.visible_from IS NULL OR h.visible_from > new.at OR h.visible_from < new.at - interval '1 s')
               FOR UPDATE OF h SKIP LOCKED)))
 SELECT e.now, EXISTS (SELECT FROM first) AS visible,
        EXISTS (SELECT FROM vitrine_message AS m
-                WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now - e.expiry_grace) AS expired
+                WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= e.now - e.expiry_grace) AS expired
   FROM entity AS e;
 
 -- name: storage_peek
@@ -177,7 +177,7 @@ owned AS MATERIALIZED (
            SELECT m.ctid AS tid,
                   -- include: storage_columns
              FROM vitrine_message AS m
-            WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number
+            WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
               AND m.message_id = t.message_id AND m.lock_token = t.receipt
               AND
                   -- include: storage_alive
@@ -188,12 +188,12 @@ owned AS MATERIALIZED (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, enqueued_at,
                                        first_received_at, last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, %(kind)s::smallint, g.sequence_number, g.delivery_count,
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, %(kind)s::smallint, g.sequence_number, g.delivery_count,
            CASE WHEN g.hold_kind IS NOT NULL THEN g.visible_at END, g.enqueued_at, g.first_received_at, g.last_received_at, g.message_id
-      FROM gone AS g, entity AS e WHERE e.history_level > 0),
+      FROM gone AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 0, NULL::timestamptz, -count(*), -sum(size), %(kind)s::smallint FROM gone HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL::timestamptz, -count(*), -sum(size), %(kind)s::smallint FROM gone HAVING count(*) > 0
     UNION ALL
     -- include: storage_ended_holds
 )
@@ -201,7 +201,7 @@ counted AS (
 -- fragment: storage_ended_holds
 -- The ledger's counterpart of holds in `gone` that end before their time. A message without one may be visible from after `now` on: somebody made
 -- it visible while this statement waited for it.
-SELECT %(entity_id)s, 0, hold_kind, visible_at, -count(*), 0, NULL FROM gone
+SELECT %(entity_id)s, @SUBQUEUE_MAIN, hold_kind, visible_at, -count(*), 0, NULL FROM gone
  WHERE hold_kind IS NOT NULL AND visible_at > (SELECT now FROM entity) GROUP BY hold_kind, visible_at
 
 -- name: storage_delete
@@ -232,7 +232,7 @@ WITH
 ,
 allowed AS MATERIALIZED (
     SELECT o.*, (SELECT now FROM entity) + %(visibility)s::interval AS new_visible_at,
-           CASE WHEN %(visibility)s::interval > interval '0' THEN CASE o.delivery_count WHEN 0 THEN 13 ELSE 14 END END AS new_kind
+           CASE WHEN %(visibility)s::interval > interval '0' THEN CASE o.delivery_count WHEN 0 THEN @HOLD_UPDATE_BEFORE_GET ELSE @HOLD_UPDATE END END AS new_kind
       FROM owned AS o
      WHERE NOT ((SELECT strict_visibility FROM entity) AND coalesce(o.expires_at < (SELECT now FROM entity) + %(visibility)s::interval, false))),
 changed AS (
@@ -248,14 +248,14 @@ changed AS (
 gone AS (SELECT * FROM allowed),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, CASE WHEN a.new_kind IS NULL THEN 7 ELSE 5 END, a.sequence_number, a.delivery_count, a.new_visible_at,
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, CASE WHEN a.new_kind IS NULL THEN @EVENT_ABANDONED ELSE @EVENT_RENEWED END, a.sequence_number, a.delivery_count, a.new_visible_at,
            a.message_id, CASE WHEN %(body)b::bytea IS NOT NULL THEN jsonb_build_object('text_bytes', octet_length(%(body)b::bytea)) END
-      FROM allowed AS a, entity AS e WHERE e.history_level = 2),
+      FROM allowed AS a, entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, new_kind, new_visible_at, 1, 0::bigint, NULL::smallint FROM allowed WHERE new_kind IS NOT NULL
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, new_kind, new_visible_at, 1, 0::bigint, NULL::smallint FROM allowed WHERE new_kind IS NOT NULL
     UNION ALL
-    SELECT %(entity_id)s, 0, 0, NULL, 0, c.size - a.size, NULL FROM changed AS c JOIN allowed AS a USING (sequence_number) WHERE c.size <> a.size
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL, 0, c.size - a.size, NULL FROM changed AS c JOIN allowed AS a USING (sequence_number) WHERE c.size <> a.size
     UNION ALL
     -- include: storage_ended_holds
 )
@@ -269,7 +269,7 @@ WITH
 SELECT m.sequence_number, m.lock_token, m.expires_at
   FROM entity AS e
   LEFT JOIN vitrine_message AS m
-    ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = %(number)s AND m.message_id = %(message_id)s
+    ON m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = %(number)s AND m.message_id = %(message_id)s
    AND
        -- include: storage_alive
 ;
@@ -282,11 +282,11 @@ WITH
 ,
 chosen AS MATERIALIZED (
     SELECT sequence_number FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 AND sequence_number >= %(from_number)s AND sequence_number < %(below)s
+     WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE AND sequence_number >= %(from_number)s AND sequence_number < %(below)s
      ORDER BY sequence_number LIMIT %(max_count)s),
 gone AS (
     DELETE FROM vitrine_message AS m
-     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0
+     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
  RETURNING
            -- include: storage_columns
@@ -296,7 +296,7 @@ SELECT (SELECT count(*) FROM gone) AS done, (SELECT max(sequence_number) FROM ch
 
 -- name: storage_bounds
 -- Between which numbers messages are now. No row: the queue is gone.
-SELECT e.id AS entity_id, coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0), 1) AS first, c.next_number
+SELECT e.id AS entity_id, coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1) AS first, c.next_number
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 
 -- name: storage_remove
@@ -306,7 +306,7 @@ WITH
 ,
 gone AS (
     DELETE FROM vitrine_message AS m
-     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)b::bigint[])
  RETURNING
            -- include: storage_columns
 ),
@@ -327,7 +327,7 @@ owned AS MATERIALIZED (
            SELECT m.ctid AS tid,
                   -- include: storage_columns
              FROM vitrine_message AS m
-            WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number
+            WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
               AND m.visible_at > (SELECT now FROM entity)
               AND
                   -- include: storage_alive
@@ -350,9 +350,9 @@ SELECT sequence_number FROM changed
 gone AS (SELECT * FROM owned),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, 8, o.sequence_number, c.delivery_count, o.visible_at, o.message_id,
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_RELEASED, o.sequence_number, c.delivery_count, o.visible_at, o.message_id,
            CASE WHEN o.locked_by IS NOT NULL THEN jsonb_build_object('held_by', o.locked_by) END
-      FROM owned AS o JOIN changed AS c USING (sequence_number), entity AS e WHERE e.history_level = 2),
+      FROM owned AS o JOIN changed AS c USING (sequence_number), entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: storage_ended_holds
@@ -394,7 +394,7 @@ placed AS MATERIALIZED (
       FROM chosen AS c, numbers AS n),
 gone AS (
     DELETE FROM vitrine_message AS m
-     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0
+     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (ARRAY(SELECT old_number FROM placed))
  RETURNING
            -- include: storage_columns
@@ -419,19 +419,19 @@ stored AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size, enqueued_at, time_to_live,
                                        first_received_at, last_received_at, message_id, reason, details)
-    SELECT e.now, e.id, 0, %(actor)s, 22, g.sequence_number, g.delivery_count, NULL::integer, g.enqueued_at, NULL::interval,
+    SELECT e.now, e.id, @SUBQUEUE_MAIN, %(actor)s, @EVENT_MOVED, g.sequence_number, g.delivery_count, NULL::integer, g.enqueued_at, NULL::interval,
            g.first_received_at, g.last_received_at, g.message_id, %(reason)s::text,
            jsonb_build_object('to', jsonb_build_array(jsonb_build_object('entity', t.id, 'path', t.path, 'sequence_number', p.new_number)))
-      FROM entity AS e, target AS t, gone AS g JOIN placed AS p ON p.old_number = g.sequence_number WHERE e.history_level > 0
+      FROM entity AS e, target AS t, gone AS g JOIN placed AS p ON p.old_number = g.sequence_number WHERE e.history_level > @HISTORY_OFF
     UNION ALL
-    SELECT e.now, t.id, 0, %(actor)s, 1, s.sequence_number, 0, s.size, s.enqueued_at, s.time_to_live, NULL, NULL, s.message_id, NULL,
+    SELECT e.now, t.id, @SUBQUEUE_MAIN, %(actor)s, @EVENT_SENT, s.sequence_number, 0, s.size, s.enqueued_at, s.time_to_live, NULL, NULL, s.message_id, NULL,
            jsonb_build_object('from', jsonb_build_object('entity', e.id, 'path', e.path, 'sequence_number', p.old_number, 'reason', %(reason)s::text))
-      FROM entity AS e, target AS t, stored AS s JOIN placed AS p ON p.new_number = s.sequence_number WHERE t.history_level > 0),
+      FROM entity AS e, target AS t, stored AS s JOIN placed AS p ON p.new_number = s.sequence_number WHERE t.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 0, NULL::timestamptz, -count(*), -sum(size), 22 FROM gone HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL::timestamptz, -count(*), -sum(size), @OP_MOVED FROM gone HAVING count(*) > 0
     UNION ALL
-    SELECT (SELECT id FROM target), 0, 0, NULL, count(*), 0, 1 FROM stored HAVING count(*) > 0
+    SELECT (SELECT id FROM target), @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL, count(*), 0, @OP_SENT FROM stored HAVING count(*) > 0
     UNION ALL
     -- include: storage_ended_holds
 )
@@ -467,7 +467,7 @@ WITH
 ,
 looked_at AS MATERIALIZED (
     SELECT sequence_number, delivery_count, visible_at, expires_at FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 ORDER BY sequence_number LIMIT %(scan_cap)s),
+     WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE ORDER BY sequence_number LIMIT %(scan_cap)s),
 fated AS (
     -- Each message twice: as things are, and as they would be.
     SELECT m.sequence_number, c.is_new,
@@ -526,8 +526,8 @@ WITH
 ,
 chosen AS MATERIALIZED (
     SELECT m.sequence_number, m.size, m.visible_at FROM vitrine_message AS m
-     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
-       AND (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (12, 13))
+     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)b::bigint[])
+       AND (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET))
        AND
            -- include: storage_alive
        FOR UPDATE SKIP LOCKED),
@@ -541,8 +541,8 @@ WITH
 ,
 looked_at AS MATERIALIZED (
     SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS origin, m.resubmitted_from ->> 'reason' AS reason,
-           NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (12, 13)) AS held
-      FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0
+           NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS held
+      FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
              ORDER BY sequence_number LIMIT %(scan_cap)s) AS m
      WHERE
            -- include: storage_alive
@@ -554,7 +554,7 @@ SELECT origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_numb
 -- name: storage_origins
 -- What messages of a queue say of where they came from: those of a poison queue, and those that were brought back from one.
 SELECT m.sequence_number, m.resubmitted_from FROM vitrine_message AS m
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)b::bigint[])
  ORDER BY m.sequence_number;
 
 -- name: storage_expire
@@ -564,11 +564,11 @@ WITH
 ,
 chosen AS MATERIALIZED (
     SELECT m.sequence_number FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now - expiry_grace FROM entity)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= (SELECT now - expiry_grace FROM entity)
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 gone AS (
     DELETE FROM vitrine_message AS m
-     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
+     WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
  RETURNING
            -- include: storage_columns
 ),
@@ -580,10 +580,10 @@ SELECT count(*) AS done FROM gone;
 WITH
 -- include: storage_entity
 SELECT (SELECT coalesce(sum(n), 0) FROM (
-            SELECT n FROM vitrine_count_base WHERE entity_id = e.id AND until IS NULL AND subqueue = 0 AND state = 0
+            SELECT n FROM vitrine_count_base WHERE entity_id = e.id AND until IS NULL AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
             UNION ALL
-            SELECT n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = 0 AND state = 0) AS l)::bigint
-       - (SELECT count(*) FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now) AS n
+            SELECT n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE) AS l)::bigint
+       - (SELECT count(*) FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= e.now) AS n
   FROM entity AS e;
 
 -- name: storage_explain
@@ -598,7 +598,7 @@ WITH
     SELECT
 -- include: message_columns
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = %(number)s)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = %(number)s)
 SELECT
 -- include: clock_columns
        f.*,

@@ -7,7 +7,7 @@ SELECT m.sequence_number, m.properties ->> 'exchange' AS exchange, m.properties 
        m.properties ->> 'expiration' AS expiration, m.application_properties -> 'x-death' AS deaths,
        m.first_received_at IS NOT NULL AND (m.owner_id IS NULL OR m.delivery_count > 0) AS redelivered, m.owner_id, k.name AS connection
   FROM vitrine_message AS m LEFT JOIN vitrine_connection AS k ON k.id = m.owner_id
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)s::bigint[]);
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)s::bigint[]);
 
 -- name: browse_queue_head
 -- The first messages of a queue in the order of delivery: how many expired ones there are behind the head that blocks them (RMQ-013).
@@ -16,12 +16,12 @@ WITH entity AS MATERIALIZED (
     SELECT id, now, default_message_time_to_live AS ttl, (effective ->> 'max_priority')::int > 0 AS by_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s
 ), head AS MATERIALIZED (
-    SELECT coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1) AS number
+    SELECT coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN), 1) AS number
 ), looked_at AS MATERIALIZED (
     SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
            least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= (SELECT number FROM head)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number >= (SELECT number FROM head)
      ORDER BY m.sequence_number LIMIT %(cap)s
 ), ready AS MATERIALIZED (
     SELECT l.sequence_number, coalesce(l.is_over, false) AS is_over,
@@ -68,8 +68,8 @@ SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or
  CROSS JOIN LATERAL (
        SELECT x.owner_id, count(*) OVER () AS scanned FROM (
            SELECT y.owner_id FROM vitrine_message AS y
-            WHERE y.entity_id = e.id AND y.subqueue = 0 AND y.state = 0
-              AND y.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0), 1)
+            WHERE y.entity_id = e.id AND y.subqueue = @SUBQUEUE_MAIN AND y.state = @STATE_ACTIVE
+              AND y.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
             ORDER BY y.sequence_number LIMIT %(cap)s) AS x) AS m
  WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND m.owner_id IS NOT NULL
  GROUP BY e.id, e.path, m.owner_id ORDER BY e.path, m.owner_id;
@@ -90,13 +90,13 @@ WITH entity AS MATERIALIZED (
       FROM vitrine_entity_now WHERE id = %(entity_id)s
 ), own AS MATERIALIZED (
     SELECT sequence_number, coalesce(priority, 0) AS priority FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 AND sequence_number = %(sequence_number)s
+     WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE AND sequence_number = %(sequence_number)s
 ), looked_at AS MATERIALIZED (
     SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
            least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN), 1)
      ORDER BY m.sequence_number LIMIT %(cap)s
 )
 SELECT (SELECT count(*) FROM looked_at) >= %(cap)s AS capped,

@@ -189,15 +189,15 @@ SELECT c.id AS consumer_id,
 -- a process that was stopped may have gone on with a delivery.
 SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number, t.timeout AS milliseconds
   FROM (SELECT l.entity_id, sum(l.n) AS n
-          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE state = 10 AND until = 'infinity'
-                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state = 10 AND until = 'infinity') AS l
+          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE state = @LEDGER_LOCKED AND until = 'infinity'
+                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state = @LEDGER_LOCKED AND until = 'infinity') AS l
          GROUP BY l.entity_id HAVING sum(l.n) > 0) AS unacked
   JOIN vitrine_entity_now AS e ON e.id = unacked.entity_id AND e.family = 'rabbitmq'
  CROSS JOIN LATERAL (SELECT coalesce((e.effective->>'consumer_timeout')::bigint, %(default_timeout)s::bigint) AS timeout) AS t
  CROSS JOIN LATERAL (
        SELECT owner_id, lock_token, sequence_number, last_received_at FROM vitrine_message
-        WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND owner_id IS NOT NULL
-          AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+        WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE AND owner_id IS NOT NULL
+          AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)
         ORDER BY sequence_number LIMIT unacked.n) AS m
  WHERE t.timeout > 0 AND m.last_received_at + t.timeout * interval '1 ms' <= e.now
     OR NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.id = m.owner_id)

@@ -14,8 +14,8 @@ entity AS MATERIALIZED (
 
 -- fragment: rabbit_present
 -- A message of the queue, if that is still there; nothing present lies below its head bound.
-EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
-AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
+EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
 
 -- fragment: rabbit_available
 -- The first ready messages, or with `past_expired` the first of them that live. What another consumer is taking at this moment is skipped.
@@ -54,11 +54,11 @@ changed AS (
  RETURNING m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, actor)
-    SELECT e.now, %(entity_id)s, 0, c.sequence_number, c.message_id, 4, c.delivery_count, %(holder)s
-      FROM entity AS e, changed AS c WHERE e.history_level = 2),
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED, c.delivery_count, %(holder)s
+      FROM entity AS e, changed AS c WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 10, 'infinity', count(*), sum(size), 4 FROM changed HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @LEDGER_LOCKED, 'infinity', count(*), sum(size), @OP_RECEIVED FROM changed HAVING count(*) > 0)
 
 -- fragment: rabbit_delivered_for_good
 -- Removes what of `available` lives: nobody will acknowledge it (RMQ-114).
@@ -66,18 +66,18 @@ changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT ti
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, actor, enqueued_at,
                                        first_received_at, last_received_at)
-    SELECT e.now, %(entity_id)s, 0, c.sequence_number, c.message_id, 18, c.delivery_count, %(holder)s, c.enqueued_at,
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED_AND_DELETED, c.delivery_count, %(holder)s, c.enqueued_at,
            coalesce(c.first_received_at, e.now), e.now
-      FROM entity AS e, changed AS c WHERE e.history_level > 0),
+      FROM entity AS e, changed AS c WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 0, -count(*), -sum(size), 18 FROM changed HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed HAVING count(*) > 0)
 
 -- fragment: rabbit_deliveries
 -- A row for each delivery; at least one row as long as the queue is there, its number NULL where nothing was delivered.
 SELECT c.sequence_number, c.lock_token, c.body, c.message_id, c.properties, c.application_properties, c.delivery_count, c.enqueued_at, c.priority,
        c.expires_at, a.redelivered, s.expired,
-       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0) AS head
+       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN) AS head
   FROM entity AS e
  CROSS JOIN (SELECT coalesce(bool_or(expired), false) AS expired, count(*) FILTER (WHERE NOT expired) AS n FROM available) AS s
   LEFT JOIN changed AS c ON true
@@ -110,12 +110,12 @@ stored AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, properties, application_properties)
-    SELECT enqueued_at, %(entity_id)s, 0, %(actor)s, 1, sequence_number, size, enqueued_at, time_to_live, message_id, properties,
+    SELECT enqueued_at, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_SENT, sequence_number, size, enqueued_at, time_to_live, message_id, properties,
            CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
-      FROM stored WHERE (SELECT history_level FROM numbers) > 0),
+      FROM stored WHERE (SELECT history_level FROM numbers) > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s, 0, 0, count(*), 1 FROM stored HAVING count(*) > 0)
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, @STATE_ACTIVE, count(*), @OP_SENT FROM stored HAVING count(*) > 0)
 SELECT n.first, n.now,
        -- include: waiting
   FROM numbers AS n;
@@ -149,12 +149,12 @@ placed AS MATERIALIZED (
 sent AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, properties, application_properties, details)
-    SELECT g.now, p.entity_id, 0, %(actor)s, 1, p.sequence_number, p.size, g.now, p.life, p.message_id, p.properties,
+    SELECT g.now, p.entity_id, @SUBQUEUE_MAIN, %(actor)s, @EVENT_SENT, p.sequence_number, p.size, g.now, p.life, p.message_id, p.properties,
            CASE WHEN pg_column_size(p.headers) <= 4096 THEN p.headers END, p.details
-      FROM placed AS p, gate AS g WHERE p.history_level > 0),
+      FROM placed AS p, gate AS g WHERE p.history_level > @HISTORY_OFF),
 arrived AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT entity_id, 0, 0, cardinality(picks), 1 FROM numbers)
+    SELECT entity_id, @SUBQUEUE_MAIN, @STATE_ACTIVE, cardinality(picks), @OP_SENT FROM numbers)
 
 -- fragment: rabbit_copy_columns
 entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties, application_properties, priority, body
@@ -236,7 +236,7 @@ WITH
 available AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered, false AS expired
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)b::bigint[])
        AND m.lock_token IS NULL FOR UPDATE)
 
 -- name: rabbit_hand_over
@@ -274,7 +274,7 @@ owned AS MATERIALIZED (
                   -- include: rabbit_life_over
                   AS expired
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
               AND m.lock_token = t.token AND EXISTS (SELECT FROM entity)
               FOR UPDATE) AS found)
 
@@ -289,13 +289,13 @@ changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT ti
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, 6, o.sequence_number, o.delivery_count, o.enqueued_at, o.first_received_at,
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_COMPLETED, o.sequence_number, o.delivery_count, o.enqueued_at, o.first_received_at,
            o.last_received_at, o.message_id
-      FROM owned AS o, entity AS e WHERE e.history_level > 0),
+      FROM owned AS o, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, x.state, x.until, -count(*), -sum(size), x.op
-      FROM owned, (VALUES (0::smallint, NULL::timestamptz, 6::smallint), (10, 'infinity', NULL)) AS x(state, until, op)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, x.state, x.until, -count(*), -sum(size), x.op
+      FROM owned, (VALUES (@STATE_ACTIVE::smallint, NULL::timestamptz, @OP_COMPLETED::smallint), (@LEDGER_LOCKED, 'infinity', NULL)) AS x(state, until, op)
      GROUP BY x.state, x.until, x.op)
 SELECT sequence_number, lock_token FROM owned
  WHERE
@@ -318,11 +318,11 @@ changed AS (
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id)
-    SELECT e.now, %(entity_id)s, 0, CASE %(kind)s::int WHEN 12 THEN o.locked_by ELSE %(actor)s END, %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::int, o.message_id
-      FROM judged AS o, entity AS e WHERE e.history_level = 2 AND NOT o.spent),
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, CASE %(kind)s::int WHEN @EVENT_LOCK_LOST THEN o.locked_by ELSE %(actor)s END, %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::int, o.message_id
+      FROM judged AS o, entity AS e WHERE e.history_level = @HISTORY_FULL AND NOT o.spent),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 10, 'infinity', -count(*), -sum(size), %(kind)s FROM judged WHERE NOT spent HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @LEDGER_LOCKED, 'infinity', -count(*), -sum(size), %(kind)s FROM judged WHERE NOT spent HAVING count(*) > 0)
 SELECT sequence_number, lock_token, spent, expired, (SELECT effective ?| '{max_length,max_length_bytes}' FROM entity) AS limited,
        -- include: waiting
   FROM judged
@@ -337,30 +337,30 @@ WITH queue AS MATERIALIZED (
 SELECT h.entity_id, e.path, m.sequence_number, m.lock_token
   FROM (SELECT entity_id, sum(n) AS n
           FROM (SELECT entity_id, n FROM vitrine_count_base
-                 WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND state = 10 AND until = 'infinity'
+                 WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND state = @LEDGER_LOCKED AND until = 'infinity'
                 UNION ALL
                 SELECT entity_id, n FROM vitrine_count_delta
-                 WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND state = 10 AND until = 'infinity') AS l
+                 WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND state = @LEDGER_LOCKED AND until = 'infinity') AS l
          GROUP BY entity_id HAVING sum(n) > 0) AS h
   JOIN vitrine_entity_now AS e ON e.id = h.entity_id
  CROSS JOIN LATERAL (
        SELECT m.sequence_number, m.lock_token, m.owner_id FROM vitrine_message AS m
-        WHERE m.entity_id = h.entity_id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NOT NULL
-          AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = h.entity_id AND subqueue = 0)
+        WHERE m.entity_id = h.entity_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NOT NULL
+          AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = h.entity_id AND subqueue = @SUBQUEUE_MAIN)
         ORDER BY m.sequence_number LIMIT h.n) AS m
  WHERE m.owner_id = %(owner_id)s
  ORDER BY h.entity_id, m.sequence_number;
 
 -- fragment: rabbit_ready
 -- How many messages of a queue are ready, and their bytes: those that are there less those that are delivered.
-(SELECT coalesce(sum(CASE WHEN l.state = 0 THEN l.n ELSE -l.n END), 0) AS n,
-        coalesce(sum(CASE WHEN l.state = 0 THEN l.bytes ELSE -l.bytes END), 0)
+(SELECT coalesce(sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.n ELSE -l.n END), 0) AS n,
+        coalesce(sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.bytes ELSE -l.bytes END), 0)
         + coalesce((SELECT bytes_sent FROM vitrine_entity_counter WHERE entity_id = q.id), 0) AS bytes
    FROM (SELECT b.state, b.n, b.bytes FROM vitrine_count_base AS b
-          WHERE b.entity_id = q.id AND b.subqueue = 0 AND (b.state = 0 AND b.until IS NULL OR b.state = 10 AND b.until = 'infinity')
+          WHERE b.entity_id = q.id AND b.subqueue = @SUBQUEUE_MAIN AND (b.state = @STATE_ACTIVE AND b.until IS NULL OR b.state = @LEDGER_LOCKED AND b.until = 'infinity')
          UNION ALL
          SELECT d.state, d.n, d.bytes FROM vitrine_count_delta AS d
-          WHERE d.entity_id = q.id AND d.subqueue = 0 AND (d.state = 0 OR d.state = 10 AND d.until = 'infinity')) AS l)
+          WHERE d.entity_id = q.id AND d.subqueue = @SUBQUEUE_MAIN AND (d.state = @STATE_ACTIVE OR d.state = @LEDGER_LOCKED AND d.until = 'infinity')) AS l)
 
 -- name: rabbit_ready
 -- How many messages of these queues are ready (RMQ-128), and their bytes (RMQ-090). Expired ones that wait for the head are counted (RMQ-013).
@@ -392,7 +392,7 @@ SELECT found.*
        SELECT
               -- include: rabbit_dying
          FROM vitrine_message AS m
-        WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = t.number AND m.lock_token = t.token
+        WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number AND m.lock_token = t.token
           AND EXISTS (SELECT FROM entity)
           FOR UPDATE) AS found;
 
@@ -403,7 +403,7 @@ WITH
 SELECT
        -- include: rabbit_dying
   FROM vitrine_message AS m
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)b::bigint[])
    AND m.lock_token IS NULL AND
        -- include: rabbit_life_over
  ORDER BY m.sequence_number FOR UPDATE SKIP LOCKED;
@@ -414,7 +414,7 @@ SELECT
   FROM vitrine_message AS m
  WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked
                             WHERE place < coalesce((SELECT min(place) FROM walked WHERE NOT expired), 9223372036854775807)))
-   AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL AND
+   AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL AND
        -- include: rabbit_life_over
  ORDER BY m.priority DESC, m.sequence_number FOR UPDATE SKIP LOCKED
 
@@ -468,7 +468,7 @@ WITH
 SELECT
        -- include: rabbit_dying
   FROM vitrine_message AS m
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now FROM entity) AND m.lock_token IS NULL
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= (SELECT now FROM entity) AND m.lock_token IS NULL
    AND (SELECT expiry_mode FROM entity) = 'eager'
  ORDER BY m.expires_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED;
 
@@ -486,7 +486,7 @@ SELECT
        -- include: rabbit_dying
   FROM vitrine_message AS m
  WHERE m.ctid = ANY (ARRAY(SELECT tid FROM over))
-   AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL
+   AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL
  ORDER BY m.priority DESC, m.sequence_number FOR UPDATE SKIP LOCKED
 
 -- name: rabbit_dying_by_default
@@ -535,7 +535,7 @@ gate AS MATERIALIZED (
 gone AS (
     DELETE FROM vitrine_message AS m
      WHERE EXISTS (SELECT FROM gate)
-       AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+       AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = ANY (%(numbers)b::bigint[])
  RETURNING m.*),
 -- include: rabbit_copies
 ,
@@ -559,16 +559,16 @@ fates AS MATERIALIZED (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at,
                                        first_received_at, last_received_at, message_id, reason, details)
-    SELECT g.now, %(entity_id)s, 0, %(actor)s, f.kind, f.sequence_number, f.delivery_count, f.enqueued_at, f.first_received_at,
+    SELECT g.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, f.kind, f.sequence_number, f.delivery_count, f.enqueued_at, f.first_received_at,
            f.last_received_at, f.message_id, %(reason)s, coalesce(w.details, CASE WHEN f.why IS NOT NULL THEN jsonb_build_object('description', f.why) END)
       FROM fates AS f CROSS JOIN gate AS g LEFT JOIN went AS w ON w.place = f.sequence_number
-     WHERE g.history_level > 0
+     WHERE g.history_level > @HISTORY_OFF
      ORDER BY f.i),
 left_ AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0::smallint, 0::smallint, NULL::timestamptz, -count(*), -sum(size), kind FROM fates GROUP BY kind
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN::smallint, @STATE_ACTIVE::smallint, NULL::timestamptz, -count(*), -sum(size), kind FROM fates GROUP BY kind
     UNION ALL
-    SELECT %(entity_id)s, 0, 10, 'infinity', -count(*), -sum(size), NULL FROM fates WHERE was_held HAVING count(*) > 0)
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, @LEDGER_LOCKED, 'infinity', -count(*), -sum(size), NULL FROM fates WHERE was_held HAVING count(*) > 0)
 SELECT (SELECT count(*) FROM fates) AS done, (SELECT count(*) FROM numbers) AS targets,
        ARRAY(SELECT entity_id FROM numbers ORDER BY entity_id) AS stored_in, ARRAY(SELECT first FROM numbers ORDER BY entity_id) AS firsts,
        ARRAY(SELECT a.entity_id FROM vitrine_entity_activity AS a
@@ -593,7 +593,7 @@ WITH
 SELECT m.lock_token IS NOT NULL AS held,
        -- include: rabbit_dying
   FROM vitrine_message AS m
- WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+ WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
  ORDER BY m.sequence_number;
 
@@ -605,7 +605,7 @@ SELECT m.sequence_number,
        -- include: rabbit_life_over
        AS expired
   FROM vitrine_message AS m
- WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+ WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.lock_token IS NULL
  ORDER BY m.sequence_number FOR UPDATE SKIP LOCKED;
 
@@ -624,12 +624,12 @@ changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT ti
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
                                        last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, 14, c.sequence_number, c.delivery_count, c.enqueued_at, c.first_received_at, c.last_received_at,
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_PURGED, c.sequence_number, c.delivery_count, c.enqueued_at, c.first_received_at, c.last_received_at,
            c.message_id
-      FROM changed AS c, entity AS e WHERE e.history_level > 0),
+      FROM changed AS c, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 0, -count(*), -sum(size), 14 FROM changed HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, -count(*), -sum(size), @OP_PURGED FROM changed HAVING count(*) > 0)
 SELECT (SELECT count(*) FROM changed) AS done, (SELECT count(*) FROM walked) AS walked
  WHERE EXISTS (SELECT FROM entity);
 
@@ -648,11 +648,11 @@ SELECT EXISTS (SELECT FROM vitrine_namespace WHERE id = %(namespace_id)s AND top
 -- name: rabbit_queues_due
 -- Which of these queues have more than they may, or something expired to be taken away now.
 WITH ledger AS MATERIALIZED (
-    SELECT l.entity_id, sum(CASE WHEN l.state = 0 THEN l.n ELSE -l.n END) AS n, sum(CASE WHEN l.state = 0 THEN l.bytes ELSE -l.bytes END) AS bytes
+    SELECT l.entity_id, sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.n ELSE -l.n END) AS n, sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.bytes ELSE -l.bytes END) AS bytes
       FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
             UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_delta) AS l
-     WHERE l.entity_id = ANY (%(entity_ids)b::bigint[]) AND l.subqueue = 0
-       AND (l.state = 0 AND l.until IS NULL OR l.state = 10 AND l.until = 'infinity')
+     WHERE l.entity_id = ANY (%(entity_ids)b::bigint[]) AND l.subqueue = @SUBQUEUE_MAIN
+       AND (l.state = @STATE_ACTIVE AND l.until IS NULL OR l.state = @LEDGER_LOCKED AND l.until = 'infinity')
      GROUP BY l.entity_id)
 SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
   FROM ledger AS l JOIN vitrine_entity_now AS e ON e.id = l.entity_id JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
@@ -660,12 +660,12 @@ SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
        SELECT coalesce(l.n > (e.effective ->> 'max_length')::bigint, false)
               OR coalesce(c.bytes_sent + l.bytes > (e.effective ->> 'max_length_bytes')::bigint, false) AS over,
               EXISTS (SELECT FROM vitrine_message AS m
-                       WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now AND m.lock_token IS NULL)
+                       WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= e.now AND m.lock_token IS NULL)
               -- By a time put in force since, the oldest expires first.
               OR e.default_message_time_to_live IS NOT NULL AND e.now >= e.default_message_time_to_live + (
                  SELECT m.enqueued_at FROM vitrine_message AS m
-                  WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL
-                    AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+                  WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL
+                    AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)
                   ORDER BY m.sequence_number LIMIT 1) AS expired) AS x
  WHERE e.family = 'rabbitmq' AND l.n > 0 AND (x.over OR x.expired)
  ORDER BY e.id;
@@ -679,20 +679,20 @@ SELECT e.path
        (SELECT least(m.expires_at, m.enqueued_at + e.default_message_time_to_live) <= e.now AS is_over
           FROM vitrine_message AS m
          WHERE coalesce((e.effective ->> 'max_priority')::int, 0) = 0
-           AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL
-           AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+           AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL
+           AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)
          ORDER BY m.sequence_number LIMIT 1)
         UNION ALL
        (SELECT least(m.expires_at, m.enqueued_at + e.default_message_time_to_live) <= e.now
           FROM vitrine_message AS m
          WHERE (e.effective ->> 'max_priority')::int > 0
-           AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL AND m.priority IS NOT NULL
+           AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL AND m.priority IS NOT NULL
          ORDER BY m.priority DESC, m.sequence_number LIMIT 1)
         UNION ALL
        (SELECT true
           FROM vitrine_message AS m
          WHERE e.expiry_mode = 'eager'
-           AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NULL AND m.expires_at <= e.now
+           AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL AND m.expires_at <= e.now
          LIMIT 1)) AS x
  WHERE e.namespace_id = (SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s))
    AND e.effective ? 'dead_letter_exchange' AND x.is_over

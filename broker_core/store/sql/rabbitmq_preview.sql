@@ -13,7 +13,7 @@ WITH queue AS MATERIALIZED (
            AS t(id, old_ttl, old_drops, old_length, old_bytes, new_ttl, new_drops, new_length, new_bytes)
       JOIN (SELECT id, now, expiry_mode = 'eager' AS exact, coalesce((effective ->> 'max_priority')::int > 0, false) AS by_priority
               FROM vitrine_entity_now) AS q ON q.id = t.id
-      JOIN vitrine_queue_head AS h ON h.entity_id = q.id AND h.subqueue = 0
+      JOIN vitrine_queue_head AS h ON h.entity_id = q.id AND h.subqueue = @SUBQUEUE_MAIN
      CROSS JOIN LATERAL
            -- include: rabbit_ready
            AS r
@@ -23,12 +23,12 @@ WITH queue AS MATERIALIZED (
       FROM (SELECT * FROM queue ORDER BY id) AS q
      CROSS JOIN LATERAL (
            (SELECT m.sequence_number, 0::smallint AS level, m.size, m.enqueued_at, m.expires_at FROM vitrine_message AS m
-             WHERE NOT q.by_priority AND m.entity_id = q.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= q.head
+             WHERE NOT q.by_priority AND m.entity_id = q.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number >= q.head
                AND m.lock_token IS NULL
              ORDER BY m.sequence_number LIMIT %(scan_cap)s)
            UNION ALL
            (SELECT m.sequence_number, m.priority, m.size, m.enqueued_at, m.expires_at FROM vitrine_message AS m
-             WHERE q.by_priority AND m.entity_id = q.id AND m.subqueue = 0 AND m.state = 0 AND m.priority IS NOT NULL AND m.lock_token IS NULL
+             WHERE q.by_priority AND m.entity_id = q.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.priority IS NOT NULL AND m.lock_token IS NULL
              ORDER BY m.priority DESC, m.sequence_number LIMIT %(scan_cap)s)) AS m
      LIMIT %(scan_cap)s
 ), placed AS MATERIALIZED (
@@ -68,6 +68,6 @@ SELECT q.id AS entity_id, q.now, q.n::bigint AS ready, coalesce(s.seen, 0)::bigi
   FROM queue AS q
   LEFT JOIN (SELECT id, count(*) AS seen FROM looked_at GROUP BY id) AS s ON s.id = q.id
   LEFT JOIN (paired AS p JOIN vitrine_message AS m
-             ON m.entity_id = p.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = p.sequence_number)
+             ON m.entity_id = p.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = p.sequence_number)
     ON p.id = q.id AND (p.before <> 'stays' OR p.after <> 'stays')
  ORDER BY q.id, p.after = 'maxlen', p.place;

@@ -40,9 +40,9 @@ RETURNING x.id, x.name;
 -- A queue by its exact name; no row: the host is not there. id NULL: the queue is not. ready: messages that nobody holds, expired ones that wait for
 -- the head included (RMQ-013).
 SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at,
-       (SELECT coalesce(sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END), 0)::bigint
-          FROM (SELECT state, until, n FROM vitrine_count_base WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)
-                UNION ALL SELECT state, until, n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)) AS l) AS ready,
+       (SELECT coalesce(sum(CASE l.state WHEN @STATE_ACTIVE THEN l.n ELSE -l.n END), 0)::bigint
+          FROM (SELECT state, until, n FROM vitrine_count_base WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)
+                UNION ALL SELECT state, until, n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)) AS l) AS ready,
        (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = e.id) AS consumers
   FROM vitrine_namespace AS n
   LEFT JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.key = %(name)s AND e.deleted_at IS NULL
@@ -228,12 +228,12 @@ WITH queue AS MATERIALIZED (
       FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL
      WHERE lower(n.name) = lower(%(vhost)s) AND n.family = 'rabbitmq' AND (%(name)s::text IS NULL OR e.key = %(name)s::text)),
 ledger AS MATERIALIZED (
-    SELECT l.entity_id, sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END)::bigint AS ready
+    SELECT l.entity_id, sum(CASE l.state WHEN @STATE_ACTIVE THEN l.n ELSE -l.n END)::bigint AS ready
       FROM (SELECT entity_id, state, n FROM vitrine_count_base
-             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = 0 AND state IN (0, 10)
+             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = @SUBQUEUE_MAIN AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)
             UNION ALL
             SELECT entity_id, state, n FROM vitrine_count_delta
-             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = 0 AND state IN (0, 10)) AS l
+             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = @SUBQUEUE_MAIN AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)) AS l
      GROUP BY l.entity_id)
 SELECT q.*, coalesce(l.ready, 0) AS ready, (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = q.id) AS consumers
   FROM queue AS q LEFT JOIN ledger AS l ON l.entity_id = q.id

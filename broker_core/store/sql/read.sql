@@ -66,24 +66,24 @@ WITH entities AS MATERIALIZED (
     SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, d.op, d.at FROM vitrine_count_delta AS d
 ), ledger AS MATERIALIZED (
     SELECT l.entity_id, sum(l.bytes) FILTER (WHERE l.until IS NULL) AS bytes,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0) AS active,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10) AS locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1) AS deferred,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 11) AS deferred_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2) AS scheduled,
-           sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)) AS dead_letter,
-           sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)) AS dead_letter_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)) AS transfer_dead_letter,
-           sum(l.n) FILTER (WHERE l.state = 12) AS delayed, sum(l.n) FILTER (WHERE l.state = 13) AS rescheduled,
-           sum(l.n) FILTER (WHERE l.state = 14) AS extended
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE) AS active,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED) AS locked,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED) AS deferred,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED) AS deferred_locked,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED) AS scheduled,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)) AS dead_letter,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED)) AS dead_letter_locked,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)) AS transfer_dead_letter,
+           sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED) AS delayed, sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED) AS rescheduled,
+           sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED) AS extended
       FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
             UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM waiting) AS l
       JOIN entities AS e ON e.id = l.entity_id
      WHERE l.until IS NULL OR l.until > e.now
      GROUP BY l.entity_id
 ), passed AS MATERIALIZED (
-    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op = 20) AS published,
-           sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed
+    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (@OP_SENT, @OP_SCHEDULED)) AS sent, sum(t.n) FILTER (WHERE t.op = @OP_PUBLISHED) AS published,
+           sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed
       FROM (SELECT r.entity_id, r.op, r.n FROM entities AS e CROSS JOIN LATERAL (
                 SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
                  WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
@@ -116,22 +116,22 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
   LEFT JOIN passed AS p ON p.entity_id = e.id
   LEFT JOIN vitrine_entity_counter AS k ON k.entity_id = e.id
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
-  LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = 0
+  LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = @SUBQUEUE_MAIN
   LEFT JOIN LATERAL (
        SELECT m.enqueued_at FROM vitrine_message AS m
-        WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
+        WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number >= coalesce(h.head, 1)
         ORDER BY m.sequence_number LIMIT 1) AS oldest ON true
  CROSS JOIN LATERAL (
-       SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (10, 14)) AS leased,
-              count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (12, 13)) AS delayed FROM (
+       SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_GET, @HOLD_UPDATE)) AS leased,
+              count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS delayed FROM (
            SELECT m.visible_at, m.hold_kind FROM vitrine_message AS m
-            WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now
+            WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= e.now
               AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL LIMIT %(expired_cap)s + 1) AS x) AS own
  CROSS JOIN LATERAL (                                                     -- the entity's default: the oldest expire first, so look there only
        SELECT count(*) AS n FROM (
            SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
             WHERE l.active > 0 AND oldest.enqueued_at + e.default_message_time_to_live <= e.now
-              AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
+              AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number >= coalesce(h.head, 1)
             ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
         WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
           AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
@@ -141,16 +141,16 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
 -- The ledger of one entity, folded as read_overview folds it for many.
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s)
 SELECT clock.now,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0), 0) AS active,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10), 0) AS locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1), 0) AS deferred,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 11), 0) AS deferred_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2), 0) AS scheduled,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)), 0) AS dead_letter,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)), 0) AS dead_letter_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)), 0) AS transfer_dead_letter,
-       coalesce(sum(l.n) FILTER (WHERE l.state = 12), 0) AS delayed, coalesce(sum(l.n) FILTER (WHERE l.state = 13), 0) AS rescheduled,
-       coalesce(sum(l.n) FILTER (WHERE l.state = 14), 0) AS extended
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE), 0) AS active,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED), 0) AS locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED), 0) AS deferred,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED), 0) AS deferred_locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED), 0) AS scheduled,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)), 0) AS dead_letter,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED)), 0) AS dead_letter_locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)), 0) AS transfer_dead_letter,
+       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED), 0) AS delayed, coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED), 0) AS rescheduled,
+       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED), 0) AS extended
   FROM clock LEFT JOIN (
        SELECT subqueue, state, until, n FROM vitrine_count_base WHERE entity_id = %(entity_id)s
        UNION ALL SELECT subqueue, state, until, n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) AS l
@@ -166,7 +166,7 @@ WITH
 -- include: clocked
 , head AS MATERIALIZED (                                                    -- below it are only dead index entries
     SELECT coalesce((SELECT head FROM vitrine_queue_head
-                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = 0), 1) AS number
+                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = @STATE_ACTIVE), 1) AS number
 ), looked_at AS MATERIALIZED (
     (SELECT ctid AS tid, sequence_number FROM vitrine_message
       WHERE %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
@@ -201,9 +201,9 @@ WITH
        AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
        AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
        AND (%(holds)s::smallint[] IS NULL OR CASE
-            WHEN m.owner_id IS NOT NULL THEN 10                             -- while unacknowledged it does not expire (RMQ-019)
+            WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED                             -- while unacknowledged it does not expire (RMQ-019)
             WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
-            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, 10) ELSE 0 END = ANY (%(holds)s::smallint[]))
+            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
      ORDER BY CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
      LIMIT %(max_count)s
 )
@@ -227,7 +227,7 @@ SELECT
   FROM clock AS c CROSS JOIN unnest(%(numbers)s::bigint[]) AS t(number)
  CROSS JOIN LATERAL (
        SELECT * FROM vitrine_message
-        WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
+        WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}') AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m
  ORDER BY m.sequence_number;
 
@@ -241,7 +241,7 @@ SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.
  CROSS JOIN LATERAL (
        SELECT count(*) AS messages FROM (
            SELECT FROM vitrine_message AS m
-            WHERE m.entity_id + 0 = c.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id = s.session_id
+            WHERE m.entity_id + 0 = c.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.session_id = s.session_id
             LIMIT %(message_cap)s + 1) AS x) AS n
  WHERE c.id = %(entity_id)s AND (%(after)s::text IS NULL OR s.session_id > %(after)s)
    AND (%(part)s::text IS NULL OR strpos(s.session_id, %(part)s) > 0)
@@ -265,14 +265,14 @@ SELECT
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
        m.resubmitted_from, m.transfer, m.body_kind, octet_length(m.body) AS body_size
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
- WHERE m.subqueue = ANY ('{0,1,2}') AND m.state = ANY ('{0,1,2}') AND m.sequence_number = %(sequence_number)s;
+ WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}') AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
 
 -- name: read_body
 -- A stretch of a body. It is stored uncompressed, so a slice of a large one reads only what it needs.
 SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(body) AS total, body_kind,
        properties ->> 'content_type' AS content_type
   FROM vitrine_message
- WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}') AND sequence_number = %(sequence_number)s;
+ WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}') AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
 -- name: read_message_events
 -- What happened to one message, newest first. The hash is what the BRIN filter knows, so both conditions are needed.
@@ -342,15 +342,15 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
   FROM unnest(%(entity_ids)s::bigint[], %(numbers)s::bigint[]) AS t(entity_id, number)
  CROSS JOIN LATERAL (
        SELECT entity_id, subqueue, sequence_number FROM vitrine_message
-        WHERE entity_id = t.entity_id AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
+        WHERE entity_id = t.entity_id AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}') AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m;
 
 -- name: read_traffic
 -- Messages by stretches of `step` seconds since `since`, what is not rolled up yet included. Empty stretches have no row. What a
 -- topic publishes counts as sent to it; a scheduled message then, not before.
 SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
-       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{20}'::int[] ELSE '{1,2}' END)) AS sent,
-       sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed, sum(t.n) FILTER (WHERE t.op = 10) AS dead_lettered
+       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[] ELSE '{@OP_SENT,@OP_SCHEDULED}' END)) AS sent,
+       sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed, sum(t.n) FILTER (WHERE t.op = @OP_DEAD_LETTERED) AS dead_lettered
   FROM (SELECT bucket AS at, op, n FROM vitrine_traffic WHERE entity_id = %(entity_id)s AND bucket >= %(since)s
         UNION ALL
         SELECT at, op, abs(n) FROM vitrine_count_delta
@@ -396,15 +396,15 @@ WITH entity AS MATERIALIZED (
 ), first AS MATERIALIZED (                              -- lives by the default, and what consumers hold, are in no index
     SELECT m.sequence_number, m.enqueued_at, m.expires_at, m.owner_id, m.last_received_at, m.locked_until
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND (SELECT ttl IS NOT NULL OR family = 'rabbitmq' FROM entity)
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1)
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN), 1)
      ORDER BY m.sequence_number LIMIT %(cap)s
 )
 SELECT what, at, number
   FROM (
     (SELECT 'due' AS what, scheduled_enqueue_at AS at, sequence_number AS number FROM vitrine_message
-      WHERE entity_id = %(entity_id)s AND state = 2 AND scheduled_enqueue_at > (SELECT now FROM entity)
+      WHERE entity_id = %(entity_id)s AND state = @STATE_SCHEDULED AND scheduled_enqueue_at > (SELECT now FROM entity)
       ORDER BY scheduled_enqueue_at LIMIT 1)
     UNION ALL
     (SELECT 'lock', d.until, m.number
@@ -412,7 +412,7 @@ SELECT what, at, number
               WHERE entity_id = %(entity_id)s AND until > (SELECT now FROM entity) ORDER BY until LIMIT %(cap)s) AS d
       CROSS JOIN LATERAL (                              -- one whose messages are settled, or renewed, changes nothing
             SELECT min(m.sequence_number) AS number FROM vitrine_message AS m
-             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = ANY ('{0,1}'::smallint[])
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[])
                AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
       WHERE m.number IS NOT NULL
       ORDER BY d.until LIMIT 1)
@@ -427,7 +427,7 @@ SELECT what, at, number
     UNION ALL
     (SELECT 'life', x.expires_at, x.sequence_number
        FROM (SELECT expires_at, enqueued_at, sequence_number, locked_until, owner_id FROM vitrine_message
-              WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = 0 AND state = 0
+              WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
                 AND expires_at > (SELECT now FROM entity)
               ORDER BY expires_at LIMIT %(cap)s) AS x
       WHERE x.owner_id IS NULL                          -- who holds one keeps it from expiring, but for a storage queue's
@@ -441,7 +441,7 @@ SELECT what, at, number
       ORDER BY 2 LIMIT 1)
     UNION ALL
     (SELECT 'removal', m.expires_at + e.grace, m.sequence_number FROM entity AS e, vitrine_message AS m
-      WHERE e.family = 'queue_storage' AND m.entity_id = %(entity_id)s AND m.expires_at IS NOT NULL AND m.subqueue = 0 AND m.state = 0
+      WHERE e.family = 'queue_storage' AND m.entity_id = %(entity_id)s AND m.expires_at IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
         AND m.expires_at > (SELECT now - grace FROM entity) AND m.expires_at <= (SELECT now FROM entity)
       ORDER BY m.expires_at LIMIT 1)
     UNION ALL

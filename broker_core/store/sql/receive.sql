@@ -17,7 +17,7 @@ changed AS (
                -- include: lock_token
            , locked_by = %(holder)s,
            locked_until = (SELECT at FROM lock_ends),
-           delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = 0)::int,
+           delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)), last_received_at = (SELECT now FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))      -- a TID scan whatever the statistics say; the rows are ours
  RETURNING
@@ -27,13 +27,13 @@ events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, locked_until, actor)
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
-           SELECT sequence_number, message_id, 4, delivery_count, locked_until, %(holder)s FROM changed
+           SELECT sequence_number, message_id, @EVENT_RECEIVED, delivery_count, locked_until, %(holder)s FROM changed
            UNION ALL
-           SELECT sequence_number, message_id, 12, failures, old_until, old_holder FROM available WHERE old_token IS NOT NULL) AS x
-     WHERE e.history_level = 2),
+           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder FROM available WHERE old_token IS NOT NULL) AS x
+     WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 10, locked_until, count(*), 4 FROM changed GROUP BY locked_until),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, locked_until, count(*), @OP_RECEIVED FROM changed GROUP BY locked_until),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
@@ -49,15 +49,15 @@ events AS (
                                        enqueued_at, first_received_at, last_received_at)
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
-           SELECT sequence_number, message_id, 18, delivery_count, NULL::timestamptz, %(holder)s, enqueued_at,
+           SELECT sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED, delivery_count, NULL::timestamptz, %(holder)s, enqueued_at,
                   coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM changed
            UNION ALL
-           SELECT sequence_number, message_id, 12, failures, old_until, old_holder, NULL, NULL, NULL
-             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = 2) AS x
-     WHERE e.history_level > 0),
+           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder, NULL, NULL, NULL
+             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL) AS x
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 0, -count(*), -sum(size), 18 FROM changed HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed HAVING count(*) > 0)
 
 -- fragment: received_deferred
 -- Locks what of `failed` is to be kept, if that is all that was asked for.
@@ -80,16 +80,16 @@ events AS (
     )
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
-           SELECT %(holder)s, 4::smallint, sequence_number, delivery_count, locked_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
-                  message_id, NULL, NULL::jsonb FROM locked WHERE (SELECT history_level FROM entity) = 2
+           SELECT %(holder)s, @EVENT_RECEIVED::smallint, sequence_number, delivery_count, locked_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
+                  message_id, NULL, NULL::jsonb FROM locked WHERE (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
                   -- include: buried_events
            ) AS b) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 11, locked_until, count(*), 0, 4 FROM locked GROUP BY locked_until
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_DEFERRED_LOCKED, locked_until, count(*), 0, @OP_RECEIVED FROM locked GROUP BY locked_until
     UNION ALL
     -- include: buried_counts
 ),
@@ -155,7 +155,7 @@ owned AS MATERIALIZED (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 1 AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
               FOR UPDATE) AS found),
@@ -182,14 +182,14 @@ WITH
 -- include: touched_by_send
 SELECT found.*, e.default_message_time_to_live
   FROM entity AS e, (
-       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0
+       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
            AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s))
          ORDER BY sequence_number LIMIT %(max_count)s)
        UNION ALL
-       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 1
+       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED
            AND m.sequence_number >= %(from_number)s ORDER BY sequence_number LIMIT %(max_count)s)
        UNION ALL
-       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 2
+       (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_SCHEDULED
            AND m.sequence_number >= %(from_number)s ORDER BY sequence_number LIMIT %(max_count)s)) AS found
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
@@ -206,7 +206,7 @@ UPDATE vitrine_entity_activity AS a
 WITH
 -- include: entity
 SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version, e.forward_to, e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota, e.max_message_size_in_kilobytes * 1024 AS largest,
-       EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
        -- include: may_have_expired
        AS expired,
@@ -215,24 +215,24 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
               WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
                 AND (lower(s.forward_to) = t.key OR lower(s.forward_dead_lettered_messages_to) = t.key)
-                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = 2 AND scheduled_enqueue_at <= e.now)
+                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED AND scheduled_enqueue_at <= e.now)
                      OR EXISTS (
-                        SELECT FROM unnest('{0,1}'::smallint[]) AS l(subqueue)
+                        SELECT FROM unnest('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER}'::smallint[]) AS l(subqueue)
                          CROSS JOIN LATERAL (
                                SELECT FROM vitrine_message AS m
-                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = 0
+                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = @STATE_ACTIVE
                                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = s.id AND subqueue = l.subqueue)
                                 LIMIT 1) AS m
-                         WHERE CASE l.subqueue WHEN 0 THEN s.forward_to ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
+                         WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
   FROM entity AS e;
 
 -- name: ready
 -- Those of these entities that are there. is_ready: whether there is something for a receiver, or something due.
 SELECT e.id AS entity_id, e.status IN ('Active', 'SendDisabled')
        AND (EXISTS (SELECT FROM vitrine_message AS m
-                     WHERE m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0
-                       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+                     WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+                       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)
                        AND (m.locked_until IS NULL OR m.locked_until <= e.now))
-            OR EXISTS (SELECT FROM vitrine_message AS m WHERE m.entity_id = e.id AND m.state = 2 AND m.scheduled_enqueue_at <= e.now)) AS is_ready
+            OR EXISTS (SELECT FROM vitrine_message AS m WHERE m.entity_id = e.id AND m.state = @STATE_SCHEDULED AND m.scheduled_enqueue_at <= e.now)) AS is_ready
   FROM vitrine_entity_now AS e
  WHERE e.id = ANY (%(entity_ids)b::bigint[]);

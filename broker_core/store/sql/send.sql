@@ -22,7 +22,7 @@ numbers AS (
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
-    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN 2 ELSE 0 END, t.size, coalesce(t.body_kind, 0), n.now,
+    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END, t.size, coalesce(t.body_kind, @BODY_DATA), n.now,
            -- Only a life of its own is written down; the life of a scheduled message begins when it is due (SB-024).
            CASE WHEN (t.scheduled_at > n.due_before) IS NOT TRUE AND t.time_to_live IS NOT NULL
                 THEN n.now + least(t.time_to_live, n.default_message_time_to_live) END,
@@ -38,14 +38,14 @@ stored AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, session_id, properties, application_properties, details)
-    SELECT enqueued_at, %(entity_id)s, 0, %(actor)s, CASE state WHEN 2 THEN 2 ELSE 1 END, sequence_number, size, enqueued_at, time_to_live,
+    SELECT enqueued_at, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, CASE state WHEN @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, sequence_number, size, enqueued_at, time_to_live,
            message_id, session_id, properties,
            CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END,
-           CASE state WHEN 2 THEN jsonb_build_object('scheduled_enqueue_at', scheduled_enqueue_at) END
-      FROM stored WHERE (SELECT history_level FROM numbers) > 0),
+           CASE state WHEN @STATE_SCHEDULED THEN jsonb_build_object('scheduled_enqueue_at', scheduled_enqueue_at) END
+      FROM stored WHERE (SELECT history_level FROM numbers) > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s, 0, state, count(*), CASE state WHEN 2 THEN 2 ELSE 1 END FROM stored GROUP BY state),
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, state, count(*), CASE state WHEN @STATE_SCHEDULED THEN @OP_SCHEDULED ELSE @OP_SENT END FROM stored GROUP BY state),
 -- include: touched_by_send
 
 -- fragment: sessions_of_stored
@@ -55,7 +55,7 @@ sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT o.entity_id, o.session_id, min(o.sequence_number)
       FROM stored AS o JOIN vitrine_entity AS e ON e.id = o.entity_id AND e.requires_session
-     WHERE o.state = 0 AND o.subqueue = 0 AND o.session_id IS NOT NULL
+     WHERE o.state = @STATE_ACTIVE AND o.subqueue = @SUBQUEUE_MAIN AND o.session_id IS NOT NULL
      GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number WHERE s.first_number IS NULL)
 

@@ -9,18 +9,18 @@
 -- Then the life of all its messages is over, where the entity wants it so (SB-037, SB-901).
 (SELECT e.expires_whole_sessions AND (
         EXISTS (SELECT FROM vitrine_message AS x
-                 WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = 0 AND x.state = 0 AND x.expires_at <= e.now
+                 WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN AND x.state = @STATE_ACTIVE AND x.expires_at <= e.now
                    AND (x.locked_until IS NULL OR x.locked_until <= e.now))
         OR e.default_message_time_to_live IS NOT NULL AND coalesce((
            SELECT x.enqueued_at + e.default_message_time_to_live <= e.now FROM vitrine_message AS x
-            WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = 0 AND x.state = 0
+            WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN AND x.state = @STATE_ACTIVE
               AND x.sequence_number >= s.first_number AND x.expires_at IS NULL AND (x.locked_until IS NULL OR x.locked_until <= e.now)
             ORDER BY x.sequence_number LIMIT 1), false))
    FROM entity AS e)
 
 -- fragment: deliverable_in_session
 -- A message of session `s` that its holder may receive now, if the session's life is not over.
-m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= s.first_number
+m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number >= s.first_number
 AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
 AND
 -- include: neither_expired_nor_spent
@@ -171,7 +171,7 @@ owned AS MATERIALIZED (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 1 AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED AND m.sequence_number = t.number
               AND m.session_id = s.session_id
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND
@@ -210,17 +210,17 @@ owned AS MATERIALIZED (
              CROSS JOIN LATERAL (
                    SELECT min(first_number) AS first, max(last_number) AS last FROM vitrine_lock_deadline
                     WHERE entity_id = s.entity_id AND until = s.locked_until) AS d
-             CROSS JOIN unnest('{0,1}'::smallint[]) AS t(state)
+             CROSS JOIN unnest('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[]) AS t(state)
              CROSS JOIN LATERAL (
                    SELECT m.state, m.sequence_number FROM vitrine_message AS m
-                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = t.state
+                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = t.state
                       AND m.sequence_number BETWEEN d.first AND d.last AND m.locked_until > (SELECT now FROM entity)) AS m
              ORDER BY m.sequence_number) AS h
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = h.state AND m.sequence_number = h.sequence_number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = h.state AND m.sequence_number = h.sequence_number
               AND m.locked_until > (SELECT now FROM entity) FOR UPDATE) AS found)
 
 -- name: renew_session
@@ -244,7 +244,7 @@ SELECT s.session_id, e.now + e.lock_duration AS locked_until, e.lock_duration FR
 -- The lowest number present in each `session`; NULL: it has no active message.
 present AS MATERIALIZED (
     SELECT s.tid, (SELECT m.sequence_number FROM vitrine_message AS m
-                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
+                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                       AND m.sequence_number >= s.first_number
                     ORDER BY m.sequence_number LIMIT 1) AS first_number
       FROM session AS s)
@@ -312,7 +312,7 @@ SELECT s.session_id, m.first_number, s.locked_until, s.locked_by, octet_length(s
   JOIN vitrine_session AS s ON s.entity_id = e.id
   LEFT JOIN LATERAL (
        SELECT m.sequence_number AS first_number FROM vitrine_message AS m
-        WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= s.first_number
+        WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number >= s.first_number
         ORDER BY m.sequence_number LIMIT 1) AS m ON true
  WHERE e.id = %(entity_id)s
    AND CASE WHEN %(updated_since)s::timestamptz IS NULL THEN s.state IS NOT NULL OR m.first_number IS NOT NULL
@@ -327,14 +327,14 @@ WITH
 -- include: touched_by_send
 SELECT found.*, e.default_message_time_to_live
   FROM entity AS e, (
-       SELECT m.* FROM unnest('{0,1,2}'::smallint[]) AS t(state) CROSS JOIN LATERAL (
+       SELECT m.* FROM unnest('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}'::smallint[]) AS t(state) CROSS JOIN LATERAL (
               SELECT * FROM vitrine_message AS m
-               WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = %(session_id)s AND m.subqueue = 0 AND m.state = t.state
+               WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = %(session_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = t.state
                  AND m.sequence_number >= %(from_number)s ORDER BY m.sequence_number LIMIT %(max_count)s) AS m
-        WHERE %(subqueue)s = 0
+        WHERE %(subqueue)s = @SUBQUEUE_MAIN
        UNION ALL
        (SELECT * FROM vitrine_message AS m
-         WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.subqueue <> 0 AND m.state = ANY ('{0,1}')
+         WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.subqueue <> @SUBQUEUE_MAIN AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
            AND m.sequence_number >= %(from_number)s AND m.session_id = %(session_id)s
          ORDER BY m.sequence_number LIMIT %(max_count)s)) AS found
  ORDER BY found.sequence_number LIMIT %(max_count)s;
@@ -362,7 +362,7 @@ WITH
 own AS MATERIALIZED (
     SELECT DISTINCT m.session_id
       FROM (SELECT m.session_id FROM vitrine_message AS m
-             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now FROM entity)
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= (SELECT now FROM entity)
                AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
              ORDER BY m.expires_at LIMIT %(max_count)s) AS m),
 walked AS MATERIALIZED (
@@ -374,7 +374,7 @@ walked AS MATERIALIZED (
             ORDER BY s.first_number LIMIT %(max_count)s) AS s
       LEFT JOIN LATERAL (
            SELECT m.sequence_number, m.enqueued_at FROM vitrine_message AS m
-            WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
+            WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
               AND m.sequence_number >= s.first_number AND m.expires_at IS NULL AND (m.locked_until IS NULL OR m.locked_until <= e.now)
             ORDER BY m.sequence_number LIMIT 1) AS h ON true),
 over AS MATERIALIZED (
@@ -384,7 +384,7 @@ over AS MATERIALIZED (
       LEFT JOIN walked AS w ON w.session_id = o.session_id AND w.expired
       LEFT JOIN LATERAL (
            SELECT m.sequence_number FROM vitrine_message AS m
-            WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = 0 AND m.state = 0
+            WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
               AND m.expires_at <= (SELECT now FROM entity) AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
             ORDER BY m.expires_at LIMIT 1) AS own_ ON true),
 found AS MATERIALIZED (
@@ -392,7 +392,7 @@ found AS MATERIALIZED (
       FROM over AS o
      CROSS JOIN LATERAL (
            (SELECT false AS is_last, m.sequence_number FROM vitrine_message AS m
-             WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = 0 AND m.state = 0
+             WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                AND m.sequence_number >= o.first_number AND m.sequence_number <> o.decider
                AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
              ORDER BY m.sequence_number LIMIT %(max_count)s)
@@ -406,7 +406,7 @@ owned AS MATERIALIZED (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = f.sequence_number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.sequence_number = f.sequence_number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity)) FOR UPDATE) AS m),
 -- include: expired_tail
 SELECT (SELECT count(*) FROM owned) AS done, ARRAY(SELECT session_id FROM over ORDER BY session_id) AS session_ids,
@@ -436,7 +436,7 @@ stale AS MATERIALIZED (
       FROM walked AS s
       LEFT JOIN LATERAL (
            SELECT m.sequence_number FROM vitrine_message AS m
-            WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = 0 AND m.state = 0
+            WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
               AND m.sequence_number >= s.first_number
             ORDER BY m.sequence_number LIMIT 1) AS m ON true
      WHERE (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity))

@@ -12,15 +12,15 @@ events AS (
     INSERT INTO vitrine_message_event (
         -- include: event_columns
     )
-    SELECT e.now, %(entity_id)s, 0, x.*
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, x.*
       FROM entity AS e, (
-           SELECT 'process:broker', 12::smallint, sequence_number, failures, old_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
-                  message_id, NULL, NULL::jsonb FROM owned WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
+           SELECT 'process:broker', @EVENT_LOCK_LOST::smallint, sequence_number, failures, old_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
+                  message_id, NULL, NULL::jsonb FROM owned WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
                   -- include: buried_events
            ) AS b) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: buried_counts
@@ -35,7 +35,7 @@ owned AS MATERIALIZED (
     SELECT
            -- include: candidate
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now FROM entity)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at <= (SELECT now FROM entity)
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
@@ -52,8 +52,8 @@ WITH
 ,
 walked AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
-       AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0))
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN))
      ORDER BY m.sequence_number LIMIT %(max_count)s),
 owned AS MATERIALIZED (
     SELECT
@@ -61,7 +61,7 @@ owned AS MATERIALIZED (
       FROM vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked WHERE expires_at IS NULL
                                   AND enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)))
-       AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at IS NULL
+       AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at IS NULL
        AND m.enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
        FOR UPDATE SKIP LOCKED),
@@ -84,8 +84,8 @@ walked AS MATERIALIZED (
            (coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)) IS TRUE
            AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity)) AS expired
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
-       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
      ORDER BY m.sequence_number LIMIT %(max_count)s),
 owned AS MATERIALIZED (
     SELECT
@@ -93,7 +93,7 @@ owned AS MATERIALIZED (
       FROM vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked
                                 WHERE sequence_number < coalesce((SELECT min(sequence_number) FROM walked WHERE NOT expired), 9223372036854775807)))
-       AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+       AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
        FOR UPDATE SKIP LOCKED),
@@ -119,7 +119,7 @@ ended AS (
  RETURNING subqueue, first_number, last_number),
 found AS MATERIALIZED (
     SELECT DISTINCT m.subqueue, m.state, m.sequence_number
-      FROM ended AS d CROSS JOIN unnest('{0,1}'::smallint[]) AS s(state)
+      FROM ended AS d CROSS JOIN unnest('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[]) AS s(state)
      CROSS JOIN LATERAL (
            SELECT subqueue, state, sequence_number FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = s.state
@@ -139,7 +139,7 @@ held AS MATERIALIZED (
               AND
                   -- include: lock_ended_or_spent
               FOR UPDATE) AS m),
-owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = 0),
+owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = @SUBQUEUE_MAIN),
 -- include: failed
 ,
 -- include: buried
@@ -157,21 +157,21 @@ events AS (
     SELECT x.subqueue, e.now, %(entity_id)s, x.actor, x.kind, x.sequence_number, x.failures, x.locked_until, x.enqueued_at, x.first_received_at,
            x.last_received_at, x.message_id, x.reason, x.details
       FROM entity AS e, (
-           SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, 12::smallint AS kind, sequence_number, failures, old_until AS locked_until,
+           SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, @EVENT_LOCK_LOST::smallint AS kind, sequence_number, failures, old_until AS locked_until,
                   NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at,
                   message_id, NULL AS reason,
                   CASE WHEN old_until > (SELECT now FROM entity) THEN jsonb_build_object('dropped_by', %(actor)s::text) END AS details
-             FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
+             FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
-           SELECT 0::smallint, 'process:broker', b.* FROM (
+           SELECT @SUBQUEUE_MAIN::smallint, 'process:broker', b.* FROM (
                   -- include: buried_events
            ) AS b) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: buried_counts
     UNION ALL
-    SELECT %(entity_id)s, subqueue, (10 + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
+    SELECT %(entity_id)s, subqueue, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
       FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
 )
 SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
@@ -185,7 +185,7 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
 -- fragment: lock_ended_or_spent
 -- A message whose lock has ended, or one that nobody holds and that failed more often than is allowed since a change.
 (m.locked_until <= (SELECT until FROM bound)
- OR m.locked_until IS NULL AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
+ OR m.locked_until IS NULL AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
 
 -- fragment: event_columns_but_subqueue
 at, entity_id, actor, kind, sequence_number, delivery_count, locked_until,
@@ -200,7 +200,7 @@ SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue
 -- message in, it would still look with its old snapshot and set a bound above that message.
 UPDATE vitrine_queue_head AS h
    SET head = coalesce((SELECT m.sequence_number FROM vitrine_message AS m
-                         WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = 0 AND m.sequence_number >= h.head
+                         WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE AND m.sequence_number >= h.head
                          ORDER BY m.sequence_number LIMIT 1),
                        (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = h.entity_id), h.head)
  WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s
@@ -216,7 +216,7 @@ SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requir
  CROSS JOIN LATERAL (SELECT e.expiry_mode <> 'on_activity' OR e.forward_to IS NOT NULL OR coalesce(a.last_receive_at > e.now - interval '60 s', false)
                             OR coalesce(a.waiting_until > clock_timestamp(), false) AS now_) AS may_expire
  CROSS JOIN LATERAL (
-       SELECT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+       SELECT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = @STATE_SCHEDULED AND scheduled_enqueue_at <= e.now) AS scheduled,
               EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
               may_expire.now_ AND
                   -- include: may_have_expired
@@ -232,7 +232,7 @@ SELECT h.entity_id, h.subqueue
   JOIN vitrine_entity AS e ON e.id = h.entity_id AND e.deleted_at IS NULL
   JOIN vitrine_entity_counter AS c ON c.entity_id = h.entity_id
  WHERE h.head < coalesce((SELECT m.sequence_number FROM vitrine_message AS m
-                           WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = 0 AND m.sequence_number >= h.head
+                           WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE AND m.sequence_number >= h.head
                            ORDER BY m.sequence_number LIMIT 1), c.next_number)
  ORDER BY 1, 2;
 
@@ -272,7 +272,7 @@ SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
  WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL AND e.family <> 'rabbitmq'
    AND a.last_activity_at + e.auto_delete_on_idle + interval '20 s' <= e.now
    AND coalesce(a.waiting_until <= clock_timestamp(), true)
-   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2)
+   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = @STATE_SCHEDULED)
    AND NOT EXISTS (
        SELECT FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
         WHERE s.topic_id = e.id AND s.deleted_at IS NULL
@@ -300,10 +300,10 @@ WITH removed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
                                        last_received_at, message_id)
-    SELECT n.now, e.id, r.subqueue, 'process:broker', 16, r.sequence_number, r.delivery_count, r.enqueued_at, r.first_received_at,
+    SELECT n.now, e.id, r.subqueue, 'process:broker', @EVENT_DELETED, r.sequence_number, r.delivery_count, r.enqueued_at, r.first_received_at,
            r.last_received_at, r.message_id
       FROM removed AS r, vitrine_entity AS e JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id
-     WHERE e.id = %(entity_id)s AND e.history_level > 0)
+     WHERE e.id = %(entity_id)s AND e.history_level > @HISTORY_OFF)
 SELECT count(*) AS done FROM removed;
 
 -- name: forget_deleted
@@ -323,8 +323,8 @@ UPDATE vitrine_entity SET updated_at = clock_timestamp() WHERE id = %(entity_id)
 -- The ledger against the messages themselves, list by list; a row for each difference. Both are read in one snapshot.
 WITH counted AS (
     SELECT entity_id, subqueue, state, sum(n) AS n
-      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE state < 10
-            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE state < 10) AS l
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE state < @LEDGER_LOCKED
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE state < @LEDGER_LOCKED) AS l
      GROUP BY 1, 2, 3),
 present AS (SELECT entity_id, subqueue, state, count(*) AS n FROM vitrine_message GROUP BY 1, 2, 3)
 SELECT e.id AS entity_id, e.namespace_name, e.path, subqueue, state, coalesce(c.n, 0)::bigint AS ledger, coalesce(p.n, 0) AS present

@@ -9,8 +9,7 @@ from typing import Any
 
 from broker_core.semantics.queue_storage.names import check_queue_name
 from broker_core.semantics.queue_storage.options import QueueOptions, as_json, check_options, effective_json
-from broker_core.semantics.queue_storage.standing import HoldKind
-from broker_core.semantics.types import EntityAddress, Family
+from broker_core.semantics.types import EntityAddress, Family, HoldKind
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.transfer.lines import Fields, instant

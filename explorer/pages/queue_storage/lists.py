@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from broker_core import queue_storage, reads
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
 from broker_core.semantics.queue_storage.names import origin_of
-from broker_core.semantics.queue_storage.standing import HoldKind, Standing
-from broker_core.semantics.types import Actor, EntityAddress
+from broker_core.semantics.queue_storage.standing import Standing
+from broker_core.semantics.types import Actor, EntityAddress, HoldKind
 from explorer.forms.queries import HISTORY, StorageQuery
 from explorer.pages import figures
 from explorer.pages.entity import TabView
