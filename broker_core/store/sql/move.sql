@@ -1,8 +1,8 @@
 -- Messages that get another number or go for good, without having been received: activated, cancelled, resubmitted, purged.
 
 -- name: activate
--- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047, SB-024). That
--- instant, not the time of this statement, begins their life, so it does not matter when it runs.
+-- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047,
+-- SB-024). That instant, not the time of this statement, begins their life, so it does not matter when it runs.
 WITH
 -- include: entity
 ,
@@ -26,11 +26,12 @@ events AS (
                                        size, time_to_live, session_id, properties, application_properties)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, 'process:broker', x.*
       FROM entity AS e, (
-           SELECT @EVENT_ACTIVATED::smallint, old_number, enqueued_at, message_id, jsonb_build_object('to', sequence_number), NULL::integer, NULL::interval,
-                  NULL, NULL::jsonb, NULL::jsonb FROM active
+           SELECT @EVENT_ACTIVATED::smallint, old_number, enqueued_at, message_id, jsonb_build_object('to', sequence_number),
+                  NULL::integer, NULL::interval, NULL, NULL::jsonb, NULL::jsonb FROM active
            UNION ALL
-           SELECT @EVENT_SENT::smallint, sequence_number, enqueued_at, message_id, jsonb_build_object('from', old_number), size, time_to_live,
-                  session_id, properties, CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
+           SELECT @EVENT_SENT::smallint, sequence_number, enqueued_at, message_id, jsonb_build_object('from', old_number), size,
+                  time_to_live, session_id, properties,
+                  CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
              FROM active) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
@@ -55,7 +56,8 @@ wanted AS MATERIALIZED (
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.size, m.enqueued_at FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_SCHEDULED AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_SCHEDULED
+              AND m.sequence_number = t.number
               AND m.scheduled_enqueue_at > (SELECT now FROM entity) FOR UPDATE) AS found),
 cancelled AS (
     DELETE FROM vitrine_message AS m
@@ -68,7 +70,8 @@ events AS (
       FROM cancelled AS c, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_SCHEDULED, -count(*), -sum(size), @OP_CANCELLED FROM cancelled HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_SCHEDULED, -count(*), -sum(size), @OP_CANCELLED FROM cancelled
+    HAVING count(*) > 0)
 SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
  WHERE (SELECT CASE WHEN count(*) IN (0, (SELECT count(*) FROM wanted)) THEN true ELSE vitrine_try_again() END FROM cancelled);
 
@@ -76,13 +79,16 @@ SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
 -- Of messages that are there, by number.
 SELECT m.sequence_number, m.session_id
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.session_id IS NOT NULL
-   AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id AND s.locked_until > e.now);
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.sequence_number = ANY (%(numbers)b::bigint[])
+   AND m.session_id IS NOT NULL
+   AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id
+                                                      AND s.locked_until > e.now);
 
 -- name: properties_of_dead_letters
 -- What resubmit sets properties on.
 SELECT sequence_number, application_properties FROM vitrine_message
- WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND sequence_number = ANY (%(numbers)b::bigint[])
+ WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+   AND sequence_number = ANY (%(numbers)b::bigint[])
    AND application_properties IS NOT NULL ORDER BY sequence_number;
 
 -- name: dead_letter_groups
@@ -93,14 +99,16 @@ WITH
 looked_at AS MATERIALIZED (
     SELECT m.sequence_number, m.dead_letter_reason AS reason, m.locked_until > e.now IS TRUE AS held
       FROM entity AS e CROSS JOIN LATERAL (
-           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
-SELECT NULL::text AS origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
+           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
+            ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
+SELECT NULL::text AS origin, reason,
+       coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
        count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM looked_at) AS scanned
   FROM looked_at GROUP BY reason ORDER BY count(*) DESC, reason;
 
 -- name: resubmit
--- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message that names
--- its ancestor. Those locked by a receiver are left alone.
+-- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message
+-- that names its ancestor. Those locked by a receiver are left alone.
 WITH
 -- include: entity
 ,
@@ -109,9 +117,11 @@ chosen AS MATERIALIZED (
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number,
-                  CASE WHEN %(body)b::bytea IS NULL THEN m.size ELSE m.size - octet_length(m.body) + octet_length(%(body)b::bytea) END AS size
+                  CASE WHEN %(body)b::bytea IS NULL THEN m.size
+                       ELSE m.size - octet_length(m.body) + octet_length(%(body)b::bytea) END AS size
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_DEAD_LETTER AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_DEAD_LETTER
+              AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
               AND (m.session_id IS NOT NULL OR NOT (SELECT requires_session FROM entity))      -- nobody could receive it (SB-008)
@@ -124,12 +134,14 @@ numbers AS (
  RETURNING c.next_number - (SELECT count(*) FROM chosen) AS first),
 taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid RETURNING c.place, c.size AS new_size, m.*),
 stored AS (
-    INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at, time_to_live, message_id, session_id,
-                                 properties, application_properties, enqueued_sequence_number, resubmitted_from, body)
+    INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at,
+                                 time_to_live, message_id, session_id, properties, application_properties,
+                                 enqueued_sequence_number, resubmitted_from, body)
     SELECT %(entity_id)s, n.first + t.place, t.new_size, t.body_kind, e.now,
            CASE WHEN t.time_to_live IS NOT NULL THEN e.now + least(t.time_to_live, e.default_message_time_to_live) END,
-           CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END, t.message_id, t.session_id,
-           t.properties, coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
+           CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END,
+           t.message_id, t.session_id, t.properties,
+           coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
            t.enqueued_sequence_number,
            jsonb_build_object('sequence_number', t.sequence_number, 'reason', t.dead_letter_reason, 'at', e.now,
                               'times', coalesce((t.resubmitted_from->>'times')::int, 0) + 1),
@@ -137,16 +149,19 @@ stored AS (
       FROM taken AS t, numbers AS n, entity AS e
  RETURNING *),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, actor, subqueue, kind, sequence_number, message_id, enqueued_at, first_received_at,
-                                       last_received_at, details, size, time_to_live, session_id, properties, application_properties)
+    INSERT INTO vitrine_message_event (at, entity_id, actor, subqueue, kind, sequence_number, message_id,
+                                       enqueued_at, first_received_at, last_received_at, details, size, time_to_live, session_id,
+                                       properties, application_properties)
     SELECT e.now, %(entity_id)s, %(actor)s, x.*
       FROM entity AS e, (
-           SELECT @SUBQUEUE_DEAD_LETTER::smallint, @EVENT_RESUBMITTED::smallint, t.sequence_number, t.message_id, t.enqueued_at, t.first_received_at, t.last_received_at,
-                  jsonb_build_object('to', n.first + t.place), NULL::integer, NULL::interval, NULL, NULL::jsonb, NULL::jsonb
+           SELECT @SUBQUEUE_DEAD_LETTER::smallint, @EVENT_RESUBMITTED::smallint, t.sequence_number, t.message_id, t.enqueued_at,
+                  t.first_received_at, t.last_received_at, jsonb_build_object('to', n.first + t.place), NULL::integer,
+                  NULL::interval, NULL, NULL::jsonb, NULL::jsonb
              FROM taken AS t, numbers AS n
            UNION ALL
-           SELECT @SUBQUEUE_MAIN::smallint, @EVENT_SENT::smallint, sequence_number, message_id, enqueued_at, NULL, NULL, jsonb_build_object('resubmitted_from', resubmitted_from),
-                  size, time_to_live, session_id, properties, CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
+           SELECT @SUBQUEUE_MAIN::smallint, @EVENT_SENT::smallint, sequence_number, message_id, enqueued_at, NULL, NULL,
+                  jsonb_build_object('resubmitted_from', resubmitted_from), size, time_to_live, session_id, properties,
+                  CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
              FROM stored) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
@@ -179,10 +194,10 @@ chosen AS MATERIALIZED (
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 purged AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen)) RETURNING m.*),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
-                                       last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_PURGED, p.sequence_number, p.delivery_count, p.enqueued_at, p.first_received_at,
-           p.last_received_at, p.message_id
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_PURGED, p.sequence_number, p.delivery_count,
+           p.enqueued_at, p.first_received_at, p.last_received_at, p.message_id
       FROM purged AS p, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
