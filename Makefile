@@ -1,6 +1,6 @@
 # make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
 # make test   all tests, those in a real browser included
-# make lint   ruff, types, import contracts, templates
+# make lint   ruff, types, import contracts, templates, migrations, and 130 columns for SQL, Markdown, CSS and JavaScript
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
 # make test-rabbitmq  the same stories and random scripts told to a RabbitMQ server on loopback, which root installs from Debian if need
@@ -46,6 +46,7 @@ lint: $(VENV)/dev.stamp
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/djlint --lint --quiet templates
 	$(VENV)/bin/djangofmt --check templates
+	$(IN_VENV) -m tests.line_lengths
 
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)
