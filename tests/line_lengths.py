@@ -1,7 +1,7 @@
 """make lint: no line of SQL, Markdown, CSS or JavaScript of our own is longer than 130 columns.
 
-Markdown excepts what it cannot break: tables, headings, code blocks, and words such as links. `python -m tests.line_lengths --wrap
-docs/x.md ...` fills the paragraphs and list items of Markdown files anew that have longer lines, and leaves the others alone.
+Markdown excepts what it cannot break: tables, headings, code blocks, and words such as links. To fill the paragraphs of Markdown
+files anew that have longer lines: `python -m tests.line_lengths --wrap docs/x.md ...`
 """
 
 import re
