@@ -47,6 +47,7 @@ lint: $(VENV)/dev.stamp
 	$(VENV)/bin/djlint --lint --quiet templates
 	$(VENV)/bin/djangofmt --check templates
 	$(IN_VENV) -m tests.line_lengths
+	DATABASE_URL=postgres://nobody@127.0.0.1:9/none $(IN_VENV) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)
