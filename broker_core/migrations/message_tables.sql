@@ -137,7 +137,7 @@ CREATE INDEX vitrine_seen_id_at ON vitrine_seen_id (entity_id, seen_at);
 -- The server reads a CHECK anew for each statement: on differences or events one costs a send, receive or settlement of a single
 -- message 2 to 5 % of its CPU. So ranges are checked where differences are folded.
 
--- Counts (D9). state: a message's, or the ledger's own (LedgerState in semantics/types.py) by the instant `until` at which that
+-- Counts (D9). state: a message's, or the ledger's own (LedgerState in common/types.py) by the instant `until` at which that
 -- ends.
 CREATE TABLE vitrine_count_delta (
     entity_id bigint NOT NULL, subqueue smallint NOT NULL, state smallint NOT NULL, until timestamptz,

@@ -1,4 +1,4 @@
-"""The statements, read from `sql/*.sql` at import and known by name.
+"""The statements, read at import from the `sql/` folders of `store` and of each family, and known by name.
 
 A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` in a statement stands
 for the fragment's text, so that what several statements share is written once. A name such as `@EVENT_SENT` stands for the number
@@ -8,7 +8,7 @@ of an enum's member (NAMED). Nothing else is ever put together; `manage.py show_
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -17,9 +17,9 @@ from typing import Any
 
 from psycopg import _queries
 
-from ..semantics.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
+from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
 
-FOLDER = Path(__file__).parent / "sql"
+PACKAGE = Path(__file__).parents[1]
 # What a name in a statement begins with, by the enum whose members follow: @STATE_ACTIVE is MessageState.ACTIVE.
 NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
     {
@@ -53,18 +53,18 @@ class Statement:
 def call(name: str, /, **params: Any) -> Statement:
     """A statement to be run. KeyError for a name that no file has."""
     if name not in SQL:
-        raise KeyError(f"no statement {name!r} in {FOLDER}")
+        raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
     return Statement(name, params)
 
 
-def load(folder: Path) -> dict[str, str]:
-    """The statements of the folder's files by name, with their comments, all that they include, and numbers for names.
+def load(files: Iterable[Path]) -> dict[str, str]:
+    """The statements of these files by name, with their comments, all that they include, and numbers for names.
 
     ValueError for a name that no enum has (with file and line), a fragment that is not there, and what is defined twice.
     """
     statements: dict[str, str] = {}
     fragments: dict[str, str] = {}
-    for file in sorted(folder.glob("*.sql")):
+    for file in sorted(files):
         parts = _SECTION.split(_with_numbers(file.read_text(), file))[1:]
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
             found = statements if kind == "name" else fragments
@@ -100,7 +100,7 @@ def _bare(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-SOURCE: dict[str, str] = load(FOLDER)  # with comments, for people
+SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for people
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # what is run
 
 # psycopg remembers how it read a statement of at most so many characters; ours are few and long, and reading one anew costs it

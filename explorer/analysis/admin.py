@@ -12,10 +12,10 @@ from django.utils.html import format_html
 
 from broker_core.admin import EntityAdmin, ReadOnlyAdmin, actor_of
 from explorer import audit
-from explorer.forms.analysis import AnalysisForm
 from explorer.models import AnalysisRun
 
-from . import java, runs
+from . import java, submission
+from .forms import AnalysisForm
 
 
 @admin.action(description="Analyse history of selected queues")
@@ -28,7 +28,7 @@ def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> 
         asked.setlist("queues", chosen)
     form = AnalysisForm(asked, initial={"queues": chosen})
     if form.is_valid():
-        run = runs.start(form.cleaned_data, actor=actor_of(request))
+        run = submission.start(form.cleaned_data, actor=actor_of(request))
         audit.done(actor_of(request), "start analysis", target=", ".join(str(queue) for queue in form.cleaned_data["queues"]))
         return redirect("explorer:analysis_run", run.pk)
     context = {

@@ -5,7 +5,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from broker_core.semantics.types import EventKind, LedgerState, MessageState, SubQueue
+from broker_core.common.types import EventKind, LedgerState, MessageState, SubQueue
 from broker_core.store import connections
 
 NOW = "2026-01-01T00:00:00Z"

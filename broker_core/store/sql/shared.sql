@@ -1,6 +1,6 @@
 -- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
 --
--- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of semantics/types.py (statements.NAMED).
+-- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of common/types.py (statements.NAMED).
 
 -- fragment: entity
 entity AS MATERIALIZED (

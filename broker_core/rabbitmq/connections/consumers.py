@@ -1,0 +1,122 @@
+"""Who consumes from a queue: the registry in the database, in order of arrival.
+
+It holds across processes: exclusive use, single active consumers and the end of auto-delete queues depend on it. What a
+consumer has room for is known only in its process (see messages.local_consumers).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.messages.local_consumers import Consumer
+from broker_core.rabbitmq.rules import errors, table
+from broker_core.rabbitmq.rules.arguments import QUORUM, consumer_priority
+from broker_core.rabbitmq.topology import queue_expiry
+from broker_core.rabbitmq.topology.queue_removal import remove_queues
+from broker_core.rabbitmq.topology.vhosts import HeldVhost, hold_vhost
+from broker_core.runtime.entity_cache import forget
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from .state import ChannelState
+
+SMALLEST, LARGEST = -(2**31), 2**31 - 1  # priorities that are distinguished
+
+
+def register(
+    channel: ChannelState,
+    address: EntityAddress,
+    entity_id: int,
+    *,
+    tag: str,
+    no_ack: bool,
+    exclusive: bool,
+    priority: int | None,
+    arguments: Mapping[str, Any],
+) -> Steps[Consumer]:
+    """Begin to consume from a queue, in a transaction that the caller opens. Returns the Consumer. Raises AmqpError."""
+    if priority is not None:
+        arguments = {**arguments, "x-priority": priority}
+    stored = table.encode(arguments, "argument")
+    level = min(max(consumer_priority(address.namespace, address.path, arguments), SMALLEST), LARGEST)
+    yield from hold_vhost(address.namespace)
+    rows = yield call("lock_queue_to_consume", entity_id=entity_id)
+    if not rows:
+        raise errors.not_found_queue(address.namespace, address.path)
+    is_quorum = rows[0].options.get("type") == QUORUM
+    exclusive = exclusive and not is_quorum  # where nobody is alone (RMQ-386)
+    _check_may_consume(channel, address, rows[0], exclusive, is_quorum)
+    if not (yield call("hold_connection", connection_id=channel.connection.id)):
+        raise channel.connection.lost("others have taken its process for dead")
+    added = yield call(
+        "add_consumer",
+        queue_id=entity_id,
+        connection_id=channel.connection.id,
+        channel=channel.number,
+        tag=tag,
+        no_ack=no_ack,
+        exclusive=exclusive,
+        priority=level,
+        prefetch=channel.prefetch,
+        arguments=json.dumps(stored),
+    )
+    if not added:
+        raise errors.exclusive_use(address.namespace, address.path)
+    may_take = added[0].is_first or not rows[0].effective.get("single_active_consumer")
+    return Consumer(added[0].id, channel, address, entity_id, tag, no_ack, level, channel.prefetch, may_take)
+
+
+def unregister(consumer: Consumer) -> Steps[None]:
+    """End a consumer, in a transaction that the caller opens; with the last one an auto-delete queue goes (RMQ 1.3)."""
+    held = yield from hold_vhost(consumer.address.namespace)
+    yield call("lock_queues_left", entity_ids=[consumer.entity_id])
+    yield call("remove_consumer", consumer_id=consumer.id)
+    yield from after_leaving(held, [consumer.entity_id])
+
+
+def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
+    """End the consumers of a connection, or of one channel of it, in a transaction that holds the virtual host."""
+    queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
+    if queues:
+        yield call("lock_queues_left", entity_ids=queues)
+        yield call("forget_consumers_of", connection_id=connection_id, channel=channel)
+        yield from after_leaving(held, queues)
+
+
+def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
+    """What follows for queues that have lost consumers: some go, the others' time of being unused begins, the next in line is
+    told (RMQ-043, RMQ-050, RMQ-148)."""
+    left = yield call("queues_left", entity_ids=list(entity_ids))
+    gone = [row for row in left if row.is_auto_delete]
+    yield from delete_queues(held, gone)
+    yield from queue_expiry.restart([row.id for row in left if not row.is_auto_delete])
+    yield from wake(sorted(set(entity_ids) - {row.id for row in gone}))
+
+
+def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
+    """Delete these queues (id, path) with all that is in them."""
+    if rows:
+        yield from remove_queues(held.id, [row.id for row in rows])
+        for row in rows:
+            forget(EntityAddress(held.name, row.path))
+
+
+def open_queue(address: EntityAddress, connection_id: int) -> Steps:
+    """The queue that a connection is about to use, which counts as use (RMQ-041). Raises AmqpError: 404, 405."""
+    queue = yield from queue_expiry.use(address)
+    if queue is None:
+        raise errors.not_found_queue(address.namespace, address.path)
+    if queue.owner_id not in (None, connection_id):
+        raise errors.locked_queue(address.namespace, address.path)
+    return queue
+
+
+def _check_may_consume(channel: ChannelState, address: EntityAddress, queue: Any, exclusive: bool, is_quorum: bool) -> None:
+    if exclusive and queue.effective.get("single_active_consumer"):
+        raise errors.exclusive_use(address.namespace, address.path)
+    if channel.prefetch_of_all and is_quorum:
+        raise errors.not_implemented(f"{errors.queue(address.namespace, address.path)} does not support global qos")
