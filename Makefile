@@ -11,6 +11,7 @@
 PYTHON ?= python3
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
+TEMPLATES := templates $(wildcard explorer/*/templates)
 PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
@@ -44,8 +45,9 @@ lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
-	$(VENV)/bin/djlint --lint --quiet templates
-	$(VENV)/bin/djangofmt --check templates
+	$(VENV)/bin/djlint --lint --quiet $(TEMPLATES)
+	$(VENV)/bin/djangofmt --check $(TEMPLATES)
+	@find $(TEMPLATES) -name '*.html' -exec awk 'length > 130 {print FILENAME ":" FNR ": longer than 130 columns"; bad = 1} END {exit bad}' {} +
 	$(IN_VENV) -m tests.line_lengths
 	DATABASE_URL=postgres://nobody@127.0.0.1:9/none $(IN_VENV) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 

@@ -1,5 +1,5 @@
--- The tables that hand-written statements work on, and indexes of theirs on the models' tables. Why each is as it is: design D3,
--- D4, D7, D9, D10.
+-- The tables that hand-written statements work on, and indexes of theirs on the models' tables. Why each is as it is:
+-- docs/design.md D3, D4, D7, D9, D10.
 
 -- What every statement reads first: without statistics the planner takes nearly all entities for deleted ones, and reads the
 -- index of the others from end to end instead of looking one up. By the server's own settings there are none for the first fifty.

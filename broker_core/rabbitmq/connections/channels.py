@@ -199,7 +199,7 @@ def cancel(channel: Channel, tag: str) -> Steps:
 def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float = 0) -> Steps:
     """Up to max_count deliveries to the channel's consumers, as far as they have room; waits so long for the first one.
 
-    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145, RMQ 1.7). Where their queue is gone,
+    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145). Where their queue is gone,
     consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
     dead-lettered to them, about once a second (RMQ-920).
     """

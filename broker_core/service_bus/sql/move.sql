@@ -84,13 +84,6 @@ SELECT m.sequence_number, m.session_id
    AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id
                                                       AND s.locked_until > e.now);
 
--- name: properties_of_dead_letters
--- What resubmit sets properties on.
-SELECT sequence_number, application_properties FROM vitrine_message
- WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
-   AND sequence_number = ANY (%(numbers)b::bigint[])
-   AND application_properties IS NOT NULL ORDER BY sequence_number;
-
 -- name: dead_letter_groups
 -- Dead letters among the first scan_cap, by why they are there: which may be resubmitted, and how many receivers hold.
 WITH

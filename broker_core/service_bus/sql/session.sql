@@ -338,7 +338,8 @@ WITH
 -- include: entity
 ,
 -- include: touched_by_send
-SELECT found.*, e.default_message_time_to_live
+SELECT
+       -- include: peeked
   FROM entity AS e, (
        SELECT m.* FROM unnest('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}'::smallint[]) AS t(state) CROSS JOIN LATERAL (
               SELECT * FROM vitrine_message AS m
@@ -352,6 +353,7 @@ SELECT found.*, e.default_message_time_to_live
            AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
            AND m.sequence_number >= %(from_number)s AND m.session_id = %(session_id)s
          ORDER BY m.sequence_number LIMIT %(max_count)s)) AS found
+ CROSS JOIN LATERAL (SELECT found.state = 2 AND found.scheduled_enqueue_at <= e.now AS now) AS due
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: drop_session_locks
