@@ -192,8 +192,8 @@ SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS
 -- fragment: peeked
 -- Columns of the peeked messages `found`, as is true at this instant: a lock that has ended was a failed delivery (SB-090), and a
 -- message that is due has been active since (SB-024, SB-047), whether or not anything has applied that to the row yet.
-found.subqueue, CASE WHEN due.now THEN 0 ELSE found.state END AS state, found.sequence_number,
-found.delivery_count + coalesce(found.locked_until <= e.now AND found.subqueue = 0, false)::int AS delivery_count,
+found.subqueue, CASE WHEN due.now THEN @STATE_ACTIVE ELSE found.state END AS state, found.sequence_number,
+found.delivery_count + coalesce(found.locked_until <= e.now AND found.subqueue = @SUBQUEUE_MAIN, false)::int AS delivery_count,
 CASE WHEN due.now THEN found.scheduled_enqueue_at ELSE found.enqueued_at END AS enqueued_at,
 CASE WHEN due.now THEN found.scheduled_enqueue_at + found.time_to_live ELSE found.expires_at END AS expires_at,
 found.time_to_live, found.scheduled_enqueue_at, found.message_id, found.session_id, found.body, found.body_kind, found.properties,
@@ -223,7 +223,7 @@ SELECT
        (SELECT * FROM vitrine_message AS m
          WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_SCHEDULED
            AND m.sequence_number >= %(from_number)s ORDER BY sequence_number LIMIT %(max_count)s)) AS found
- CROSS JOIN LATERAL (SELECT found.state = 2 AND found.scheduled_enqueue_at <= e.now AS now) AS due
+ CROSS JOIN LATERAL (SELECT found.state = @STATE_SCHEDULED AND found.scheduled_enqueue_at <= e.now AS now) AS due
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: wait_begins

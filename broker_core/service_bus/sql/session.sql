@@ -353,7 +353,7 @@ SELECT
            AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
            AND m.sequence_number >= %(from_number)s AND m.session_id = %(session_id)s
          ORDER BY m.sequence_number LIMIT %(max_count)s)) AS found
- CROSS JOIN LATERAL (SELECT found.state = 2 AND found.scheduled_enqueue_at <= e.now AS now) AS due
+ CROSS JOIN LATERAL (SELECT found.state = @STATE_SCHEDULED AND found.scheduled_enqueue_at <= e.now AS now) AS due
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: drop_session_locks
