@@ -47,7 +47,8 @@ def _kept(lines: list[str]) -> set[int]:
     kept, in_code = set(), False
     for n, line in enumerate(lines):
         fence = bool(_FENCE.match(line))
-        if fence or in_code or _UNBROKEN.match(line) or " " not in line.strip():
+        is_indented_code = line.startswith("    ") and (n == 0 or n - 1 in kept)
+        if fence or in_code or is_indented_code or _UNBROKEN.match(line) or " " not in line.strip():
             kept.add(n)
         in_code ^= fence
     return kept
