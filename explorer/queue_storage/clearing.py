@@ -9,11 +9,11 @@ from django.urls import reverse
 from broker_core import queue_storage, reads
 from broker_core.common.types import Right
 from broker_core.reads import EntityRow
-from explorer.service_bus.entity import selected_numbers
-from explorer.service_bus.forms.entity import TypedNameForm
-from explorer.shared import figures
+from explorer.shared.actions import selected_numbers
+from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.shell import Act, about, act, address_of
 
+from . import counts
 from .queue import left, named
 
 
@@ -67,8 +67,8 @@ def _ask(
         **about(request, entity),
         "numbers": numbers,
         "count": len(numbers) if numbers else entity.counts.active,
-        "delayed": figures.delayed(entity),
-        "leased": figures.leased(entity),
+        "delayed": counts.delayed(entity),
+        "leased": counts.leased(entity),
         "form": form or TypedNameForm(expected=entity.address.path),
         "error": done.error,
     }

@@ -14,8 +14,8 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.queue_storage.rules.messages import number_of
 from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import MessageRow, Tab
-from explorer.service_bus.receiver import LOOKED_AT, preview_of
 from explorer.shared import figures
+from explorer.shared.bodies import LOOKED_AT, preview_of
 from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
 
 from .forms import GetForm, ReceiptForm

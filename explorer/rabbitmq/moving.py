@@ -17,7 +17,7 @@ from broker_core.rabbitmq.messages.moving import Group, Left, Moved, MovePreview
 from broker_core.reads import EntityRow, MessageFilter, Tab
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
-from explorer.service_bus.entity import selected_numbers
+from explorer.shared.actions import selected_numbers
 from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 from .exchanges import MOST_OFFERED

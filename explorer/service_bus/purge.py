@@ -12,10 +12,9 @@ from broker_core import reads, service_bus
 from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import Counts, Tab
 from broker_core.service_bus import preview
-from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.actions import selected_numbers
+from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.shell import Act, about, act, address_of, page
-
-from .entity import selected_numbers
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
 

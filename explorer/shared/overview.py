@@ -124,7 +124,7 @@ def arrange(rows: list[EntityRow], query: dict) -> list[EntityRow]:
 
 
 def _key_of(name: str) -> Callable[[EntityRow], Any]:
-    figure = figures.BY_NAME.get(name)
+    figure = figures.by_name().get(name)
     return _KEYS[name] if figure is None else lambda e: -1 if (count := figure.of(e)) is None else count
 
 

@@ -13,8 +13,7 @@ from broker_core.reads import EntityRow
 from explorer.rabbitmq import manual_consumers, presenters
 from explorer.rabbitmq.forms.keys import APPLY_TO
 from explorer.rabbitmq.shared import exchange_slug
-
-from .explorer import figure
+from explorer.templatetags.explorer import figure
 
 register = template.Library()
 register.filter("exchange_slug", exchange_slug)
