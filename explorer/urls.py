@@ -3,6 +3,9 @@ but a number."""
 
 from django.urls import path
 
+from explorer.shared.by_family import by_family
+from explorer.shared.family import installed
+
 from . import (
     addresses,
     families,  # noqa: F401 - registers the families, whose views and addresses are asked for below
@@ -21,8 +24,6 @@ from .shared import (
     search,
     sweeps,
 )
-from .shared.by_family import by_family
-from .shared.family import installed
 
 app_name = "explorer"
 

@@ -142,7 +142,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
-    """The result of a resubmission in words; what was left is named (rule 15)."""
+    """The result of a resubmission in words, with what was left."""
     if len(new_numbers) == 1:
         [(old, new)] = new_numbers.items()
         said = f"Resubmitted message {old}; it is message {new} now."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
@@ -167,8 +168,8 @@ def outcomes(message: Message, entity: EntityRow, actor: Actor) -> list[Outcome]
         )
         for one in subscriptions
     )
-    matched = index.match(message, enqueued_at=entity.clock.now)
-    view = MessageView.of(message, enqueued_at=entity.clock.now)
+    matched = index.match(message, enqueued_at=entity.clock.now, new_id=uuid4)
+    view = MessageView.of(message, enqueued_at=entity.clock.now, new_id=uuid4)
     return [
         Outcome(one.address, [_tried(rule, view) for rule in rules[one.id]], _copies(one.id, matched, message))
         for one in subscriptions

@@ -149,6 +149,14 @@ def test_the_numbers_as_a_file(viewer, finished):
     assert any(line.startswith("demo/orders,2026-03-01T13:00:00+00:00,10,8,") for line in lines)
 
 
+def test_a_name_in_the_file_is_no_formula(viewer, finished):
+    """Regression: a virtual host may be called anything."""
+    finished.queues = [queue | {"namespace": "=1+1|x"} for queue in finished.queues]
+    finished.save()
+    lines = page(viewer, "analysis_csv", finished.pk).content.decode().splitlines()
+    assert lines[1].startswith("'=1+1|x/orders,")
+
+
 def test_an_operator_starts_an_analysis_and_the_audit_knows(operator, queue, handed):
     chosen = {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"}
     response = operator.post(reverse("explorer:analysis_new"), chosen)

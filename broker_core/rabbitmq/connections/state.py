@@ -1,4 +1,4 @@
-"""What a channel is, in the memory of its process: its tags, what it holds, what its consumers have room for. It asks nobody."""
+"""What a connection and its channels are in the memory of their process. Nothing here asks the database."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.rabbitmq.messages import local_consumers
 from broker_core.rabbitmq.messages.delivery import Delivery
+from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
 from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store.driver import Steps
 
-from . import consumers
-from .consumers import Consumer, registry
-
-if TYPE_CHECKING:
-    from .connections import Connection
+from . import processes
+from .processes import ConnectionLost
 
 REFRESH_SECONDS = 1.0  # how old may be what is known of the line of consumers
 
@@ -47,6 +46,53 @@ class Unacked:
     consumer: Consumer | None
 
 
+class ConnectionState:
+    """A connection as its process knows it. closed: why it is not open any more; None while it is."""
+
+    def __init__(self, process: processes.Process, row: Any, name: str, actor: Actor):
+        self.id: int = row.id
+        self.vhost: str = row.name
+        self.name, self.actor, self.opened_at = name, actor, row.opened_at
+        self.channels: dict[int, Any] = {}
+        self.closed: Exception | None = None
+        self._process = process
+        process.owned[self.id] = self
+
+    def require_open(self) -> None:
+        """Raise what ended it."""
+        if self.closed is None and (why := self._process.why_lost):
+            self.lost(why)
+        if self.closed is not None:
+            raise self.closed.with_traceback(None)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.closed is not None or self._process.why_lost is not None
+
+    def lost(self, why: str) -> Exception:
+        """It was ended by others. Returns what says so."""
+        return self.end(ConnectionLost(self.name, why))
+
+    def end(self, because: Exception) -> Exception:
+        """It is over here, with its channels; what the database has of it is somebody's to end, or ended already. Returns what
+        ended it first."""
+        self.closed = ended_by = self.closed or because
+        for channel in list(self.channels.values()):
+            channel.end(ended_by)
+        self.channels.clear()
+        self._process.owned.pop(self.id, None)
+        return ended_by
+
+    def hear(self, what: str) -> None:
+        """What another process says: that it ended this connection, or that a message was held for too long."""
+        kind, _, rest = what.partition(" ")
+        if kind == "closed":
+            self.end(errors.connection_forced(rest))
+        elif kind == "overdue":
+            for channel in list(self.channels.values()):
+                channel.hear_overdue(rest)
+
+
 class ChannelState:
     """A channel as its process knows it.
 
@@ -55,7 +101,7 @@ class ChannelState:
     closed: why it is not open any more.
     """
 
-    def __init__(self, connection: Connection, number: int):
+    def __init__(self, connection: ConnectionState, number: int):
         self.connection, self.number = connection, number
         self.prefetch = self.prefetch_of_all = 0
         self.outstanding = 0  # deliveries of consumers, of those too that were cancelled since
@@ -81,7 +127,7 @@ class ChannelState:
     def room(self) -> int:
         """How many more deliveries its consumers may get together."""
         taken = self.outstanding + self.promised
-        return max(0, self.prefetch_of_all - taken) if self.prefetch_of_all else consumers.UNLIMITED
+        return max(0, self.prefetch_of_all - taken) if self.prefetch_of_all else local_consumers.UNLIMITED
 
     def require_open(self) -> None:
         """Raise what ended it."""
@@ -96,7 +142,7 @@ class ChannelState:
 
     def end(self, because: Exception) -> None:
         """It is over here. What it holds is somebody's to give back. From any thread."""
-        with consumers.counting:
+        with local_consumers.counting:
             self.closed = self.closed or because
         for consumer in list(self.consumers.values()):
             registry.drop(consumer)
@@ -137,7 +183,7 @@ class ChannelState:
         acknowledge apart from those that do not, the higher priority first, then who was served longest ago."""
         by_queue: dict[int, dict[bool, list[Consumer]]] = {}
         for consumer in sorted(self.consumers.values(), key=lambda c: (-c.priority, c.served)):
-            if consumer.may_take and consumer.room and not consumers.outranked(consumer):
+            if consumer.may_take and consumer.room and not local_consumers.outranked(consumer):
                 by_queue.setdefault(consumer.entity_id, {}).setdefault(consumer.no_ack, []).append(consumer)
         in_order = list(by_queue.values())
         self._turn += 1

@@ -1,5 +1,5 @@
-"""Handing over: consumers of this process that have room are given messages in the transaction that stores them, before it is
-counted what is too much, and where nothing may wait."""
+"""Local delivery: consumers of this process that have room are given messages in the transaction that stores them: before the
+queue's limits are enforced, and where a message cannot wait (RMQ-016, RMQ-922)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker_core.common.types import EntityAddress
-from broker_core.rabbitmq.messages.delivery import Delivery, as_delivery
-from broker_core.rabbitmq.messages.routing_transaction import Work
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
-from . import consumers
+from . import local_consumers
+from .delivery import Delivery, as_delivery
+from .routing_transaction import Work
 
 RELIEF = 100  # messages that consumers are given at most before it is counted what is too much
 FOR_GOOD = {
@@ -26,7 +26,7 @@ FOR_GOOD = {
 
 def hand_over(work: Work, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
     """Give messages to consumers of this process (RMQ-922). Returns the numbers that nobody has room for."""
-    with consumers.planned(consumers.takers(queue.id), len(numbers)) as plan:
+    with local_consumers.planned(local_consumers.takers(queue.id), len(numbers)) as plan:
         left = list(numbers[len(plan) :])
         for consumer in dict.fromkeys(plan):
             given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
@@ -41,12 +41,14 @@ def relieve(work: Work, name: str) -> Steps[None]:
     if queue.lets_nothing_wait:
         return
     statement = "rabbit_take_by_priority" if queue.has_priorities else "rabbit_take"
-    with consumers.planned(consumers.takers(queue.id), RELIEF) as plan:
+    with local_consumers.planned(local_consumers.takers(queue.id), RELIEF) as plan:
         for consumer, count in Counter(plan).items():
             yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
 
 
-def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer, statement: str, **which: Any) -> Steps[bool]:
+def _give(
+    work: Work, name: str, queue: QueueInfo, consumer: local_consumers.Consumer, statement: str, **which: Any
+) -> Steps[bool]:
     """Deliver messages to a consumer, once this transaction is committed; until then they take its room. Returns whether its
     connection is still there."""
     if not (yield call("rabbit_give_to", connection_id=consumer.owner_id)):
@@ -62,7 +64,7 @@ def _give(work: Work, name: str, queue: QueueInfo, consumer: consumers.Consumer,
     return True
 
 
-def _handed(consumer: consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
+def _handed(consumer: local_consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
     """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
     if not consumer.hand_over(deliveries):
         yield from consumer.channel.give_back(deliveries)
