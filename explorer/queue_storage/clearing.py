@@ -11,6 +11,7 @@ from broker_core.common.types import Right
 from broker_core.reads import EntityRow
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.typed_name import TypedNameForm
+from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, about, act, address_of
 
 from . import counts
@@ -32,7 +33,7 @@ def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _ask(request, entity, form=form, status=400)
     done = act(
         request, "clear", entity.address, lambda: queue_storage.clear(entity.address, actor=request.actor), target="all messages",
-        says=lambda count: f"Cleared {count:,} message{'' if count == 1 else 's'}.",
+        says=lambda count: f"Cleared {plural(count, 'message')}.",
     )  # fmt: skip
     return _ask(request, entity, done=done, status=done.status) if done.error else _go(entity)
 

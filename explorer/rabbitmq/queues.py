@@ -18,6 +18,7 @@ from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
 from explorer.shared import presenters as presenters_of_all
 from explorer.shared.forms.typed_name import TypedNameForm
+from explorer.shared.presenters import plural
 from explorer.shared.shell import May, act, cleaned, page
 
 from . import presenters
@@ -218,7 +219,7 @@ def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         )
     done = act(
         request, "purge", queue.address, lambda: rabbitmq.purge_queue(queue.address, actor=request.actor), target="all ready",
-        says=lambda count: f"Purged {count:,} message{'' if count == 1 else 's'}; none was dead-lettered.",
+        says=lambda count: f"Purged {plural(count, 'message')}; none was dead-lettered.",
     )  # fmt: skip
     if done.error:
         return draw(request, "queue_purge", host, context, parent=above(queue), here="purge", place="queues", done=done)

@@ -21,6 +21,7 @@ from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.lists import TabView
+from explorer.shared.presenters import plural
 from explorer.shared.shell import (
     Act,
     BadQuery,
@@ -155,7 +156,7 @@ def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
 
 
 def _messages(numbers) -> str:
-    return f"{len(numbers):,} message{'' if len(numbers) == 1 else 's'}"
+    return f"{plural(len(numbers), 'message')}"
 
 
 def first_tab(entity: EntityRow) -> str:

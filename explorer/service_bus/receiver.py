@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, EntityAddress, StoredMessage, SubQue
 from broker_core.reads import MessageRow, Tab
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
 from explorer.shared.bodies import LOOKED_AT, preview, preview_of
-from explorer.shared.presenters import SUBQUEUES
+from explorer.shared.presenters import SUBQUEUES, plural
 from explorer.shared.shell import Act, act, address_of, page, show, wants_fragment
 
 from . import sessions, settling
@@ -130,4 +130,4 @@ def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, 
 def _received(found: list[StoredMessage]) -> str:
     if not found:
         return "Nothing to receive: no message is available now."
-    return f"Received {len(found)} message{'' if len(found) == 1 else 's'}."
+    return f"Received {plural(len(found), 'message')}."

@@ -19,10 +19,11 @@ from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
-from explorer.shared import names
 from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, May, act, address_of, page
+
+from . import names
 
 FIRST_RULE = "Filter"
 _FIELDS = {"subscription": "name"}  # what a refusal names, where the form has another name for it

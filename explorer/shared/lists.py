@@ -1,10 +1,12 @@
-"""The frame of an entity's page: lists under tabs, each with its count."""
+"""What lists of all families share: tabs with counts; how many names a field offers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from broker_core.reads import Capped
+
+MOST_LISTED = 300  # more are not listed at once: those with what is typed in them are
 
 
 @dataclass(frozen=True, slots=True)

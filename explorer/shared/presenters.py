@@ -129,6 +129,11 @@ def rate(per_second: float) -> str:
     return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
 
 
+def plural(count: int, one: str, several: str = "") -> str:
+    """A count with its noun: "1 message", "2,000 messages". several: where it is not the noun with an s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
 def times(count: int) -> str:
     """How often, as one says it."""
     return "once" if count == 1 else f"{count:,} times"
@@ -196,7 +201,7 @@ def consuming(entity: EntityRow) -> str:
     if entity.forward_to:
         return "forwards"
     if entity.consumers:
-        return f"{entity.consumers:,} consumer{'' if entity.consumers == 1 else 's'}"
+        return f"{plural(entity.consumers, 'consumer')}"
     if entity.consumers_waiting:
         return "waiting"
     if entity.last_receive_at is None:

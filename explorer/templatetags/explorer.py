@@ -186,8 +186,7 @@ def role_of(user) -> str:
 @register.filter
 def plural(count, words: str) -> str:
     """{{ 3|plural:"message,messages" }} -> 3 messages, with thousands separated."""
-    one, _, many = words.partition(",")
-    return f"{count:,} {one if count == 1 else many}"
+    return presenters.plural(count, *words.split(",", 1))
 
 
 @register.filter
