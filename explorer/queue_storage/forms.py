@@ -18,9 +18,7 @@ from broker_core.queue_storage.rules.limits import (
     MOST_MESSAGES,
     SHORTEST_LEASE,
 )
-from explorer.service_bus.forms.entity import HISTORY_LEVELS
-from explorer.service_bus.forms.send import with_unix_newlines
-from explorer.shared.forms.fields import DurationField
+from explorer.shared.forms.fields import HISTORY_LEVELS, DurationField, with_unix_newlines
 
 _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 _TEXT = forms.Textarea({"rows": 6, "class": "mono", "spellcheck": "false"})

@@ -18,18 +18,12 @@ from broker_core.service_bus.rules.entity_settings import (
     STATUSES,
     in_words,
 )
-from explorer.shared.forms.fields import DurationField
+from explorer.shared.forms.fields import HISTORY_LEVELS, DurationField
 
 _EXPIRY = {
     ExpiryMode.EAGER: "eager: soon after the instant",
     ExpiryMode.ON_ACTIVITY: "on activity: only while somebody receives, as Azure does",
 }
-_HISTORY = {
-    HistoryLevel.OFF: "off",
-    HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
-    HistoryLevel.FULL: "full",
-}
-HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 _GROUPS = (
     ("Locks and life", (
         "lock_duration", "max_delivery_count", "default_message_time_to_live", "expiry_mode",
@@ -180,21 +174,6 @@ class NewSubscriptionForm(EntitySettingsForm):
         except InvalidArgument as exc:
             raise forms.ValidationError("This must be a namespace, a slash and the name of a topic.") from exc
         return self.cleaned_data["topic"]
-
-
-class TypedNameForm(forms.Form):
-    """Agreement to something that cannot be undone: the entity's name, typed."""
-
-    name = forms.CharField(label="Type its name to confirm", widget=_NAME)
-
-    def __init__(self, *args, expected: str, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.expected = expected
-
-    def clean_name(self) -> str:
-        if self.cleaned_data["name"] != self.expected:
-            raise forms.ValidationError(f"This must be exactly {self.expected}.")
-        return self.expected
 
 
 def _complete(field: forms.Field, options: str, names_at: str) -> None:

@@ -9,6 +9,14 @@ from django import forms
 
 from broker_core.common.durations import human, parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import HistoryLevel
+
+_HISTORY = {
+    HistoryLevel.OFF: "off",
+    HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
+    HistoryLevel.FULL: "full",
+}
+HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 
 
 class DurationField(forms.CharField):
@@ -65,3 +73,7 @@ class MomentField(forms.CharField):
         if delay is None or delay <= timedelta(0):
             raise forms.ValidationError("must lie in the future.")
         return delay
+
+
+def with_unix_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n")
