@@ -13,7 +13,6 @@ DEFAULTS = {name: value for kind in EntityKind for name, value in default_settin
 _EXPIRY = {
     ExpiryMode.EAGER: "eager: soon after expiry",
     ExpiryMode.ON_ACTIVITY: "on activity: only while a receiver is active, as in Azure",
-    ExpiryMode.AT_HEAD: "at head: only at the head of the queue, as in RabbitMQ",
 }
 _RANGED = ("lock_duration", "max_delivery_count", "default_message_time_to_live", "auto_delete_on_idle",
            "duplicate_detection_history_time_window", "max_size_in_megabytes", "max_message_size_in_kilobytes")  # fmt: skip

@@ -16,7 +16,7 @@ from .publishing import Origin, Stored, publish
 
 
 def tidy(entity_id: int, look: Any) -> Steps:
-    """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
+    """Apply what is due on an entity, as `look` saw it (docs/design.md D5), and fetch what is to be forwarded to it.
 
     In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
     else be walked past again and again. Returns how many messages were touched.
@@ -103,12 +103,9 @@ def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
 
 
 def _expire_some(entity_id: int, look: Any) -> Steps:
-    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037, design D10). Returns how many."""
+    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037). Returns how many."""
     if look.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
-    if look.expiry_mode == "at_head":
-        (row,) = yield _expiring("expire_at_head", entity_id)
-        return row.done
     (own,) = yield _expiring("expire", entity_id)
     (default,) = yield _expiring("expire_by_default", entity_id, from_number=0)
     return own.done + default.done
@@ -122,15 +119,13 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
 
     if entity.whole_sessions:
         return (yield from paced(_sessions_that_are_over(entity.entity_id)))
-    if entity.expiry_mode == "at_head":
-        return (yield from paced(_that_are_over("expire_at_head", entity.entity_id)))
-    own = yield from paced(_that_are_over("expire", entity.entity_id))
+    own = yield from paced(_that_are_over(entity.entity_id))
     return own + (yield from paced(_that_are_over_by_default(entity.entity_id)))
 
 
-def _that_are_over(statement: str, entity_id: int) -> Callable[[], Steps]:
+def _that_are_over(entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
-        (row,) = yield _expiring(statement, entity_id)
+        (row,) = yield _expiring("expire", entity_id)
         return row.done, row.done == BATCH
 
     return batch

@@ -3,7 +3,6 @@
 import json
 import uuid
 from datetime import timedelta
-from html import unescape
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -13,15 +12,12 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
+from tests.html import body_of
 
 from .conftest import FRAGMENT
 from .rabbitmq_office import addresses_of, publish
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
-
-
-def body_of(response):
-    return unescape(response.content.decode())
 
 
 def all_of(office):
@@ -130,10 +126,10 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
     ("given", "text", "what_to_do"),
     [
         ({"name": "q", "expires": "0"}, "invalid arg 'x-expires' for queue 'q' in vhost '{vhost}': {{value_zero,0}}",
-         "from 1 on"),
+         "at least 1"),
         ({"name": "q", "message_ttl": "soon"}, "'{vhost}': \"expected integer, got longstr\"", "such as 30 s"),
         ({"name": "amq.mine"}, "queue name 'amq.mine' contains reserved prefix 'amq.*'", "Choose another"),
-        ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Give a dead-letter exchange as well"),
+        ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Set a dead-letter exchange as well"),
         ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
          "inequivalent arg 'x-message-ttl' for queue 'mail' in vhost '{vhost}': received '5000' but current is '60000'",
          "Change the value with a policy"),

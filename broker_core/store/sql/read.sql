@@ -43,7 +43,7 @@ SELECT x.id, x.namespace_name, x.path FROM (
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
 
 -- name: read_overview
--- The entities asked for with their exact counts (D9), rates, and what their heads look like. The ledger is summed once for all
+-- The entities asked for with their exact counts (docs/design.md D9), rates, and what their heads look like. The ledger is summed once for all
 -- of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
 WITH entities AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
