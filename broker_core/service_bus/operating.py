@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.runtime.pacing import BATCH
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
@@ -21,7 +21,6 @@ from .forwarding import forward_on
 from .rules import messages as service_bus
 from .shared import on, require_sendable
 from .tidying import take_back
-
 
 
 @use_case

@@ -15,7 +15,6 @@ from .forwarding import afterwards, as_sent, forward_on
 from .publishing import Origin, Stored, publish
 
 
-
 def tidy(entity_id: int, look: Any) -> Steps:
     """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
 

@@ -21,7 +21,7 @@ from broker_core.common.errors import BrokerError
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
+from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .statements import Statement
 
 T = TypeVar("T")
@@ -264,6 +264,8 @@ async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection)
         try:
             await cursor.execute(statement.sql, statement.params, binary=True)
         except UNSTORABLE as exc:
+            if not is_unstorable(exc):
+                raise
             raise unstorable(exc, statement.params) from exc
         return await cursor.fetchall() if cursor.rownumber is not None else []
 

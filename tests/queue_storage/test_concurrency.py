@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from broker_core.runtime.pacing import BATCH
 from broker_core import namespaces, queue_storage, sweeps
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
-from broker_core.queue_storage import delete, get, getting, operating, peek, put, put_all, update
+from broker_core.queue_storage import delete, get, getting, peek, put, put_all, update
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
+from broker_core.runtime.pacing import BATCH
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.eventually import eventually

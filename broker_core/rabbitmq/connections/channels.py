@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from broker_core.common.arguments import require_count
+from broker_core.common.arguments import require_count, require_kind
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.rabbitmq.messages import delivering, publishing, tidying
@@ -26,6 +26,7 @@ from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import look_again
 from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
@@ -38,7 +39,6 @@ from .consumers import Consumer, registry
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST_PREFETCH = 65_535
-OVERDUE_BATCH = 500
 
 
 class Channel(ChannelState):
@@ -274,7 +274,6 @@ def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False,
     """Declare a queue (see queues.declare_queue), which the empty name means from then on. An exclusive one is the
     connection's."""
     connection, address = channel.connection, EntityAddress(channel.connection.vhost, queue)
-    queues.declare_queue.check(**options)
     options |= {"exclusive": exclusive, "owner_id": connection.id, "actor": connection.actor}
 
     def steps() -> Steps:
@@ -314,7 +313,7 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
     """
     total = 0
     while True:
-        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=OVERDUE_BATCH)
+        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=BATCH)
         for (vhost, path), group in groupby(rows, key=lambda row: (row.vhost, row.path)):
             overdue = list(group)
             tokens = [row.lock_token for row in overdue]
@@ -323,7 +322,7 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
                 what = f"overdue {row.lock_token} {row.milliseconds}"
                 yield call("tell_connection", connection_id=row.owner_id, what=what)
         total += len(rows)
-        if len(rows) < OVERDUE_BATCH:
+        if len(rows) < BATCH:
             return {"overdue": total} if total else {}
 
 
@@ -435,6 +434,7 @@ def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
 
 def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
     """The tags that an acknowledgement means; the one it names must be outstanding. Raises AmqpError (406)."""
+    require_kind("delivery_tag", delivery_tag, int)  # anything else that is unknown would end the channel
     if multiple and delivery_tag == 0:
         return list(channel.unacked)
     if delivery_tag not in channel.unacked:
