@@ -60,7 +60,7 @@ FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Famil
 
 
 class EntityForm(forms.ModelForm):
-    """A queue, topic or subscription with its settings (SB 1.3); a new one's kind, too."""
+    """A queue, topic or subscription with its settings; a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
@@ -125,7 +125,7 @@ class EntityForm(forms.ModelForm):
         raise InvalidArgument(name, f"A {kind} has no such setting; leave it as it was.")
 
     def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
-        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking (SB 1.1)."""
+        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking."""
         address = EntityAddress(namespace.name if namespace else "", path)
         if kind != EntityKind.SUBSCRIPTION:
             entity_settings.check_path(path)
@@ -229,7 +229,7 @@ class StorageQueueForm(forms.ModelForm):
 
 
 class NamespaceForm(forms.ModelForm):
-    """A namespace, and for an existing one what to do with its clock (design D6)."""
+    """A namespace, and for an existing one what to do with its clock (docs/design.md D6)."""
 
     new_family = forms.ChoiceField(
         label="Family",

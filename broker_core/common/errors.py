@@ -79,7 +79,7 @@ class NotAuthorized(BrokerError):
 
 
 class EntityNotFound(BrokerError):
-    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for (5.2).
+    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for.
 
     what: what was looked for; a namespace is called by its family's word where the family is known.
     """
@@ -90,7 +90,7 @@ class EntityNotFound(BrokerError):
 
 
 class EntityExists(BrokerError):
-    """Creating what is there already; names are compared without case (1.2). what: as of EntityNotFound."""
+    """Creating what is there already; names are compared without case. what: as of EntityNotFound."""
 
     def __init__(self, entity: str, what: str = "messaging entity"):
         super().__init__(f"The {what} '{entity}' already exists. Change it, or choose another name.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +18,7 @@ from broker_core.store.statements import call
 
 from .forwarding import forward_on
 from .rules import messages as service_bus
-from .shared import on, require_sendable
+from .shared import on, require_properties_fit, require_sendable
 from .tidying import take_back
 
 
@@ -36,7 +35,7 @@ def resubmit(
 
     A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
     their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
-    would have more properties than may be sent (2.4).
+    would have more properties than may be sent.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -49,10 +48,7 @@ def resubmit(
         if len(body) > look.largest:
             raise MessageTooLarge("body", len(body), look.largest)
     patch = service_bus.properties_json(properties)
-    if patch is not None:
-        entity_id = yield from entity_id_of(address.main)
-        for row in (yield call("properties_of_dead_letters", entity_id=entity_id, numbers=numbers)):
-            service_bus.check_properties_fit(row.application_properties | json.loads(patch))
+    yield from require_properties_fit(address.dead_letter, numbers, patch)
     entity_id, rows, look = yield from on(
         address.main, "resubmit", actor=str(actor), numbers=numbers, properties=patch, body=body
     )

@@ -179,7 +179,7 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
 
 
 def patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
-    """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (design D8)."""
+    """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (docs/design.md D8)."""
     messages = yield from take()
     if messages or max_wait_seconds <= 0:
         return messages

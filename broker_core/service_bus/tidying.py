@@ -16,7 +16,7 @@ from .publishing import Origin, Stored, publish
 
 
 def tidy(entity_id: int, look: Any) -> Steps:
-    """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
+    """Apply what is due on an entity, as `look` saw it (docs/design.md D5), and fetch what is to be forwarded to it.
 
     In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
     else be walked past again and again. Returns how many messages were touched.

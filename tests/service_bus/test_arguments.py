@@ -14,7 +14,6 @@ from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import list_messages, overview_of, traffic
 from broker_core.service_bus import entities
 
-PACKAGES = ("namespaces", "service_bus", "queue_storage", "rabbitmq", "reads", "transfer")
 NUL, HALF = "a\x00b", "a\ud800b"
 WRONG_TYPE = (InvalidArgument, TypeError, AttributeError)  # annotations are checked by mypy, not at each call
 

@@ -1,4 +1,4 @@
-"""Each sweep: before, at and after the instant; twice at once; and nothing of it needed for correctness (design D5)."""
+"""Each sweep: before, at and after the instant; twice at once; and nothing of it needed for correctness (docs/design.md D5)."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -58,7 +58,7 @@ class MessageFacts(Facts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What of an entity bears on its messages (SB 1.3). forwards: "path" or None for its messages, and for its dead letters."""
+    """What of an entity bears on its messages. forwards: "path" or None for its messages, and for its dead letters."""
 
     kind: EntityKind = EntityKind.QUEUE
     status: EntityStatus = EntityStatus.ACTIVE

@@ -42,6 +42,7 @@ class Prepared(NamedTuple):  # it is made for each message sent, and a tuple is 
     application_properties: str | None
 
 
+_BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
 _TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
 _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
 _texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
@@ -50,7 +51,7 @@ _texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
 def prepare(message: Message) -> Prepared:
     """Check a message on its own and turn its properties into what is stored.
 
-    Raises InvalidArgument naming the property (SB-009, 1.2, 2.1) and MessageTooLarge for properties over their limits (2.4);
+    Raises InvalidArgument naming the property (SB-009) and MessageTooLarge for properties over their limits;
     the size of the whole depends on the entity and is checked where it is stored.
     """
     if type(message) is not Message:
@@ -81,22 +82,33 @@ def check_body(body: Any) -> None:
 
 
 def properties_json(properties: Mapping[str, Any] | None) -> str | None:
-    """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge (2.4)."""
+    """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge."""
     if not properties:
         return None
     encoded = encode_properties(properties)
     for name, (_, text) in encoded.items():
-        if len(name) + len(text or "") > STRICT.one_property:
-            raise MessageTooLarge(f"application property {name[:40]!r}", len(name) + len(text or ""), STRICT.one_property)
-    return check_properties_fit(encoded)
-
-
-def check_properties_fit(encoded: Mapping[str, list]) -> str:
-    """Application properties as JSON. Raises MessageTooLarge for more than a message may have (2.4)."""
+        if (len(name) + len(text or "")) * _BYTES_OF_A_CHARACTER > STRICT.one_property:
+            _check_property_fits(name, text or "")
     stored = json.dumps(encoded)
-    if len(stored) > STRICT.all_properties:
-        raise MessageTooLarge("set of application properties", len(stored), STRICT.all_properties)
+    if len(stored) > STRICT.all_properties:  # what it escapes takes fewer bytes in UTF-8, never more
+        check_properties_fit(len(json.dumps(encoded, ensure_ascii=False).encode()))
     return stored
+
+
+def check_properties_fit(size: int, sequence_number: int | None = None) -> None:
+    """Raise MessageTooLarge for more application properties than a message may have: bytes of their JSON in UTF-8.
+
+    sequence_number: of the stored message that they would belong to.
+    """
+    if size > STRICT.all_properties:
+        whose = "" if sequence_number is None else f" of message {sequence_number}"
+        raise MessageTooLarge(f"set of application properties{whose}", size, STRICT.all_properties)
+
+
+def _check_property_fits(name: str, text: str) -> None:
+    size = len(name.encode()) + len(text.encode())
+    if size > STRICT.one_property:
+        raise MessageTooLarge(f"application property {name[:40]!r}", size, STRICT.one_property)
 
 
 def _check_kinds(message: Message) -> None:

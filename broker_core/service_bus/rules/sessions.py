@@ -42,7 +42,7 @@ def check_renewed_alone(address: EntityAddress, requires_session: bool) -> None:
 
 
 def check_session_id(session_id: str) -> None:
-    """Raise InvalidArgument for what no message could have as its session id (1.2)."""
+    """Raise InvalidArgument for what no message could have as its session id."""
     if not isinstance(session_id, str) or "\x00" in session_id or len(session_id) > STRICT.message_id:
         raise InvalidArgument("session_id", f"must be text of at most {STRICT.message_id} characters, without NUL")
 

@@ -1,6 +1,6 @@
 """What a stored message is at an instant: the state a person reads, and whether a receive may hand it out.
 
-A row holds instants (D5); what they amount to is decided here, for the page, the live patch and the API alike. The SQL that
+A row holds instants (docs/design.md D5); the state that follows is decided here, for pages and API alike. The SQL that
 receives must agree: what it returns is AVAILABLE, or LOCK_ENDED.
 """
 

@@ -1,4 +1,4 @@
-"""Names and settings of entities (SB 1.2, 1.3): tables over the pure rules, no database."""
+"""Names and settings of entities: tables over the pure rules, no database."""
 
 from contextlib import suppress
 from datetime import timedelta

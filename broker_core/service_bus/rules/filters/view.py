@@ -25,7 +25,7 @@ def comparable(name: str, value: Any) -> Any:
     """
     if value.__class__ in _DIRECT:
         return value
-    if value.__class__ is Typed and value.value.__class__ is int and value.type in _INTEGERS:
+    if isinstance(value, Typed) and isinstance(value, int) and value.type in _INTEGERS:
         return value.value
     kind, text = encode_properties({name: value})[name]
     if text is not None and kind in _DECIMALS:
