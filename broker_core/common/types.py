@@ -188,7 +188,6 @@ class Actor:
     holder: how a lock's holder is shown; defaults to kind:name.
     """
 
-    checks_itself: ClassVar = True
     process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: the rules ask the system nothing
 
     kind: str
@@ -246,8 +245,6 @@ class EntityAddress:
 
     path: a subscription's is topic/Subscriptions/name.
     """
-
-    checks_itself: ClassVar = True
 
     namespace: str
     path: str

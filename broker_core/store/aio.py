@@ -20,7 +20,7 @@ from broker_core.common.errors import BrokerError
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
+from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .statements import Statement
 
@@ -250,5 +250,7 @@ async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection)
         try:
             await cursor.execute(statement.sql, statement.params, binary=True)
         except UNSTORABLE as exc:
+            if not is_unstorable(exc):
+                raise
             raise unstorable(exc, statement.params) from exc
         return await cursor.fetchall() if cursor.rownumber is not None else []

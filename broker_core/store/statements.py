@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from psycopg import _queries
 
+from broker_core.common.arguments import wrong_kind
 from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
 
 PACKAGE = Path(__file__).parents[1]
@@ -34,6 +37,17 @@ NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
     }
 )
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
+_PARAMETER = re.compile(r"%\((\w+)\)s::(\w+)(\[\])?")
+_KIND = {
+    "text": str,
+    **dict.fromkeys(("bool", "boolean"), bool),
+    **dict.fromkeys(("bigint", "int", "int2", "int4", "int8", "smallint"), int),
+    "float8": (float, int),
+    "bytea": (bytes, bytearray, memoryview),
+    "interval": timedelta,
+    "timestamptz": datetime,
+    "uuid": UUID,
+}
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
@@ -51,10 +65,33 @@ class Statement:
 
 
 def call(name: str, /, **params: Any) -> Statement:
-    """A statement to be run. KeyError for a name that no file has."""
+    """A statement to be run. KeyError for a name that no file has.
+
+    Raises InvalidArgument for a parameter of another kind than the statement says. PostgreSQL would read the text 'yesterday' as
+    a timestamp, 'yes' as a boolean, and an instant without a time zone as one in the server's.
+    """
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
+    for parameter, (is_list, kind, classes) in _KINDS[name].items():
+        value = params.get(parameter)
+        if value is None:
+            continue
+        if not is_list:
+            if value.__class__ not in classes:
+                _require(parameter, value, kind)
+        elif not isinstance(value, list | tuple):
+            raise wrong_kind(parameter, value, list)
+        elif not classes.issuperset(map(type, value)):
+            for item in value:
+                if item is not None:
+                    _require(parameter, item, kind)
     return Statement(name, params)
+
+
+def _require(parameter: str, value: Any, kind: Any) -> None:
+    is_wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+    if is_wrong or (isinstance(value, datetime) and value.tzinfo is None):
+        raise wrong_kind(parameter, value, kind[0] if isinstance(kind, tuple) else kind)
 
 
 def load(files: Iterable[Path]) -> dict[str, str]:
@@ -100,8 +137,19 @@ def _bare(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
+    """By parameter, of those that are cast: whether it is a list, its kind, and the classes that need no further look."""
+    found = {}
+    for name, type_name, brackets in _PARAMETER.findall(text):
+        if kind := _KIND.get(type_name):
+            sure = {kind} - {datetime} if isinstance(kind, type) else set(kind)
+            found[name] = (bool(brackets), kind, frozenset(sure | {type(None)} if brackets else sure))
+    return found
+
+
 SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for people
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # what is run
+_KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
 
 # psycopg remembers how it read a statement of at most 4,096 characters. Two dozen of ours are longer, and reading one anew costs
 # 30 to 50 µs of CPU a call (receive: 32 µs instead of 2). There is no public setting for that; without this one everything works,

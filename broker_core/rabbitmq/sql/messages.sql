@@ -348,12 +348,12 @@ judged AS MATERIALIZED (
                                         false) AS spent FROM owned AS o),
 changed AS (
     UPDATE vitrine_message AS m
-       SET lock_token = NULL, owner_id = NULL, locked_by = NULL, delivery_count = m.delivery_count + %(counts)s::int
+       SET lock_token = NULL, owner_id = NULL, locked_by = NULL, delivery_count = m.delivery_count + %(counts)s::bool::int
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, CASE %(kind)s::int WHEN @EVENT_LOCK_LOST THEN o.locked_by ELSE %(actor)s END,
-           %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::int, o.message_id
+           %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::bool::int, o.message_id
       FROM judged AS o, entity AS e WHERE e.history_level = @HISTORY_FULL AND NOT o.spent),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
