@@ -16,7 +16,7 @@ from broker_core.queue_storage.rules.limits import (
     MOST_MESSAGES,
     SHORTEST_LEASE,
 )
-from explorer.service_bus.forms.send import with_unix_newlines
+from explorer.shared.forms.fields import with_unix_newlines
 
 _TEXT = forms.Textarea({"rows": 6, "class": "mono", "spellcheck": "false"})
 MAX_COPIES = 1000

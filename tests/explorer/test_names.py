@@ -10,7 +10,7 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.analysis import pages as analysis
 from explorer.models import AnalysisRun
-from explorer.shared import names
+from explorer.service_bus import names
 from tests.html import body_of
 
 from .conftest import FRAGMENT

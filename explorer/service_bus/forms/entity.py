@@ -103,21 +103,6 @@ class NewSubscriptionForm(EntitySettingsForm):
         return self.cleaned_data["topic"]
 
 
-class TypedNameForm(forms.Form):
-    """Agreement to something that cannot be undone: the entity's name, typed."""
-
-    name = forms.CharField(label="Type the name to confirm", widget=_NAME)
-
-    def __init__(self, *args, expected: str, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.expected = expected
-
-    def clean_name(self) -> str:
-        if self.cleaned_data["name"] != self.expected:
-            raise forms.ValidationError(f"Enter exactly {self.expected}.")
-        return self.expected
-
-
 def _complete(field: forms.Field, options: str, names_at: str) -> None:
     """What is typed is completed from a <datalist>, which is asked for anew as one types; without a script it stays as it was."""
     field.widget.attrs |= {

@@ -39,3 +39,7 @@ class MomentField(forms.CharField):
         if delay is None or delay <= timedelta(0):
             raise forms.ValidationError("must lie in the future.")
         return delay
+
+
+def with_unix_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n")
