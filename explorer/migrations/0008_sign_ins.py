@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("explorer", "0007_schedules_of_connections"),
+        ("explorer", "0002_sweep_schedules"),
     ]
 
     operations = [
