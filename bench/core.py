@@ -41,7 +41,7 @@ EXPIRY = "bench-expiry"
 
 
 def run(report) -> None:
-    """Every row of the issue's table that concerns single queues."""
+    """Every row that concerns single queues."""
     measuring.make_bare_tables()
     _first_minute(report)
     _prepared_on_an_empty_queue(report)

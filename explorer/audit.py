@@ -1,4 +1,4 @@
-"""Writing down what people do (design D13). An act and its record are two transactions: the broker's and ours."""
+"""Writing down what people do (docs/design.md D13). An act and its record are two transactions: the broker's and ours."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def refused(actor: Actor, action: str, address: EntityAddress | None, error: Bro
     _write(
         actor, action, address, AuditRecord.Outcome.REFUSED, target=target, detail=str(error), tracking_id=error.tracking_id
     )  # fmt: skip
+
+
+def record_refusal(actor: Actor, action: str, *, target: str, detail: str) -> None:
+    """Record an act that the site itself refused."""
+    _write(actor, action, None, AuditRecord.Outcome.REFUSED, target=target, detail=detail)
 
 
 def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from broker_core.sweeps.registry import SWEEPS
+
 QUEUE = "sweeps"
 SHORTEST_EXPIRY_SECONDS = 5
 
@@ -34,26 +36,8 @@ class Schedule:
 
 
 SCHEDULES = (
-    Schedule("broker_core.activate_scheduled", 2, "Puts scheduled messages that are due at the end of their queue."),
-    Schedule("broker_core.expire_messages", 5, "Takes expired messages away, or to the dead-letter queue."),
-    Schedule(
-        "broker_core.end_locks", 5, "Counts locks that ended as failed deliveries, and dead-letters after the last one allowed."
-    ),
-    Schedule("broker_core.end_connections", 5, "Frees what dead connections held and owned, and what was never acknowledged."),
-    Schedule("broker_core.roll_up_counts", 5, "Folds the differences that counts and rates are made of."),
-    Schedule("broker_core.forward_messages", 2, "Forwards what a send could not forward at once."),
-    Schedule("broker_core.forget_seen_ids", 30, "Forgets message ids outside the window of duplicate detection."),
-    Schedule("broker_core.forget_sessions", 30, "Forgets sessions without messages and state that nobody closed."),
-    Schedule("broker_core.advance_heads", 30, "Lets receives skip what is gone."),
-    Schedule("broker_core.remove_deleted_entities", 30, "Removes the messages of deleted queues."),
-    Schedule("broker_core.delete_idle_entities", 5, "Deletes queues that were idle for their AutoDeleteOnIdle or x-expires."),
-    Schedule("broker_core.archive_events", 600, "Writes the history to Parquet files."),
+    *(Schedule(f"broker_core.{sweep.name}", sweep.every_seconds, sweep.description) for sweep in SWEEPS),
     Schedule("explorer.end_dead_analyses", 60, "Ends analyses whose worker has died."),
-    Schedule("broker_core.forget_sweep_runs", 600, "Forgets old records of sweeps."),
-    Schedule(
-        "broker_core.maintain_event_partitions", 3600, "Makes the history's partitions of the next days, drops archived old ones."
-    ),
-    Schedule("broker_core.check_ledger", None, "Compares all counts with the messages themselves."),
 )
 
 

@@ -32,7 +32,7 @@ def events(address, sequence_number=None):
 
 
 def ledger_agrees(address) -> bool:
-    """Whether the ledger's counts and bytes equal the messages': of each list, and of those held at this instant (design D9)."""
+    """Whether the ledger's counts and bytes equal the messages', in each list and for those held now (docs/design.md D9)."""
     wrong = (
         connections.current()
         .execute(

@@ -60,7 +60,7 @@ FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Famil
 
 
 class EntityForm(forms.ModelForm):
-    """A queue, topic or subscription with its settings (SB 1.3); a new one's kind, too."""
+    """A queue, topic or subscription with its settings; a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
@@ -85,6 +85,8 @@ class EntityForm(forms.ModelForm):
                 del self.fields[name]
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False, deleted_at=None)
+        if "expiry_mode" in self.fields:
+            self.fields["expiry_mode"].choices = [(mode, mode) for mode in entity_settings.EXPIRY_MODES]
         for name in entity_settings.ALL_SETTINGS:
             if name in self.fields:
                 self._explain(name)
@@ -123,7 +125,7 @@ class EntityForm(forms.ModelForm):
         raise InvalidArgument(name, f"A {kind} has no such setting; leave it as it was.")
 
     def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
-        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking (SB 1.1)."""
+        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking."""
         address = EntityAddress(namespace.name if namespace else "", path)
         if kind != EntityKind.SUBSCRIPTION:
             entity_settings.check_path(path)
@@ -169,7 +171,7 @@ _HELP = {
     "expires_whole_sessions": "One expired message ends the life of its session; otherwise each message expires by itself.",
     "drops_locks_on_change": "A change of the entity ends the locks on it, as the service's may.",
     "status": "What is refused while it is disabled: sending, receiving or both. Messages are kept.",
-    "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives. at_head: only in front of the queue.",
+    "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives, as Azure does.",
     "history_level": "full: every event. lifecycle: without receives and renewals. off: none, so there is no timeline.",
     "hidden": "Left out of the overview unless asked for.",
 }
@@ -227,7 +229,7 @@ class StorageQueueForm(forms.ModelForm):
 
 
 class NamespaceForm(forms.ModelForm):
-    """A namespace, and for an existing one what to do with its clock (design D6)."""
+    """A namespace, and for an existing one what to do with its clock (docs/design.md D6)."""
 
     new_family = forms.ChoiceField(
         label="Family",

@@ -5,9 +5,7 @@ Instants are aware UTC datetimes, durations are timedeltas; an instant or a dura
 
 from __future__ import annotations
 
-import getpass
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, Flag, IntEnum, StrEnum, auto
@@ -40,8 +38,30 @@ class MessageState(IntEnum):
     SCHEDULED = 2
 
 
+class HoldKind(IntEnum):
+    """Why a storage queue's message is invisible until its visible_at. Stored, and how the ledger counts holds."""
+
+    GET = 10
+    PUT = 12
+    UPDATE_BEFORE_GET = 13
+    UPDATE = 14
+
+
+class LedgerState(IntEnum):
+    """What the ledger counts besides the states: messages that are locked or invisible, by the instant at which that ends.
+
+    They are also counted in their own state: the ledger's active messages include the locked ones.
+    """
+
+    LOCKED = 10  # of the active ones; in a storage queue: those a get returned
+    DEFERRED_LOCKED = 11  # always LOCKED + the state
+    DELAYED = 12  # in a storage queue, by their HoldKind: put with a delay,
+    RESCHEDULED = 13  # delayed by an update before any get,
+    EXTENDED = 14  # or kept longer by an update after one
+
+
 class Family(StrEnum):
-    """Whose documented semantics a namespace follows (design D10)."""
+    """Whose documented semantics a namespace follows (docs/design.md D10)."""
 
     SERVICE_BUS = "service_bus"
     QUEUE_STORAGE = "queue_storage"
@@ -49,7 +69,7 @@ class Family(StrEnum):
 
 
 class EntityKind(StrEnum):
-    """What an entity is (SB 1.1). A topic holds scheduled messages alone; a subscription has its own copies."""
+    """What an entity is. A topic holds scheduled messages alone; a subscription has its own copies."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -57,7 +77,7 @@ class EntityKind(StrEnum):
 
 
 class Tier(StrEnum):
-    """What a namespace may have (SB 1.3, 2.4): Basic has queues alone, and no message in it lives longer than 14 days."""
+    """What a namespace may have: Basic has queues alone, and no message in it lives longer than 14 days."""
 
     BASIC = "basic"
     STANDARD = "standard"
@@ -148,7 +168,7 @@ TERMINAL_KINDS = frozenset(
 
 
 class Right(Flag):
-    """What an actor may do. Clients have Send, Listen, Manage (7.7); people have the finer ones too."""
+    """What an actor may do. Clients have Send, Listen, Manage; people have the finer ones too."""
 
     NONE = 0
     BROWSE = auto()
@@ -169,6 +189,7 @@ class Actor:
     """
 
     checks_itself: ClassVar = True
+    process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: the rules ask the system nothing
 
     kind: str
     name: str
@@ -195,8 +216,8 @@ class Actor:
 
     @classmethod
     def local(cls, name: str | None = None) -> Actor:
-        """Code in the same process is trusted: it could open the database itself."""
-        return _process_actor(name or "", os.getpid())
+        """Code in the same process is trusted, because it could open the database itself. name: by default the process's."""
+        return _process_actor(name or cls.process_name())
 
 
 BROKER = "process:broker"  # the actor of what nobody asked for
@@ -208,12 +229,8 @@ def _require_enum(name: str, kind: type[Enum], value: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def _process_actor(name: str, pid: int) -> Actor:
-    try:
-        login = getpass.getuser()
-    except (KeyError, OSError):
-        login = "unknown"
-    return Actor("process", name or f"{login}@{pid}", Right.ALL)
+def _process_actor(name: str) -> Actor:
+    return Actor("process", name, Right.ALL)
 
 
 def require_text(name: str, value: Any) -> str:
@@ -225,7 +242,7 @@ def require_text(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EntityAddress:
-    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case (1.2).
+    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case.
 
     path: a subscription's is topic/Subscriptions/name.
     """
@@ -308,7 +325,7 @@ class BodyKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send (SB section 2.1).
+    """A message to send.
 
     time_to_live: None means the entity's default applies (SB-021).
     properties:   application properties by name; plain Python values or values.Typed.
@@ -481,7 +498,7 @@ def sequence_number_of(token: UUID) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue (SB section 1.3) with the service's defaults. None: never, or no text.
+    """The settings of a queue with the service's defaults. None: never, or no text.
 
     forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
     expires_whole_sessions: one expired message ends the life of its session (SB-037, SB-901).
@@ -511,7 +528,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic (SB section 1.3) with the service's defaults. None: never, or no text."""
+    """The settings of a topic with the service's defaults. None: never, or no text."""
 
     default_message_time_to_live: timedelta | None = None
     auto_delete_on_idle: timedelta | None = None
@@ -527,7 +544,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """The settings of a subscription (SB section 1.3) with the service's defaults; those it shares with a queue mean the same.
+    """The settings of a subscription with the service's defaults; those it shares with a queue mean the same.
 
     dead_lettering_on_filter_evaluation_exceptions: what its rules cannot judge goes to its dead-letter queue (SB-218).
     """

@@ -34,7 +34,7 @@ TYPES = ("null", "boolean", *_INTEGERS, "float", "double", "timestamp", "uuid", 
 
 
 def encode_properties(properties: Mapping[str, Any]) -> dict[str, list]:
-    """Application properties as stored. Raises InvalidArgument naming the property that cannot be kept (SB 2.1)."""
+    """Application properties as stored. Raises InvalidArgument naming the property that cannot be kept."""
     return {_name(name): _encode(name, value) for name, value in properties.items()}
 
 
@@ -87,7 +87,7 @@ def _type_of(name: str, value: Any) -> str:
             return "decimal128"
     raise InvalidArgument(
         f"application property {name!r}",
-        f"a {type(value).__name__} is no simple type; use text, numbers, bool, bytes, datetime, timedelta, UUID or None (SB 2.1)",
+        f"a {type(value).__name__} is no simple type; use text, numbers, bool, bytes, datetime, timedelta, UUID or None",
     )
 
 

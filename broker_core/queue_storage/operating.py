@@ -1,4 +1,4 @@
-"""What operators do beyond the wire (5.3): clear, release and remove single messages, bring poison back."""
+"""What operators do beyond the wire: clear, release and remove single messages, bring poison back."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put
 from broker_core.queue_storage.rules.names import REQUEUED, requeued_to
 from broker_core.runtime.entity_cache import Known
+from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import may, on_queue, one_row, there
-
-CLEAR_BATCH = 500
 
 
 @use_case
@@ -42,7 +41,7 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
                 entity_id=queue.id,
                 from_number=from_number,
                 below=bounds[0].next_number,
-                max_count=CLEAR_BATCH,
+                max_count=BATCH,
                 **purged,
             )
             total += row.done
@@ -55,7 +54,7 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def release(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
-    """Make invisible messages visible now, each with a new receipt: who held one gets PopReceiptMismatch (5.3).
+    """Make invisible messages visible now, each with a new receipt: who held one gets PopReceiptMismatch.
 
     Returns the numbers of those that were released; the others were visible, expired or gone.
     """

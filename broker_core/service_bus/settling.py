@@ -36,7 +36,7 @@ from .forwarding import forward_on
 from .renewal import renewer
 from .rules import messages as service_bus
 from .rules import sessions
-from .shared import on, require_receivable
+from .shared import on, require_properties_fit, require_receivable
 
 
 @use_case
@@ -51,10 +51,12 @@ def abandon(
 ) -> Steps[SettleReport]:
     """Give the messages back: a failed delivery, which may dead-letter or expire them (SB-081, SB-027, SB-091).
 
-    properties: application properties to set or overwrite.
+    properties: application properties to set or overwrite. A message that has too many with them is dead-lettered
+    (HeaderSizeExceeded); in a dead-letter queue MessageTooLarge is raised, and nothing changed.
     """
     patch = service_bus.properties_json(properties)
-    return (yield from _settle("abandon", address, tokens, actor, properties=patch, expires_deferred=False))
+    added = patch if address.subqueue else None
+    return (yield from _settle("abandon", address, tokens, actor, added, properties=patch, expires_deferred=False))
 
 
 @use_case
@@ -76,8 +78,9 @@ def give_back(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> St
 def defer(
     address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
 ) -> Steps[SettleReport]:
-    """Set the messages aside, to be received by number (SB-083)."""
-    return (yield from _settle("defer", address, tokens, actor, properties=service_bus.properties_json(properties)))
+    """Set the messages aside, to be received by number (SB-083). Raises MessageTooLarge for too many properties."""
+    patch = service_bus.properties_json(properties)
+    return (yield from _settle("defer", address, tokens, actor, patch, properties=patch))
 
 
 @use_case
@@ -90,13 +93,17 @@ def dead_letter(
     *,
     actor: Actor | None = None,
 ) -> Steps[SettleReport]:
-    """Move the messages to the dead-letter queue (SB-082). Raises NotAllowed inside one (SB-089)."""
+    """Move the messages to the dead-letter queue (SB-082).
+
+    Raises NotAllowed inside one (SB-089), and MessageTooLarge for too many properties.
+    """
     service_bus.check_may_dead_letter(address.subqueue)
     for name, text in (("reason", reason), ("description", description)):
         if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
-            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL (1.2)")
+            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL")
     patch = service_bus.properties_json(properties)
-    return (yield from _settle("dead_letter", address, tokens, actor, reason=reason, description=description, properties=patch))
+    texts = {"reason": reason, "description": description}
+    return (yield from _settle("dead_letter", address, tokens, actor, patch, properties=patch, **texts))
 
 
 @use_case
@@ -113,13 +120,18 @@ def renew(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None)
     return (yield from _settle("renew", address, tokens, actor))
 
 
-def _settle(name: str, address: EntityAddress, given: Tokens, actor: Actor | None, **params: Any) -> Steps[SettleReport]:
+def _settle(
+    name: str, address: EntityAddress, given: Tokens, actor: Actor | None, added: str | None = None, **params: Any
+) -> Steps[SettleReport]:
+    """added: application properties that must fit beside those that the messages have."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     tokens = unique_tokens(given)
     if not tokens:
         return SettleReport((), ())
     numbers = [sequence_number_of(token) for token in tokens]
+    if added is not None:
+        yield from require_properties_fit(address, numbers, added)
     entity_id, rows, look = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
     if name != "renew":
         yield AfterCommit(_stop_renewing(tokens))

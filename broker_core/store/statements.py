@@ -1,21 +1,41 @@
 """The statements, read at import from the `sql/` folders of `store` and of each family, and known by name.
 
 A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` in a statement stands
-for the fragment's text, so that what several statements share is written once. Nothing else is ever put together.
+for the fragment's text, so that what several statements share is written once. A name such as `@EVENT_SENT` stands for the number
+of an enum's member (NAMED). Nothing else is ever put together; `manage.py show_sql NAME` prints a statement as it is run.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from psycopg import _queries
 
+from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
+
 PACKAGE = Path(__file__).parents[1]
+# What a name in a statement begins with, by the enum whose members follow: @STATE_ACTIVE is MessageState.ACTIVE.
+NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
+    {
+        "SUBQUEUE": SubQueue,
+        "STATE": MessageState,
+        "LEDGER": LedgerState,  # the ledger's `state` where it is none of a message
+        "EVENT": EventKind,
+        "OP": EventKind,  # the ledger's `op`: the event that a row counts
+        "HOLD": HoldKind,
+        "HISTORY": HistoryLevel,
+        "BODY": BodyKind,
+    }
+)
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
+_NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +57,40 @@ def call(name: str, /, **params: Any) -> Statement:
     return Statement(name, params)
 
 
-def _load() -> dict[str, str]:
+def load(files: Iterable[Path]) -> dict[str, str]:
+    """The statements of these files by name, with their comments, all that they include, and numbers for names.
+
+    ValueError for a name that no enum has (with file and line), a fragment that is not there, and what is defined twice.
+    """
     statements: dict[str, str] = {}
     fragments: dict[str, str] = {}
-    for file in sorted(PACKAGE.glob("*/sql/*.sql")):
-        parts = _SECTION.split(file.read_text())[1:]
+    for file in sorted(files):
+        parts = _SECTION.split(_with_numbers(file.read_text(), file))[1:]
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
             found = statements if kind == "name" else fragments
             if name in found:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
             found[name] = text.strip().removesuffix(";")
-    return {name: _bare(_with_fragments(text, fragments)) for name, text in statements.items()}
+    return {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
 
 
-def _with_fragments(text: str, fragments: dict[str, str]) -> str:
-    while _INCLUDE.search(text):
-        text = _INCLUDE.sub(lambda found: fragments[found[1]], text)
+def _with_numbers(text: str, file: Path) -> str:
+    def number(found: re.Match[str]) -> str:
+        enum, member = NAMED.get(found[1]), found[2]
+        if enum is not None and member in enum.__members__:
+            return str(int(enum[member]))
+        line = text.count("\n", 0, found.start()) + 1
+        known = [f"@{found[1]}_{each}" for each in enum.__members__] if enum else [f"@{each}_..." for each in NAMED]
+        raise ValueError(f"{file}:{line}: unknown name {found[0]}; the known ones are {', '.join(known)}")
+
+    return _NAME.sub(number, text)
+
+
+def _with_fragments(name: str, text: str, fragments: dict[str, str]) -> str:
+    while missing := _INCLUDE.search(text):
+        if missing[1] not in fragments:
+            raise ValueError(f"statement {name!r} includes {missing[1]!r}, and there is no such fragment")
+        text = _INCLUDE.sub(lambda found: fragments.get(found[1], found[0]), text)
     return text
 
 
@@ -62,8 +100,11 @@ def _bare(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-SQL: dict[str, str] = _load()
+SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for people
+SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # what is run
 
-# psycopg remembers how it read a statement of at most so many characters; ours are few and long, and reading one anew costs it
-# 0.1 ms. It has no public setting for that; without this one everything works, slower.
-_queries.MAX_CACHED_STATEMENT_LENGTH = max(map(len, SQL.values()))
+# psycopg remembers how it read a statement of at most 4,096 characters. Two dozen of ours are longer, and reading one anew costs
+# 30 to 50 µs of CPU a call (receive: 32 µs instead of 2). There is no public setting for that; without this one everything works,
+# slower.
+if hasattr(_queries, "MAX_CACHED_STATEMENT_LENGTH"):
+    _queries.MAX_CACHED_STATEMENT_LENGTH = max(map(len, SQL.values()))

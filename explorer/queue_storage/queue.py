@@ -113,7 +113,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
 
 
 def released(done: Sequence[int], asked: Sequence[int]) -> str:
-    """The result in words; what was left is named (rule 15)."""
+    """The result in words, with what was left."""
     said = "Nothing was released."
     if done:
         said = f"Released {named(done)}: visible now. Whoever held {'it' if len(done) == 1 else 'them'} has a dead receipt."

@@ -20,7 +20,6 @@ from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
 from explorer.shared import names
-from explorer.shared.apply_previewed import made
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, May, act, address_of, page
 
@@ -38,16 +37,16 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
     form = _new_form(request, kind)
     context: dict[str, Any] = {"kind": kind, "kinds": list(EntityKind)}
     if request.method != "POST":
-        return _show(request, "entity_new", form, **context)
+        return _show(request, "service_bus/entity_new", form, **context)
     if not form.is_valid():
-        return _show(request, "entity_new", form, status=400, **context)
+        return _show(request, "service_bus/entity_new", form, status=400, **context)
     address = _new_address(form)
     done = act(
         request, f"create {kind}", address, lambda: _create(address, form, request.actor),
         says=lambda made: f"Created the {kind} {made.address}.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "entity_new", form, done=done, **context)
+        return _show(request, "service_bus/entity_new", form, done=done, **context)
     return HttpResponseRedirect(reverse("explorer:entity", args=(address.namespace, address.path)))
 
 
@@ -111,31 +110,24 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     )  # fmt: skip
     context: dict[str, Any] = {"entity": entity, "address": entity.address, "clock": entity.clock}
     if request.method != "POST":
-        return _show(request, "entity_settings", form, **context)
+        return _show(request, "service_bus/entity_settings", form, **context)
     if not form.is_valid():
-        return _show(request, "entity_settings", form, status=400, **context)
+        return _show(request, "service_bus/entity_settings", form, status=400, **context)
     changes = {name: value for name, value in form.settings().items() if value != getattr(stored.settings, name)}
     if "preview" in request.POST:
-        return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
+        return _show(
+            request, "service_bus/entity_settings", form, **_previewed(entity.address, changes, request.actor), **context
+        )
     done = act(
         request, "change settings", entity.address,
-        lambda: _made(request, entity.address, changes),
+        lambda: preview.change(entity.address, **changes, token=request.POST.get("token") or None, actor=request.actor),
         target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
     )  # fmt: skip
     if isinstance(done.error, WorldMoved):
         context |= _previewed(entity.address, changes, request.actor)
     if done.error:
-        return _show(request, "entity_settings", form, **{"done": done, **context})
+        return _show(request, "service_bus/entity_settings", form, **{"done": done, **context})
     return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
-
-
-def _made(request: HttpRequest, address: EntityAddress, changes: dict) -> preview.Preview:
-    return made(
-        str(address), request.POST.get("token") or None,
-        change=lambda: preview.change(address, **changes, actor=request.actor),
-        preview=lambda: preview.preview(address, **changes, actor=request.actor),
-        apply=lambda previewed: preview.apply(previewed, actor=request.actor),
-    )  # fmt: skip
 
 
 @page

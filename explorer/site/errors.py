@@ -2,7 +2,8 @@
 
 import sys
 
-from django.core.exceptions import DisallowedHost
+from django.conf import settings
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -20,7 +21,22 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
         return page(
             request, 400, "This site does not answer to that name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart."
         )
+    if isinstance(exception, RequestDataTooBig):
+        return too_large(request, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     return page(request, 400, "That request cannot be understood", "Go back, check what was entered, and try again.")
+
+
+def too_large(request: HttpRequest, limit: int) -> HttpResponse:
+    """413: more than `limit` bytes, not read to their end."""
+    response = page(
+        request,
+        413,
+        "The form is too large",
+        f"It may have at most {limit // 2**20} MB. Nothing was changed. Larger messages and documents can be uploaded as files, "
+        "once you are signed in.",
+    )
+    response.headers["Connection"] = "close"
+    return response
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -14,6 +14,7 @@ from broker_core.rabbitmq.messages.publishing import Publication
 from explorer.models import AuditRecord
 from explorer.rabbitmq import manual_consumers
 from tests.eventually import eventually
+from tests.html import body_of
 from tests.looking import events
 
 from .conftest import FRAGMENT
@@ -78,10 +79,6 @@ def hold(client, desk, count, queue="jobs"):
 
 def settle(client, desk, action, tag, channel=1, **more):
     return client.post(desk.url(), {"action": action, "channel": str(channel), "tag": str(tag)}, **more)
-
-
-def body_of(response):
-    return " ".join(response.content.decode().split())
 
 
 def last_act():

@@ -11,11 +11,12 @@ import pytest
 from broker_core.common import errors as shared_errors
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.explanations import Place
+from broker_core.common.types import HoldKind
 from broker_core.queue_storage.rules import errors, messages, names, options, standing
 from broker_core.queue_storage.rules.explaining import Code, QueueFacts, explain, why_not
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.options import Poison, QueueOptions
-from broker_core.queue_storage.rules.standing import HoldKind, Standing
+from broker_core.queue_storage.rules.standing import Standing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -309,7 +310,6 @@ class Facts:
 )
 def test_what_a_message_is(facts, expected):
     assert standing.standing(facts, NOON) is expected
-    assert standing.is_visible(facts, NOON) == (expected is Standing.VISIBLE)
     assert (why_not(facts, NOON) is None) == (expected is Standing.VISIBLE)
 
 
@@ -392,4 +392,4 @@ def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():
         reasons = explain(facts, queue, NOON)
         spent = queue.poison_queue is not None and count >= queue.max_dequeue_count
         assert reasons and all(reason.text for reason in reasons)
-        assert any(r.is_obstacle for r in reasons) == (not standing.is_visible(facts, NOON) or spent), facts
+        assert any(r.is_obstacle for r in reasons) == (standing.standing(facts, NOON) is not Standing.VISIBLE or spent), facts

@@ -254,7 +254,7 @@ def test_what_is_inside_of_arguments_is_named(queue, vhost):
 
 def test_in_settings_the_value_of_a_choice_will_do(namespace):
     queue = EntityAddress(namespace, "q")
-    made = entities.create_queue(queue, QueueSettings(expiry_mode="at_head", history_level=1)).settings  # type: ignore[arg-type]
-    assert (made.expiry_mode, made.history_level) == (ExpiryMode.AT_HEAD, HistoryLevel(1))
+    made = entities.create_queue(queue, QueueSettings(expiry_mode="on_activity", history_level=1)).settings  # type: ignore[arg-type]
+    assert (made.expiry_mode, made.history_level) == (ExpiryMode.ON_ACTIVITY, HistoryLevel(1))
     with pytest.raises(InvalidArgument, match="expiry_mode: must be one of ExpiryMode, not 'sometimes'"):
         entities.create_queue(queue, QueueSettings(expiry_mode="sometimes"))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Random operations against the broker and against a plain model made of the pure rules must agree after every step
+"""Random operations against the broker and against a plain model made of the specification must agree after every step
 (invariants 1, 3, 4, 6).
 
 Time passes only when the machine steps the namespace's clock. Nothing sweeps unless the machine does it, so this also shows
-that receiving is right with no sweep running (design D5).
+that receiving is right with no sweep running (docs/design.md D5).
 """
 
 import uuid
@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound
 from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules import messages as sb
-from broker_core.service_bus.rules.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 from tests.looking import events, ledger_agrees, now
+from tests.model_machines import run_machine
+from tests.service_bus.specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
+
+from . import specification as sb
 
 SECOND = timedelta(seconds=1)
 
@@ -41,9 +42,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         dead_lettering=st.booleans(),
         most=st.integers(1, 3),
         default=st.sampled_from([None, timedelta(seconds=40)]),
-        mode=st.sampled_from(["eager", "at_head"]),
     )
-    def begin(self, dead_lettering, most, default, mode):
+    def begin(self, dead_lettering, most, default):
         self.namespace = f"m-{uuid.uuid4().hex[:10]}"
         namespaces.create_namespace(self.namespace)
         namespaces.pause_clock(self.namespace)
@@ -53,7 +53,6 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             max_delivery_count=most,
             default_message_time_to_live=default,
             dead_lettering_on_message_expiration=dead_lettering,
-            expiry_mode=mode,
         )
         entities.create_queue(self.queue, self.settings)
         self.messages: list[Modelled] = []
@@ -210,8 +209,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.sweep()
         self.both_show_the_same()
-        if self.settings.expiry_mode == "eager":
-            assert not [m for m in self.messages if self._is_due(m)]  # a sweep leaves nothing undone
+        assert not [m for m in self.messages if self._is_due(m)]  # a sweep leaves nothing undone
         self._every_message_is_accounted_for()
 
     def _every_message_is_accounted_for(self):
@@ -304,17 +302,4 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("broker_database")
 def test_the_broker_agrees_with_the_rules():
-    run_state_machine_as_test(
-        BrokerAgainstModel,
-        settings=settings(
-            max_examples=25,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-            ),  # shrinking against a database takes minutes; the steps are printed
-        ),
-    )
+    run_machine(BrokerAgainstModel, 25)

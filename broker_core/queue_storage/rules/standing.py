@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Protocol
 
-
-class HoldKind(IntEnum):
-    """Why a message is invisible until visible_at. The numbers are stored, and are the ledger's states of invisible messages."""
-
-    GET = 10
-    PUT = 12
-    UPDATE_BEFORE_GET = 13
-    UPDATE = 14
+from broker_core.common.types import HoldKind
 
 
 class Standing(StrEnum):
@@ -74,11 +67,6 @@ def next_change_at(message: Facts, now: datetime) -> datetime | None:
 def hidden_until(message: Facts, now: datetime) -> datetime | None:
     """The instant at which its invisibility ends; None: it is not invisible."""
     return message.visible_at if message.visible_at is not None and message.visible_at > now else None
-
-
-def is_visible(message: Facts, now: datetime) -> bool:
-    """Whether a get at `now` may return it (QS-020)."""
-    return standing(message, now) is Standing.VISIBLE
 
 
 def has_expired(message: Facts, now: datetime) -> bool:

@@ -27,6 +27,7 @@ from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import look_again
 from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
@@ -38,7 +39,6 @@ from .state import ChannelState, Tagged
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST_PREFETCH = 65_535
-OVERDUE_BATCH = 500
 
 
 class Channel(ChannelState):
@@ -199,7 +199,7 @@ def cancel(channel: Channel, tag: str) -> Steps:
 def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float = 0) -> Steps:
     """Up to max_count deliveries to the channel's consumers, as far as they have room; waits so long for the first one.
 
-    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145, RMQ 1.7). Where their queue is gone,
+    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145). Where their queue is gone,
     consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
     dead-lettered to them, about once a second (RMQ-920).
     """
@@ -314,7 +314,7 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
     """
     total = 0
     while True:
-        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=OVERDUE_BATCH)
+        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=BATCH)
         for (vhost, path), group in groupby(rows, key=lambda row: (row.vhost, row.path)):
             overdue = list(group)
             tokens = [row.lock_token for row in overdue]
@@ -323,7 +323,7 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
                 what = f"overdue {row.lock_token} {row.milliseconds}"
                 yield call("tell_connection", connection_id=row.owner_id, what=what)
         total += len(rows)
-        if len(rows) < OVERDUE_BATCH:
+        if len(rows) < BATCH:
             return {"overdue": total} if total else {}
 
 

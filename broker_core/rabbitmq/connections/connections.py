@@ -1,4 +1,4 @@
-"""Connections to a virtual host: opened in this process's epoch, closed, lost; and what ends with them (RMQ-123, RMQ 1.3).
+"""Connections to a virtual host: opened in this process's epoch, closed, lost; and what ends with them (RMQ-123).
 
 What a connection holds in the database names it by its id. Whoever ends it, itself or another process, does the same: its
 unacknowledged messages go back to their places with redelivered set, its exclusive queues are deleted, its consumers are
@@ -100,7 +100,7 @@ def force_close(connection_id: int, reason: str = "Closed via management plugin"
 
 @use_case
 def recover_dead() -> Steps:
-    """End the connections of processes that are dead: killed, so that their lock is free, or without a lease (wire.md 4).
+    """End the connections of processes that are dead: killed, so that their lock is free, or without a lease.
 
     What cannot be ended now is left to the next call. Returns how many connections were ended.
     """

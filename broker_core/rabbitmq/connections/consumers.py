@@ -71,7 +71,7 @@ def register(
 
 
 def unregister(consumer: Consumer) -> Steps[None]:
-    """End a consumer, in a transaction that the caller opens; with the last one an auto-delete queue goes (RMQ 1.3)."""
+    """End a consumer, in a transaction that the caller opens; with the last one an auto-delete queue goes."""
     held = yield from hold_vhost(consumer.address.namespace)
     yield call("lock_queues_left", entity_ids=[consumer.entity_id])
     yield call("remove_consumer", consumer_id=consumer.id)

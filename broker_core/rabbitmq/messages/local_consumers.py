@@ -172,7 +172,7 @@ def planned(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer
 
 
 def outranked(consumer: Consumer) -> bool:
-    """Whether one of higher priority, in this process, waits for messages of the same queue and has room (RMQ 1.7)."""
+    """Whether one of higher priority, in this process, waits for messages of the same queue and has room."""
     return any(
         other.priority > consumer.priority and other.channel.waits and other.may_take and other.room
         for other in registry.of(consumer.entity_id)

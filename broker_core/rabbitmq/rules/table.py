@@ -20,7 +20,7 @@ from typing import Any
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 
-__all__ = ["INTEGERS", "MAX_DEPTH", "MAX_NAME", "TYPES", "Typed", "decode", "encode", "plain", "typed"]
+__all__ = ["INTEGERS", "MAX_DEPTH", "MAX_NAME", "Typed", "decode", "encode", "plain", "typed"]
 
 INTEGERS = {
     "byte": (-(2**7), 2**7 - 1),
@@ -31,7 +31,6 @@ INTEGERS = {
     "unsignedint": (0, 2**32 - 1),
     "long": (-(2**63), 2**63 - 1),
 }
-TYPES = ("bool", *INTEGERS, "float", "double", "decimal", "longstr", "array", "timestamp", "table", "void", "binary")
 MAX_NAME = 255  # bytes: a name is a short string
 MAX_DEPTH = 100  # of tables and arrays in each other; an odd message must not exhaust the stack
 

@@ -1,4 +1,4 @@
-"""Queues: declared, declared again, deleted (RMQ 1.3 to 1.5)."""
+"""Queues: declared, declared again, deleted."""
 
 from __future__ import annotations
 

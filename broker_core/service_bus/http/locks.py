@@ -18,7 +18,7 @@ async def complete(request: Request, actor: Actor) -> Answer:
 
 
 async def unlock(request: Request, actor: Actor) -> Answer:
-    """Counts as a failed delivery, as an abandon does (8.1)."""
+    """Counts as a failed delivery, as an abandon does."""
     await service_bus.abandon.aio(request.target.address, request.target.lock, actor=actor)
     return Answer(200)
 

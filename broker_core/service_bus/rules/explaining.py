@@ -58,7 +58,7 @@ class MessageFacts(Facts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What of an entity bears on its messages (SB 1.3). forwards: "path" or None for its messages, and for its dead letters."""
+    """What of an entity bears on its messages. forwards: "path" or None for its messages, and for its dead letters."""
 
     kind: EntityKind = EntityKind.QUEUE
     status: EntityStatus = EntityStatus.ACTIVE
@@ -209,11 +209,8 @@ def _expired(message: MessageFacts, at: datetime, now: datetime, entity: EntityF
         text = f"It expired {ago} ago: a receive by its number finds it no more (SB-036)."
         return Reason(Code.EXPIRED, text, values, change=f"When it is asked for, it {fate}.")
     text = f"It expired {ago} ago and waits for the next receive or sweep to take it away."
-    when = {
-        ExpiryMode.EAGER: "At the next receive or sweep",
-        ExpiryMode.ON_ACTIVITY: "As soon as somebody receives",
-        ExpiryMode.AT_HEAD: "Once it is the first of the queue",
-    }[entity.expiry_mode]
+    on_activity = entity.expiry_mode is ExpiryMode.ON_ACTIVITY
+    when = "As soon as somebody receives" if on_activity else "At the next receive or sweep"
     revives = "A longer DefaultMessageTimeToLive revives it" if message.expires_by_default else "Nothing revives it"
     return Reason(Code.EXPIRED, text, values, change=f"{when} it {fate}. {revives}.")
 

@@ -23,7 +23,6 @@ from explorer.shared.forms.fields import DurationField
 _EXPIRY = {
     ExpiryMode.EAGER: "eager: soon after the instant",
     ExpiryMode.ON_ACTIVITY: "on activity: only while somebody receives, as Azure does",
-    ExpiryMode.AT_HEAD: "at head: only at the head of the queue, as RabbitMQ does",
 }
 _HISTORY = {
     HistoryLevel.OFF: "off",

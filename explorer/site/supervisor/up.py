@@ -14,7 +14,7 @@ from io import StringIO
 
 import psycopg
 from django.conf import settings
-from django.core.management import call_command, get_commands
+from django.core.management import CommandError, call_command, get_commands
 from django.db import Error, OperationalError, connection, connections
 
 from broker_core.common.errors import BrokerError
@@ -93,6 +93,8 @@ class Up:
         try:
             call_command("migrate", verbosity=0, interactive=False)
             call_command("seed")
+        except CommandError as problem:
+            raise CannotRun(str(problem)) from problem
         except (Error, BrokerError, psycopg.Error) as problem:
             raise CannotRun(f"The database could not be prepared: {problem}") from problem
         connections.close_all()
@@ -118,8 +120,7 @@ class Up:
         worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat", *quiet]
         fd = str(listening.fileno())
         commands = {
-            "web": ["-m", "uvicorn", "explorer.site.asgi:application", "--fd", fd, "--no-access-log", "--log-level=warning",
-                    "--timeout-graceful-shutdown=3", "--no-server-header"],
+            "web": ["-m", "explorer.site.web", "--fd", fd, "--log-level=warning", "--timeout-graceful-shutdown=3"],
             "worker": [*worker, "--pool=threads", "--concurrency=2", "--queues=sweeps", "--hostname=sweeps@%h"],
             "analysis": [*worker, "--pool=solo", "--queues=analysis", "--hostname=analysis@%h"],
             "beat": [*celery, "beat", "--pidfile=", *quiet],

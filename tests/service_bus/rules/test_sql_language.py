@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import product
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import assume, given
@@ -52,7 +52,7 @@ MESSAGE = Message(
         "a]b": 1,
     },
 )
-VIEW = MessageView.of(MESSAGE, sequence_number=5, enqueued_at=NOON, size=300, enqueued_sequence_number=4)
+VIEW = MessageView.of(MESSAGE, sequence_number=5, enqueued_at=NOON, size=300, enqueued_sequence_number=4, new_id=uuid4)
 
 
 def ask(text, parameters=None, view=VIEW):
@@ -330,6 +330,10 @@ def test_a_text_cannot_be_doubled_without_end():
 def test_functions(text, expected):
     """SB-F13."""
     assert ask(text, {"name": "amount"}) is expected
+
+
+def test_newid_is_unknown_without_a_source_of_ids():
+    assert ask("newid() <> 'x'", view=MessageView.of(MESSAGE)) is None
 
 
 # LIKE
