@@ -12,6 +12,8 @@ class ExplorerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from . import families  # noqa: F401 - registers the families' pages, which need the models
+
         request_finished.connect(_close_broker_connections, dispatch_uid="explorer.close_broker_connections")
 
 
