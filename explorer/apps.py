@@ -12,7 +12,9 @@ class ExplorerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import families  # noqa: F401 - registers the families' pages, which need the models
+        from explorer.shared import sign_in_limits  # noqa: F401  records sign-ins
+
+        from . import families  # noqa: F401  registers the families' pages
 
         request_finished.connect(_close_broker_connections, dispatch_uid="explorer.close_broker_connections")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_core import queue_storage, reads
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
-from broker_core.queue_storage.rules.standing import HoldKind, Standing
+from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
 from explorer.shared import figures
 from explorer.shared.forms.queries import HISTORY, StorageQuery

@@ -11,10 +11,11 @@ from django.views.decorators.http import require_http_methods
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, Family, Right
+from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, to_entity
 from explorer.shared.shell import act, address_of, page, show_form
 
-from .forms import NewQueueForm, QueueOptionsForm
+from .forms import NewQueueForm
 
 LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.items()}
 
@@ -88,5 +89,5 @@ def _stored(queue: queue_storage.StorageQueue, name: str) -> Any:
 
 
 def _initial(queue: queue_storage.StorageQueue) -> dict:
-    lines = "\n".join(f"{name}={value}" for name, value in queue.metadata.items())
-    return {name: getattr(queue, name) for name in LABELS} | {"metadata": lines, "history_level": int(queue.history_level)}
+    given = {name: getattr(queue, name) for name in LABELS}
+    return given | {"metadata": as_lines(queue.metadata), "history_level": int(queue.history_level)}

@@ -67,6 +67,7 @@ LOGIN_URL = "explorer:sign_in"
 LOGIN_REDIRECT_URL = "explorer:overview"
 LOGOUT_REDIRECT_URL = "explorer:sign_in"
 CSRF_FAILURE_VIEW = "explorer.site.errors.csrf_failure"
+AUTHENTICATION_BACKENDS = ["explorer.shared.sign_in_limits.LimitedPasswords"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},

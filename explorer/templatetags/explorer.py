@@ -177,6 +177,13 @@ def preferences(context) -> Preferences:
 
 
 @register.simple_tag
+def version() -> str:
+    from explorer import __version__
+
+    return __version__
+
+
+@register.simple_tag
 def role_of(user) -> str:
     from explorer.roles import role_name
 

@@ -208,7 +208,8 @@
     if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
     focusedPart = "";
   });
-  document.addEventListener("htmx:error", () => notice("The server did not answer. Nothing was changed as far as is known; try again."));
+  document.addEventListener("htmx:error", () =>
+    notice("The server did not answer. Nothing was changed as far as is known; try again."));
   document.addEventListener("htmx:response:error", (event) => {
     if (event.detail.ctx?.response?.raw?.status === 500) notice("The server failed at this. Try again; the log says more.");
   });
@@ -216,5 +217,6 @@
   reveal(document);
   showOpenTab(document);
   tellSelection();
-  if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus(); // a form that came back: to what is wrong in it
+  // a form that came back: to what is wrong in it
+  if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

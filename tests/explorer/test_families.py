@@ -18,7 +18,7 @@ SHARED_CODE = [
     *(ROOT / "explorer" / "templatetags").glob("*.py"),
 ]
 SHARED_TEMPLATES = [*(ROOT / "templates").rglob("*.html")]
-IN_CODE = re.compile(rf"Family\.[A-Z]|\bfamily (==|!=|is|is not|in) |(explorer|broker_core)[\w.]*[. ](import )?({NAMES})\b")
+IN_CODE = re.compile(rf"Family\.[A-Z]|\bfamily (==|!=) [\"']|(explorer|broker_core)[\w.]*[. ](import )?({NAMES})\b")
 IN_TEMPLATES = re.compile(rf"family\s*(==|!=|in)\s*[\"']|explorer/({NAMES})/|explorer:(rabbitmq|storage)_|\b({NAMES})\b")
 TERMS = re.compile(r"word\.rabbitmq")  # the glossary says of each term what RabbitMQ calls it
 

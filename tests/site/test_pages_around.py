@@ -1,9 +1,11 @@
 """What every answer carries, the pages for mistakes, and the state of the parts."""
 
 import json
+import tomllib
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 from django.test import RequestFactory
 from django.utils import timezone
@@ -109,3 +111,9 @@ def test_health_says_when_the_database_is_away(client, monkeypatch):
     answer = client.get("/healthz")
     assert answer.status_code == 503
     assert json.loads(answer.content)["parts"]["database"]["state"] == "down"
+
+
+def test_the_sidebar_names_the_version_of_the_project(client, person):
+    client.force_login(person("viewer"))
+    stated = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["project"]["version"]
+    assert f"Vitrine {stated}" in client.get("/").content.decode()

@@ -8,7 +8,8 @@ from typing import Any
 from django import forms
 
 from broker_core.common.types import Message
-from explorer.shared.forms.fields import DurationField, MomentField, with_unix_newlines
+from broker_core.form_fields import DurationField
+from explorer.shared.forms.fields import MomentField, with_unix_newlines
 from explorer.shared.forms.typed import TypedRows
 
 MAX_COPIES = 1000

@@ -11,7 +11,7 @@ def create(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("explorer", "0002_analysis"),
+        ("explorer", "0001_tables"),
         ("django_celery_beat", "0019_alter_periodictasks_options"),
     ]
 
