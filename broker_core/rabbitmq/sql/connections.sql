@@ -107,14 +107,17 @@ SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(wha
 WITH held AS MATERIALIZED (
     SELECT h.owner_id, count(*) AS n
       FROM (SELECT m.owner_id FROM vitrine_message AS m
-             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NOT NULL
-               AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.lock_token IS NOT NULL
+               AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
+                                          WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
              ORDER BY m.sequence_number
              LIMIT (SELECT coalesce(sum(l.n), 0)
-                      FROM (SELECT n FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND state = 10 AND until = 'infinity'
+                      FROM (SELECT n FROM vitrine_count_base
+                             WHERE entity_id = %(entity_id)s AND state = @LEDGER_LOCKED AND until = 'infinity'
                             UNION ALL
                             SELECT n FROM vitrine_count_delta
-                             WHERE entity_id = %(entity_id)s AND state = 10 AND until = 'infinity') AS l)) AS h
+                             WHERE entity_id = %(entity_id)s AND state = @LEDGER_LOCKED AND until = 'infinity') AS l)) AS h
      GROUP BY h.owner_id)
 SELECT c.connection_id, x.name AS holder,
        CASE WHEN bool_and(c.prefetch > 0 AND NOT c.no_ack) THEN greatest(sum(c.prefetch) - coalesce(max(h.n), 0),
