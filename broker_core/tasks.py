@@ -8,8 +8,9 @@ from typing import Any
 
 from celery import shared_task
 
+from broker_core.sweeps.registry import SWEEPS
+
 from .sweeps import runs
-from .sweeps.registry import SWEEPS
 
 
 def sweep_task(sweep: Callable[[], Any]) -> Any:

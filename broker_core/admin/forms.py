@@ -3,93 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 
 from broker_core import namespaces
-from broker_core.common.durations import format_iso, human, parse_human_or_iso
 from broker_core.common.errors import EntityExists, InvalidArgument, InvalidFilter
 from broker_core.common.family import definition_of, installed
-from broker_core.common.limits import Range
 from broker_core.common.types import EntityAddress, EntityKind, Family
+from broker_core.form_fields import DurationField
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
+from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules import names as storage_names
 from broker_core.queue_storage.rules import options as storage_options
+from broker_core.service_bus.forms import DEFAULTS, EntitySettingsForm
 from broker_core.service_bus.rules import entity_settings
 from broker_core.service_bus.rules.filters import rule_from_json
-
-DEFAULTS = {name: value for kind in EntityKind for name, value in entity_settings.default_settings(kind).items()}
-
-
-class DurationField(forms.CharField):
-    """A duration as people or the wire write it. With `never`, that word stands for None."""
-
-    widget = AdminTextInputWidget
-
-    def __init__(self, *, never: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.never = never
-
-    def clean(self, value):
-        text = super().clean(value)
-        if not text:
-            return None
-        try:
-            found = parse_human_or_iso(text)
-        except InvalidArgument as exc:
-            raise forms.ValidationError(exc.problem) from exc
-        if found is None and not self.never:
-            raise forms.ValidationError("must be a duration, not never")
-        return found
-
-    def prepare_value(self, value):
-        if isinstance(value, str) or (value is None and not self.never):
-            return value
-        shown = human(value)
-        return shown if parse_human_or_iso(shown) == value else format_iso(value)
-
-    def has_changed(self, initial, data):
-        return self.prepare_value(initial) != data
-
 
 # Queues of the other families, which begin with their own defaults.
 FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Family.RABBITMQ}
 
 
-class EntityForm(forms.ModelForm):
+class EntityForm(EntitySettingsForm, forms.ModelForm):
     """A queue, topic or subscription with its settings; a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
-        help_text="It cannot be changed later. The last two have none of the settings below: theirs follow when they are there.",
+        help_text="Cannot be changed later. The settings below do not apply to the last two kinds; edit theirs after creation.",
     )  # fmt: skip
-    lock_duration = DurationField(initial=DEFAULTS["lock_duration"])
-    duplicate_detection_history_time_window = DurationField(initial=DEFAULTS["duplicate_detection_history_time_window"])
-    default_message_time_to_live = DurationField(never=True)
-    auto_delete_on_idle = DurationField(never=True)
 
     class Meta:
         model = Entity
         fields = ["namespace", "path", *entity_settings.ALL_SETTINGS]
-        help_texts = {"path": "A subscription's is its topic's, then /Subscriptions/, then its name."}
-        widgets = {"user_metadata": AdminTextareaWidget(attrs={"rows": 3})}
+        help_texts = {"path": "For a subscription: topic/Subscriptions/name."}
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if self.instance.pk:
-            others = set(entity_settings.ALL_SETTINGS) - set(entity_settings.SETTINGS_OF[EntityKind(self.instance.kind)])
-            for name in {"new_kind", *others} & self.fields.keys():
-                del self.fields[name]
+    def __init__(self, *args, instance: Entity | None = None, **kwargs):
+        super().__init__(*args, instance=instance, kind=EntityKind(instance.kind) if instance else None, **kwargs)
+        if instance:
+            self.fields.pop("new_kind", None)
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False, deleted_at=None)
-        if "expiry_mode" in self.fields:
-            self.fields["expiry_mode"].choices = [(mode, mode) for mode in entity_settings.EXPIRY_MODES]
-        for name in entity_settings.ALL_SETTINGS:
-            if name in self.fields:
-                self._explain(name)
 
     def clean(self):
         cleaned = super().clean()
@@ -111,7 +64,7 @@ class EntityForm(forms.ModelForm):
         """A queue of another family: it has a name alone."""
         for name in entity_settings.ALL_SETTINGS:
             if name in self.changed_data and cleaned.get(name) not in (None, "", DEFAULTS[name]):
-                self.add_error(name, f"A {kind} has no such setting; leave it as it was.")
+                self.add_error(name, f"A {kind} does not have this setting; leave it unchanged.")
         if "path" in cleaned and kind == "storage queue":
             self._check("path", lambda: storage_names.check_queue_name(cleaned["path"]))
         if "path" in cleaned and cleaned.get("namespace"):
@@ -122,7 +75,7 @@ class EntityForm(forms.ModelForm):
             return entity_settings.check_setting(name, value, namespaces.limits(), kind)
         if value in (None, "", DEFAULTS[name]):
             return value
-        raise InvalidArgument(name, f"A {kind} has no such setting; leave it as it was.")
+        raise InvalidArgument(name, f"A {kind} does not have this setting; leave it unchanged.")
 
     def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
         """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking."""
@@ -130,7 +83,7 @@ class EntityForm(forms.ModelForm):
         if kind != EntityKind.SUBSCRIPTION:
             entity_settings.check_path(path)
         elif address.topic is None:
-            raise InvalidArgument("path", f"'{path}' is no subscription's; that is topic/Subscriptions/name")
+            raise InvalidArgument("path", f"'{path}' is not a subscription; use the form topic/Subscriptions/name")
         else:
             entity_settings.check_subscription_name(address.name)
         return self._check_is_new(namespace, path) if namespace else path
@@ -147,59 +100,9 @@ class EntityForm(forms.ModelForm):
         except InvalidArgument as exc:
             self.add_error(name, exc.problem)
 
-    def _explain(self, name: str) -> None:
-        field = self.fields[name]
-        field.label = entity_settings.SERVICE_NAMES[name]
-        allowed = getattr(namespaces.limits(), name, None)
-        default = DEFAULTS[name]
-        if isinstance(allowed, Range):
-            shown = human(default) if name in entity_settings.DURATIONS else f"{default:,}"
-            field.help_text = f"{entity_settings.in_words(allowed)}. Default: {shown}."
-        elif name == "user_metadata":
-            field.help_text = f"At most {allowed:,} characters; the broker does not look at it."
-        else:
-            field.help_text = _HELP.get(name, "")
 
-
-_HELP = {
-    "dead_lettering_on_message_expiration": "Expired messages go to the dead-letter queue; otherwise they are dropped.",
-    "dead_lettering_on_filter_evaluation_exceptions": "Of a subscription: what its rules cannot judge becomes a dead letter.",
-    "requires_session": "Messages belong to sessions, each received in order by one receiver. Fixed at creation.",
-    "requires_duplicate_detection": "A message whose id was seen within the window is dropped. Fixed at creation.",
-    "forward_to": "The path of a queue or topic of the same namespace that gets all messages.",
-    "forward_dead_lettered_messages_to": "The path of a queue or topic of the same namespace that gets the dead letters.",
-    "expires_whole_sessions": "One expired message ends the life of its session; otherwise each message expires by itself.",
-    "drops_locks_on_change": "A change of the entity ends the locks on it, as the service's may.",
-    "status": "What is refused while it is disabled: sending, receiving or both. Messages are kept.",
-    "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives, as Azure does.",
-    "history_level": "full: every event. lifecycle: without receives and renewals. off: none, so there is no timeline.",
-    "hidden": "Left out of the overview unless asked for.",
-}
-
-
-class StorageQueueForm(forms.ModelForm):
+class StorageQueueForm(QueueOptionsForm, forms.ModelForm):
     """The metadata and options of a storage queue that is there."""
-
-    metadata = forms.JSONField(
-        label="Metadata",
-        required=False,
-        help_text='{"name": "value"}: names in lower case.',
-        widget=AdminTextareaWidget(attrs={"rows": 3}),
-    )
-    max_dequeue_count = forms.IntegerField(
-        label="Max dequeue count", required=False, help_text="Gets before it goes to the poison queue. Empty: it stays."
-    )
-    poison_queue = forms.CharField(
-        label="Poison queue", required=False, widget=AdminTextInputWidget, help_text="Empty: its name with -poison behind it."
-    )
-    expiry_grace = DurationField(
-        label="Expiry grace", help_text="How long people see expired messages; for clients they are gone at once."
-    )
-    strict_visibility = forms.BooleanField(
-        label="Strict visibility",
-        required=False,
-        help_text="Refuse updates that make a message invisible past the end of its life.",
-    )
 
     class Meta:
         model = Entity
@@ -208,9 +111,8 @@ class StorageQueueForm(forms.ModelForm):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         stored = storage_options.from_json(self.instance.options or {})
-        self.initial |= {field.name: getattr(stored, field.name) for field in fields(stored)} | {
-            "metadata": dict(stored.metadata)
-        }
+        self.initial |= {field.name: getattr(stored, field.name) for field in fields(stored)}
+        self.initial["metadata"] = as_lines(stored.metadata)
 
     def clean(self):
         cleaned = super().clean()
@@ -223,9 +125,8 @@ class StorageQueueForm(forms.ModelForm):
 
     def changes(self) -> dict[str, Any]:
         """Those of QueueOptions that are given otherwise."""
-        given = {name: self.cleaned_data[name] for name in self.changed_data if name != "history_level"}
-        empty: dict[str, Any] = {"metadata": {}, "poison_queue": None}
-        return {name: empty[name] if name in empty and not value else value for name, value in given.items()}
+        options = self.options()
+        return {name: options[name] for name in self.changed_data if name != "history_level"}
 
 
 class NamespaceForm(forms.ModelForm):
@@ -236,21 +137,22 @@ class NamespaceForm(forms.ModelForm):
         required=False,
         choices=lambda: [(f.family, f"{f.title}: a {f.container_noun}") for f in installed()],
         initial=Family.SERVICE_BUS,
-        help_text="By whose rules its entities work. It cannot be changed later.",
+        help_text="The broker family of its entities. Cannot be changed later.",
     )
     AS_IT_IS, PAUSE, RUN = "", "pause", "run"
 
     step = DurationField(
         label="Step",
         required=False,
-        help_text="Move the clock forward by this much, such as 90 s, 5 min or 2 days. It never goes back.",
+        too_short="a clock only moves forward",
+        help_text="Move the clock forward, for example by 90 s, 5 min or 2 days. It never goes back.",
     )
     clock = forms.ChoiceField(
         label="Clock",
         required=False,
-        choices=[(AS_IT_IS, "leave as it is"), (PAUSE, "pause it"), (RUN, "let it run at the rate below")],
+        choices=[(AS_IT_IS, "leave unchanged"), (PAUSE, "pause"), (RUN, "run at the rate below")],
     )
-    rate = forms.FloatField(label="Rate", required=False, initial=1.0, help_text="Seconds of the clock in a real second.")
+    rate = forms.FloatField(label="Rate", required=False, initial=1.0, help_text="Clock seconds per real second.")
 
     class Meta:
         model = Namespace
@@ -278,12 +180,6 @@ class NamespaceForm(forms.ModelForm):
             except InvalidArgument as exc:
                 self.add_error("name", exc.problem)
         return cleaned
-
-    def clean_step(self):
-        step = self.cleaned_data["step"]
-        if step is not None and step < timedelta(0):
-            raise forms.ValidationError("a clock goes forward only")
-        return step
 
 
 class RuleForm(forms.ModelForm):
@@ -327,8 +223,8 @@ class PolicyForm(forms.ModelForm):
         model = SharedAccessPolicy
         fields = ["namespace", "entity", "name", "send", "listen", "manage"]
         help_texts = {
-            "entity": "Empty: the policy holds in the whole namespace.",
-            "manage": "Implies the other two.",
+            "entity": "Empty: the policy applies to the whole namespace.",
+            "manage": "Includes the other two.",
         }
 
     def __init__(self, *args, **kwargs):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker_core import namespaces
 from broker_core.common.types import Actor, Family, Right
 from broker_core.namespaces.namespaces import contents, hold_whole
+from broker_core.rabbitmq.topology.queue_removal import remove_queues
 from broker_core.rabbitmq.topology.vhosts import STORED, get_vhost
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
@@ -14,7 +15,6 @@ from broker_core.store.statements import call
 from .connections import ending
 from .messages import browsing
 from .topology import compiled
-from .topology.queue_removal import remove_queues
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from broker_core.common.errors import EntityDisabled, NotAllowed
 from broker_core.common.limits import STRICT
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, SubQueue
 from broker_core.runtime.entity_cache import Known, entity_id_of, on_entity
+from broker_core.service_bus.rules.messages import check_properties_fit
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-
-from .rules.messages import check_properties_fit
 
 
 def on(address: EntityAddress, name: str, **params: Any) -> Steps:

@@ -10,9 +10,11 @@ from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
-from explorer.service_bus.entity import TabView
 from explorer.shared import figures
 from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.lists import TabView
+
+from . import counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,9 @@ LISTS = (
          "What is put here stays until somebody deletes it or its life ends."),
     List("visible", "visible", "active", (0,), _visible, "No message is visible",
          "A get returns visible messages. Those that are invisible are in the other lists, each with its reason."),
-    List("delayed", "delayed", "scheduled", (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)), figures.delayed,
+    List("delayed", "delayed", "scheduled", (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)), counts.delayed,
          "Nothing is delayed", "A message put with a visibility timeout waits here until it ends."),
-    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), figures.leased, "Nobody holds a lease",
+    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), counts.leased, "Nobody holds a lease",
          "A get makes a message invisible for its visibility timeout: until then it is here."),
     List("expired", "expired", "expired", (EXPIRED,), lambda e: e.expired_pending, "Nothing has expired lately",
          "A message whose time-to-live has ended is gone for clients at once; it is shown here until it is removed."),

@@ -112,11 +112,14 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates", *sorted((BASE_DIR / "explorer").glob("*/templates"))],
         "APP_DIRS": True,
         "OPTIONS": {
+            "libraries": {
+                one.parent.name: f"explorer.{one.parent.name}.tags" for one in (BASE_DIR / "explorer").glob("*/tags.py")
+            },
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
         },
     }
 ]

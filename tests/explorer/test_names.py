@@ -10,7 +10,7 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.analysis import pages as analysis
 from explorer.models import AnalysisRun
-from explorer.shared import names
+from explorer.service_bus import names
 from tests.html import body_of
 
 from .conftest import FRAGMENT
@@ -102,7 +102,7 @@ def test_a_topic_among_very_many_is_typed(pages, as_, few):
     assert entities.get_subscription(pages.market.subscription("typed"))
     for wrong, status, said in (
         (f"{space}/nowhere", 404, "There is no such topic."),
-        ("news", 400, "This must be a namespace, a slash and the name of a topic."),
+        ("news", 400, "Enter a namespace, a slash and the name of a topic."),
         ("", 400, "This field is required."),
     ):
         refused = client.post("/new/subscription/", data | {"topic": wrong, "name": "other"})

@@ -314,8 +314,8 @@ def test_putting_with_a_delay_and_a_life(account, as_):
 @pytest.mark.parametrize(
     ("data", "status", "said"),
     [
-        ({"visibilitytimeout": "8 days"}, 400, "8 days is too long: at most 7 days"),
-        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the message's life of 1 h"),
+        ({"visibilitytimeout": "8 days"}, 400, "8 days is too long; the maximum is 7 days"),
+        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the time-to-live of 1 h"),
         ({"messagettl": "soon"}, 400, "is no duration"),
         ({"copies": "0"}, 400, "greater than or equal to 1"),
         ({"text": "x" * 65_537}, 409, "65"),

@@ -116,7 +116,7 @@ def test_a_subscription_that_cannot_be_is_refused_at_its_field(pages, as_, chang
 def test_what_is_fixed_at_creation_is_shown_and_cannot_be_changed(pages, as_):
     client, address = as_("administrator"), f"/settings/{pages.shop.namespace}/carts"
     page = body_of(client.get(address))
-    assert "Fixed when the queue was created" in page
+    assert "Cannot be changed after the queue is created" in page
     data = filled(client, address)
     data.pop("requires_session")  # a browser sends nothing for a disabled box
     assert client.post(address, data | {"lock_duration": "2 min"}).status_code == 302

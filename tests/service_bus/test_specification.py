@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from broker_core.common.errors import BrokerError, NotAllowed
 from broker_core.common.types import MessageState, QueueSettings, SubQueue
-from tests.service_bus.specification import Facts, MakeAvailable, MoveToDeadLetter, Refuse, Remove, Settlement, settle
 
 from . import specification as sb
+from .specification import Facts, MakeAvailable, MoveToDeadLetter, Refuse, Remove, Settlement, settle
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

@@ -10,8 +10,9 @@ from django.utils.html import format_html
 from broker_core.queue_storage import CameFrom
 from broker_core.queue_storage.rules.explaining import QueueFacts
 from broker_core.reads import MessageRow
-from explorer.queue_storage import rows
 from explorer.shared import presenters
+
+from . import rows
 
 register = template.Library()
 

@@ -10,11 +10,11 @@ from django import template
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.reads import EntityRow
-from explorer.rabbitmq import manual_consumers, presenters
 from explorer.rabbitmq.forms.keys import APPLY_TO
-from explorer.rabbitmq.shared import exchange_slug
+from explorer.templatetags.explorer import figure
 
-from .explorer import figure
+from . import manual_consumers, presenters
+from .shared import exchange_slug
 
 register = template.Library()
 register.filter("exchange_slug", exchange_slug)

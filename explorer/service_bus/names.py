@@ -9,10 +9,10 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.common.types import Actor, EntityKind
 from broker_core.service_bus.rules.entity_settings import FORWARDS
+from explorer.shared.lists import MOST_LISTED
+from explorer.shared.shell import page
 
-from .shell import page
-
-MOST_LISTED = 300
+__all__ = ["MOST_LISTED", "names", "targets", "topics"]
 
 
 @page
