@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import namespaces, reads
-from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
 from explorer.shared.forms.namespace import NamespaceForm
 from explorer.shared.forms.typed_name import TypedNameForm
 
 from .family import installed, pages_of
-from .shell import Act, May, act, page
+from .shell import Act, act, page, show_form
 
 _FIELDS = {"namespace": "name", "account": "name"}  # what a refusal names, where the form has another name for it
 
@@ -27,7 +25,7 @@ def create(request: HttpRequest) -> HttpResponse:
     chosen = request.GET.get("family", installed()[0].family)
     form = NamespaceForm(request.POST if request.method == "POST" else None, initial={"family": chosen})
     if not form.is_valid():
-        return _show(request, form, status=400 if form.is_bound else 200)
+        return show_form(request, "namespace_new", form)
     given = form.cleaned_data
     pages = pages_of(given["family"])
     kind = pages.container_noun
@@ -35,7 +33,9 @@ def create(request: HttpRequest) -> HttpResponse:
         request, f"create {kind}", None, lambda: pages.namespaces.create(given, request.actor), target=given["name"],
         says=lambda made: f"Created the {kind} {made.name}.",
     )  # fmt: skip
-    return _show(request, form, done) if done.error else HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
+    if done.error:
+        return show_form(request, "namespace_new", form, done=done, fields=_FIELDS)
+    return HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
 
 
 @page
@@ -49,7 +49,7 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, here.name)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
     if not form.is_valid():
-        return _ask(request, here, form, status=400 if form.is_bound else 200)
+        return _ask(request, here, form)
     done = act(
         request,
         f"delete {pages.container_noun}",
@@ -61,30 +61,12 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:overview"))
 
 
-def _ask(
-    request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act(), status: int | None = None
-) -> HttpResponse:
+def _ask(request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act()) -> HttpResponse:
     pages = pages_of(here.family).namespaces
     contents = pages.contents(here, request.actor) if pages else None
-    context = {
-        "section": "overview",
-        "here": here,
-        "form": form,
-        "error": done.error,
-        "may": May(request.actor.rights),
-        "contents": contents,
-        "entities": 0 if contents is not None else _entities_in(here, request.actor),
-    }
-    return render(request, "explorer/namespace_delete.html", context, status=status or done.status)
+    entities = 0 if contents is not None else _entities_in(here, request.actor)
+    return show_form(request, "namespace_delete", form, done=done, here=here, contents=contents, entities=entities)
 
 
 def _entities_in(here: namespaces.Namespace, actor: Actor) -> int:
     return next((one.entities for one in reads.namespaces(actor=actor) if one.name == here.name), 0)
-
-
-def _show(request: HttpRequest, form: NamespaceForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
-    if isinstance(done.error, InvalidArgument):
-        field = _FIELDS.get(done.error.name, done.error.name)
-        form.add_error(field if field in form.fields else None, done.error.problem)
-    context = {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
-    return render(request, "explorer/namespace_new.html", context, status=status or done.status)

@@ -9,7 +9,7 @@ class TypedNameForm(forms.Form):
     """Agreement to something that cannot be undone: the entity's name, typed."""
 
     name = forms.CharField(
-        label="Type its name to confirm", widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+        label="Type the name to confirm", widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
     )
 
     def __init__(self, *args, expected: str, **kwargs):
@@ -18,5 +18,5 @@ class TypedNameForm(forms.Form):
 
     def clean_name(self) -> str:
         if self.cleaned_data["name"] != self.expected:
-            raise forms.ValidationError(f"This must be exactly {self.expected}.")
+            raise forms.ValidationError(f"Enter exactly {self.expected}.")
         return self.expected
