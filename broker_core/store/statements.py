@@ -38,7 +38,7 @@ NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
 )
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _PARAMETER = re.compile(r"%\((\w+)\)s::(\w+)(\[\])?")
-_KIND = {
+_KIND: dict[str, Any] = {
     "text": str,
     **dict.fromkeys(("bool", "boolean"), bool),
     **dict.fromkeys(("bigint", "int", "int2", "int4", "int8", "smallint"), int),
