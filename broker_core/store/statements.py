@@ -139,9 +139,10 @@ def _bare(text: str) -> str:
 
 def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
     """By parameter, of those that are cast: whether it is a list, its kind, and the classes that need no further look."""
-    found = {}
+    found: dict[str, tuple[bool, Any, frozenset]] = {}
     for name, type_name, brackets in _PARAMETER.findall(text):
-        if kind := _KIND.get(type_name):
+        kind: Any = _KIND.get(type_name)
+        if kind:
             sure = {kind} - {datetime} if isinstance(kind, type) else set(kind)
             found[name] = (bool(brackets), kind, frozenset(sure | {type(None)} if brackets else sure))
     return found
