@@ -15,9 +15,9 @@ from broker_core.semantics.types import EntityAddress, EntityKind, ExpiryMode, H
 from .fields import DurationField
 
 _EXPIRY = {
-    ExpiryMode.EAGER: "eager: soon after the instant",
-    ExpiryMode.ON_ACTIVITY: "on activity: only while somebody receives, as Azure does",
-    ExpiryMode.AT_HEAD: "at head: only at the head of the queue, as RabbitMQ does",
+    ExpiryMode.EAGER: "eager: soon after expiry",
+    ExpiryMode.ON_ACTIVITY: "on activity: only while a receiver is active, as in Azure",
+    ExpiryMode.AT_HEAD: "at head: only at the head of the queue, as in RabbitMQ",
 }
 _HISTORY = {
     HistoryLevel.OFF: "off",
@@ -26,7 +26,7 @@ _HISTORY = {
 }
 HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 _GROUPS = (
-    ("Locks and life", (
+    ("Locks and expiry", (
         "lock_duration", "max_delivery_count", "default_message_time_to_live", "expiry_mode",
         "dead_lettering_on_message_expiration", "dead_lettering_on_filter_evaluation_exceptions", "drops_locks_on_change",
     )),
@@ -34,7 +34,7 @@ _GROUPS = (
         "requires_session", "expires_whole_sessions", "requires_duplicate_detection", "duplicate_detection_history_time_window",
     )),
     ("Forwarding", ("forward_to", "forward_dead_lettered_messages_to")),
-    ("The {} itself", (
+    ("General", (
         "status", "history_level", "auto_delete_on_idle", "max_size_in_megabytes", "max_message_size_in_kilobytes",
         "user_metadata", "hidden",
     )),
@@ -52,38 +52,42 @@ class EntitySettingsForm(forms.Form):
     """
 
     lock_duration = DurationField(label="Lock duration")
-    max_delivery_count = forms.IntegerField(label="Max delivery count", help_text="Failed deliveries before it is dead-lettered.")
+    max_delivery_count = forms.IntegerField(
+        label="Max delivery count", help_text="Failed deliveries before a message is dead-lettered."
+    )
     default_message_time_to_live = DurationField(never=True, label="Default message time-to-live")
-    auto_delete_on_idle = DurationField(never=True, label="Auto-delete on idle", help_text="The {} itself, when nobody uses it.")
+    auto_delete_on_idle = DurationField(
+        never=True, label="Auto-delete on idle", help_text="Deletes the {} after this time without use."
+    )
     dead_lettering_on_message_expiration = forms.BooleanField(
-        required=False, label="Dead-letter expired messages (else they are dropped)"
+        required=False, label="Dead-letter expired messages (otherwise they are dropped)"
     )
     dead_lettering_on_filter_evaluation_exceptions = forms.BooleanField(
-        required=False, label="Dead-letter messages that its rules cannot judge (else it does not get them)"
+        required=False, label="Dead-letter messages whose rules cannot be evaluated (otherwise not copied)"
     )
     requires_session = forms.BooleanField(
         required=False,
         label="Requires sessions",
-        help_text="A session's messages go to one receiver at a time, in order.",
+        help_text="The messages of a session are delivered in order to one receiver at a time.",
     )
     expires_whole_sessions = forms.BooleanField(
-        required=False, label="One expired message ends its whole session (else each message expires by itself)"
+        required=False, label="One expired message expires its whole session (otherwise each message expires separately)"
     )
     requires_duplicate_detection = forms.BooleanField(
-        required=False, label="Detects duplicates", help_text="A message whose id was seen within the window is dropped."
+        required=False, label="Duplicate detection", help_text="Messages whose id was seen within the window are dropped."
     )
     duplicate_detection_history_time_window = DurationField(label="Duplicate detection window")
     forward_to = forms.CharField(
         required=False,
         label="Forward to",
         widget=_NAME,
-        help_text="A queue or topic of this namespace: it gets all messages.",
+        help_text="A queue or topic in this namespace that receives all messages.",
     )
     forward_dead_lettered_messages_to = forms.CharField(
         required=False,
         label="Forward dead letters to",
         widget=_NAME,
-        help_text="A queue or topic: it gets the dead letters.",
+        help_text="A queue or topic in this namespace that receives the dead letters.",
     )
     max_size_in_megabytes = forms.IntegerField(label="Max size in megabytes")
     max_message_size_in_kilobytes = forms.IntegerField(label="Max message size in kilobytes")
@@ -91,14 +95,14 @@ class EntitySettingsForm(forms.Form):
     expiry_mode = forms.ChoiceField(
         choices=[(m.value, text) for m, text in _EXPIRY.items()],
         label="Expiry mode",
-        help_text="When expired messages are taken away; they are never delivered.",
+        help_text="When expired messages are removed. They are never delivered.",
     )
     drops_locks_on_change = forms.BooleanField(
-        required=False, label="A change of these settings ends all locks, as Azure's may (else they last)"
+        required=False, label="Changing settings releases all locks, as Azure may do (otherwise locks are kept)"
     )
     history_level = forms.TypedChoiceField(choices=HISTORY_LEVELS, coerce=lambda v: HistoryLevel(int(v)), label="History")
     user_metadata = forms.CharField(required=False, label="User metadata", widget=forms.Textarea(attrs={"rows": 2}))
-    hidden = forms.BooleanField(required=False, label="Hide it in the overview")
+    hidden = forms.BooleanField(required=False, label="Hide in the overview")
 
     def __init__(self, *args, kind: EntityKind, names_at: str, targets: Sequence[str] = (), existing: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
@@ -114,7 +118,7 @@ class EntitySettingsForm(forms.Form):
                 field.help_text = f"{field.help_text} Allowed: {in_words(getattr(allowed, name))}.".strip()
             if existing and name in FIXED:
                 field.disabled = True
-                field.help_text = f"Fixed when the {kind} was created. To have it otherwise, create another one."
+                field.help_text = f"Cannot be changed after the {kind} is created."
         for name in FORWARDS:
             if name in self.fields:
                 _complete(self.fields[name], "forward-targets", names_at)
@@ -135,7 +139,9 @@ class NewEntityForm(EntitySettingsForm):
     """A new queue or topic: its namespace and name, too."""
 
     namespace = forms.ChoiceField(label="Namespace")
-    path = forms.CharField(max_length=260, label="Name", help_text="Letters, digits and . - _ ~; a / groups names.", widget=_NAME)
+    path = forms.CharField(
+        max_length=260, label="Name", help_text="Letters, digits and . - _ ~; use / to group names.", widget=_NAME
+    )
 
     field_order = ("namespace", "path")
 
@@ -153,9 +159,9 @@ class NewSubscriptionForm(EntitySettingsForm):
     topic = forms.ChoiceField(label="Topic")
     name = forms.CharField(max_length=50, label="Name", help_text="Up to 50 letters, digits and . - _.", widget=_NAME)
     filter = forms.CharField(
-        required=False, strip=True, label="SQL filter of its first rule",
+        required=False, strip=True, label="SQL filter of the first rule",
         widget=forms.TextInput(attrs=_NAME.attrs | {"class": "mono", "placeholder": "region = 'eu'"}),
-        help_text="Empty: it takes every message. Rules can be added and changed later.",
+        help_text="Empty: matches every message. Rules can be added and changed later.",
     )  # fmt: skip
 
     field_order = ("topic", "name", "filter")
@@ -166,21 +172,21 @@ class NewSubscriptionForm(EntitySettingsForm):
         if topics_at is None:
             self.fields["topic"].choices = [(name, name) for name in topics]
         else:
-            self.fields["topic"] = forms.CharField(label="Topic", widget=_NAME, help_text="As namespace/topic.")
+            self.fields["topic"] = forms.CharField(label="Topic", widget=_NAME, help_text="Format: namespace/topic.")
             _complete(self.fields["topic"], "topics", topics_at)
 
     def clean_topic(self) -> str:
         try:
             EntityAddress.parse(self.cleaned_data["topic"])
         except InvalidArgument as exc:
-            raise forms.ValidationError("This must be a namespace, a slash and the name of a topic.") from exc
+            raise forms.ValidationError("Enter a namespace, a slash and the name of a topic.") from exc
         return self.cleaned_data["topic"]
 
 
 class TypedNameForm(forms.Form):
     """Agreement to something that cannot be undone: the entity's name, typed."""
 
-    name = forms.CharField(label="Type its name to confirm", widget=_NAME)
+    name = forms.CharField(label="Type the name to confirm", widget=_NAME)
 
     def __init__(self, *args, expected: str, **kwargs):
         super().__init__(*args, **kwargs)
@@ -188,7 +194,7 @@ class TypedNameForm(forms.Form):
 
     def clean_name(self) -> str:
         if self.cleaned_data["name"] != self.expected:
-            raise forms.ValidationError(f"This must be exactly {self.expected}.")
+            raise forms.ValidationError(f"Enter exactly {self.expected}.")
         return self.expected
 
 

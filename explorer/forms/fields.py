@@ -28,9 +28,9 @@ class DurationField(forms.CharField):
         except InvalidArgument as exc:
             raise forms.ValidationError(f"{exc.problem}.") from exc
         if found is None and not self.never:
-            raise forms.ValidationError("must be a duration, not never.")
+            raise forms.ValidationError("Enter a duration; never is not allowed.")
         if found is not None and found <= timedelta(0):
-            raise forms.ValidationError("must be longer than nothing.")
+            raise forms.ValidationError("Enter a duration longer than 0.")
         return found
 
     def prepare_value(self, value):
@@ -61,7 +61,7 @@ class MomentField(forms.CharField):
         try:
             delay = parse_human_or_iso(text.removeprefix("in "))
         except InvalidArgument as exc:
-            raise forms.ValidationError(f"Write for example {self.example} or 2030-01-31 12:00 (UTC).") from exc
+            raise forms.ValidationError(f"Enter for example {self.example} or 2030-01-31 12:00 (UTC).") from exc
         if delay is None or delay <= timedelta(0):
-            raise forms.ValidationError("must lie in the future.")
+            raise forms.ValidationError("Enter a time in the future.")
         return delay

@@ -39,13 +39,13 @@ class SpanField(DurationField):
 def _at_most_a_week(timeout: timedelta) -> timedelta:
     """Refused in the words that people write it with; the service's own words count seconds."""
     if timeout > LONGEST_VISIBILITY_TIMEOUT:
-        raise forms.ValidationError(f"{human(timeout)} is too long: at most {human(LONGEST_VISIBILITY_TIMEOUT)} are allowed.")
+        raise forms.ValidationError(f"{human(timeout)} is too long; the maximum is {human(LONGEST_VISIBILITY_TIMEOUT)}.")
     return timeout
 
 
 def _a_lease(timeout: timedelta) -> timedelta:
     if timeout < SHORTEST_LEASE:
-        raise forms.ValidationError(f"{human(timeout)} is too short: {human(SHORTEST_LEASE)} is the least.")
+        raise forms.ValidationError(f"{human(timeout)} is too short; the minimum is {human(SHORTEST_LEASE)}.")
     return _at_most_a_week(timeout)
 
 
@@ -53,23 +53,23 @@ class QueueOptionsForm(forms.Form):
     """Metadata and options of a queue. `options()` gives them as the use cases take them."""
 
     metadata = forms.CharField(
-        required=False, label="Metadata", help_text="A line each: name=value. Names are kept in lower case.",
+        required=False, label="Metadata", help_text="One name=value per line. Names are stored in lower case.",
         widget=forms.Textarea({"rows": 3, "class": "mono", "spellcheck": "false", "placeholder": "team=billing"}),
     )  # fmt: skip
     max_dequeue_count = forms.IntegerField(
         required=False, label="Max dequeue count",
-        help_text="After so many gets a message is moved to the poison queue. Empty: it stays, as the service has it.",
+        help_text="Dequeues before a message is moved to the poison queue. Empty: unlimited, as in Azure.",
     )  # fmt: skip
     poison_queue = forms.CharField(
         required=False, label="Poison queue", widget=forms.TextInput(_PLAIN),
-        help_text="In the same account. Empty: the queue's name with -poison behind it, created when it is needed.",
+        help_text="In the same account. Empty: the queue's name followed by -poison, created when needed.",
     )  # fmt: skip
     expiry_grace = SpanField(
         required=False, label="Show expired messages for", initial=DEFAULT_GRACE,
-        help_text="People see them so long; for clients they are gone at once.",
+        help_text="How long the explorer shows them. Clients never see expired messages.",
     )  # fmt: skip
     strict_visibility = forms.BooleanField(
-        required=False, label="Refuse updates that make a message invisible past the end of its life (else it expires unseen)"
+        required=False, label="Reject updates that hide a message until after it expires (otherwise it expires unseen)"
     )
     history_level = forms.TypedChoiceField(
         choices=HISTORY_LEVELS, coerce=lambda value: HistoryLevel(int(value)), initial=int(HistoryLevel.FULL), label="History"
@@ -84,7 +84,7 @@ class QueueOptionsForm(forms.Form):
             if not name or not equals:
                 raise forms.ValidationError(f"Line {number} must be name=value.")
             if name.lower() in found:
-                raise forms.ValidationError(f"Line {number} gives {name.lower()} a second time.")
+                raise forms.ValidationError(f"Line {number} repeats the name {name.lower()}.")
             found[name.lower()] = value
         return found
 
@@ -127,7 +127,7 @@ class PutForm(forms.Form):
     text = forms.CharField(required=False, strip=False, label="Text", widget=_TEXT)
     visibilitytimeout = SpanField(
         required=False, label="Visibility timeout", initial="0",
-        help_text="Nobody gets it before: 30 s, 5 min, PT5M, up to 7 days. 0: visible at once.",
+        help_text="Time before the message becomes visible: 30 s, 5 min, PT5M, up to 7 days. 0: visible at once.",
     )  # fmt: skip
     messagettl = DurationField(never=True, label="Time-to-live", initial=DEFAULT_LIFE, help_text="7 days, 90 s, PT1H, or never.")
     copies = forms.IntegerField(
@@ -144,14 +144,16 @@ class PutForm(forms.Form):
         given = super().clean()
         life, delay = given.get("messagettl"), given.get("visibilitytimeout")
         if life and delay and delay >= life:
-            self.add_error("visibilitytimeout", f"It must be shorter than the message's life of {human(life)}.")
+            self.add_error("visibilitytimeout", f"Must be shorter than the time-to-live of {human(life)}.")
         return given
 
 
 class GetForm(forms.Form):
-    numofmessages = forms.IntegerField(min_value=1, max_value=MOST_MESSAGES, initial=1, label="How many")
+    numofmessages = forms.IntegerField(min_value=1, max_value=MOST_MESSAGES, initial=1, label="Count")
     visibilitytimeout = DurationField(
-        label="Visibility timeout", initial=DEFAULT_LEASE, help_text="How long nobody else gets them: 1 s to 7 days."
+        label="Visibility timeout",
+        initial=DEFAULT_LEASE,
+        help_text="How long the messages are hidden from other clients: 1 s to 7 days.",
     )
 
     def clean_visibilitytimeout(self) -> timedelta:

@@ -27,6 +27,6 @@ def made(
         return change()
     previewed = preview()
     if previewed.token != token:
-        raise WorldMoved(subject, "what it would do is shown anew below")
+        raise WorldMoved(subject, "see the new preview below")
     apply(previewed)
     return previewed

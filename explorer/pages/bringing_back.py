@@ -24,7 +24,7 @@ from explorer.pages.queue_storage.queue import requeued
 from explorer.pages.shell import Act, BadQuery, about, act, address_of, cleaned, page
 
 BATCH = 500  # messages that one transaction brings back
-_STORAGE_REASONS = {SPENT: "got as often as its queue allows", REQUEUED: "brought back by an operator", None: "put here"}
+_STORAGE_REASONS = {SPENT: "max dequeue count reached", REQUEUED: "requeued by an operator", None: "put directly"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def dead_letters(request: HttpRequest, namespace: str, path: str) -> HttpRespons
     way = Way(
         address, "Resubmit", "dead letters", "?tab=dead-letter",
         back=lambda numbers: broker.resubmit(address, numbers, actor=request.actor),
-        because=lambda group: group.reason or "no reason was given",
+        because=lambda group: group.reason or "no reason given",
         goes_to=lambda group: entity.address.name,
         says=resubmitted,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     address = entity.address
     if origin_address(address, request.actor) is None:
-        raise BadQuery([("queue", f"{address.path} is the poison queue of none.")])
+        raise BadQuery([("queue", f"{address.path} is not a poison queue.")])
     way = Way(
         address, "Requeue", "poison messages", "",
         back=lambda numbers: queue_storage.requeue_poison(address, numbers, actor=request.actor),
@@ -141,7 +141,7 @@ def _named(way: Way, only: Key | None, lines: Sequence[Line]) -> str:
     if only is None:
         return f"all {way.noun}"
     origin, reason = only
-    because = lines[0].because if lines else reason or "no reason was given"
+    because = lines[0].because if lines else reason or "no reason given"
     return f"{way.noun} {f'from {origin}, ' if origin else ''}because: {because}"
 
 

@@ -26,9 +26,7 @@ def by_family(*, service_bus: View | None = None, queue_storage: View | None = N
         family = entities.get_namespace(namespace, actor=request.actor).family
         view = views[family]
         if view is None:
-            raise NotAllowed(
-                f"There is no such page for {families.TITLES[family]}, and '{namespace}' is a {families.SETS[family]}."
-            )
+            raise NotAllowed(f"'{namespace}' is a {families.SETS[family]}; {families.TITLES[family]} has no such page.")
         return view(request, namespace=namespace, **parts)
 
     return dispatched

@@ -22,8 +22,8 @@ def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if request.method != "POST":
         return _ask(request, entity)
     done = act(
-        request, "drop locks", address, lambda: broker.drop_locks(address, actor=request.actor),
-        says=lambda count: f"Ended {count:,} lock{'' if count == 1 else 's'} on {address}.",
+        request, "release locks", address, lambda: broker.drop_locks(address, actor=request.actor),
+        says=lambda count: f"Released {count:,} lock{'' if count == 1 else 's'} on {address}.",
     )  # fmt: skip
     if done.error:
         return _ask(request, entity, done)

@@ -40,7 +40,7 @@ _TABS_OF = {
     EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
 }
 BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
-_SOURCES = {"default": "the default", "entity": "set on this {}"}
+_SOURCES = {"default": "default", "entity": "set on this {}"}
 PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
@@ -101,7 +101,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
     entity = reads.entity(address, actor=request.actor)
     tab = form.cleaned_data["tab"] or first_tab(entity)
     if tab not in tabs_of(entity, tab):
-        raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no list called {tab}.")])
+        raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no tab {tab}.")])
     context = {
         **about(request, entity),
         "tabs": tab_views(entity, tab),
@@ -158,15 +158,15 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
     if action == "cancel":
         return act(
             request, "cancel scheduled", address, lambda: broker.cancel_scheduled(address, numbers, actor=request.actor),
-            target=target, says=lambda _: f"Cancelled {_messages(numbers)}; they will not be enqueued.",
+            target=target, says=lambda _: f"Cancelled {_messages(numbers)}.",
         )  # fmt: skip
-    return Act(error=InvalidArgument("action", f"{action!r} is not resubmit or cancel"))
+    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit or cancel"))
 
 
 def selected_numbers(given: Sequence[str]) -> list[int]:
     """The sequence numbers ticked in a list. Raises InvalidArgument for none, too many, or what is no number."""
     if not given:
-        raise InvalidArgument("selection", "is empty; tick the messages first")
+        raise InvalidArgument("selection", "is empty; select messages first")
     if len(given) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in given):
         raise InvalidArgument("selection", f"must be at most {MAX_SELECTED} sequence numbers")
     return sorted({int(n) for n in given})
@@ -176,13 +176,13 @@ def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
     """The result of a resubmission in words; what was left is named (rule 15)."""
     if len(new_numbers) == 1:
         [(old, new)] = new_numbers.items()
-        said = f"Resubmitted message {old}; it is message {new} now."
+        said = f"Resubmitted message {old} as message {new}."
     elif new_numbers:
-        said = f"Resubmitted {_messages(new_numbers)} from the dead-letter queue; they have new numbers at the end of the queue."
+        said = f"Resubmitted {_messages(new_numbers)} to the end of the queue with new numbers."
     else:
-        said = "Nothing was resubmitted."
+        said = "No messages were resubmitted."
     left = [n for n in asked if n not in new_numbers]
-    return said + (f" Left: {', '.join(map(str, left))}; a receiver holds them, or they are gone." if left else "")
+    return said + (f" Not resubmitted: {', '.join(map(str, left))} (locked, or no longer in the queue)." if left else "")
 
 
 def _messages(numbers) -> str:
@@ -221,10 +221,10 @@ def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -
     """The settings that decide what becomes of a message, of those that this kind of entity has."""
     shown = {
         "lock_duration": ("Lock", human),
-        "max_delivery_count": ("Deliveries", lambda count: f"{count:,} may fail"),
+        "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),
         "default_message_time_to_live": ("Time-to-live", human),
-        "dead_lettering_on_message_expiration": ("Expired ones are", lambda kept: "dead-lettered" if kept else "dropped"),
-        "requires_duplicate_detection": ("Duplicates are", lambda found: "dropped" if found else "kept"),
+        "dead_lettering_on_message_expiration": ("Expired messages", lambda kept: "dead-lettered" if kept else "dropped"),
+        "requires_duplicate_detection": ("Duplicate detection", lambda found: "on" if found else "off"),
     }
     return [
         Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))

@@ -32,7 +32,7 @@ _FIELDS = {"subscription": "name"}  # what a refusal names, where the form has a
 def create(request: HttpRequest, kind: str) -> HttpResponse:
     """`?namespace=` and `?topic=namespace/path` fill the form."""
     if kind not in list(EntityKind):
-        raise Http404(f"{kind} is no kind of entity")
+        raise Http404(f"{kind} is not a kind of entity")
     kind = EntityKind(kind)
     form = _new_form(request, kind)
     context: dict[str, Any] = {"kind": kind, "kinds": list(EntityKind)}
@@ -212,6 +212,6 @@ def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: i
     if isinstance(error, InvalidArgument) and (field := _FIELDS.get(error.name, error.name)) in form.fields:
         form.add_error(field, error.problem)
     elif isinstance(error, EntityNotFound) and "topic" in form.fields:
-        form.add_error("topic", "There is no such topic.")
+        form.add_error("topic", "This topic does not exist.")
     context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
     return render(request, f"explorer/{name}.html", context, status=status or done.status)

@@ -83,27 +83,29 @@ def _dead(entity: EntityRow) -> int | None:
 
 
 _EXPIRED = Figure(
-    "expired", "Expired", "Their life has ended, not taken away yet", _if_it_holds(lambda e: e.expired_pending.value), "num opt",
+    "expired", "Expired", "Expired, not yet removed", _if_it_holds(lambda e: e.expired_pending.value), "num opt",
     "expired",
 )  # fmt: skip
-_DEAD = Figure(
-    "dead", "Dead", "In the dead-letter queue, or in a poison queue: a person decides", _dead, "num", "dead", "dead letters"
-)
+_DEAD = Figure("dead", "Dead-lettered", "In the dead-letter queue or in a poison queue", _dead, "num", "dead", "dead letters")
 
 SERVICE_BUS = (
     Figure(
-        "active", "Active", "Waiting to be received, locked ones included", _if_it_holds(lambda e: e.counts.active), word="active"
+        "active",
+        "Active",
+        "Waiting to be received, including locked messages",
+        _if_it_holds(lambda e: e.counts.active),
+        word="active",
     ),
+    Figure("locked", "Locked", "Locked by a receiver", _if_it_holds(lambda e: e.counts.locked), "num narrow-hide", word="locked"),
     Figure(
-        "locked", "Locked", "Held by a receiver now", _if_it_holds(lambda e: e.counts.locked), "num narrow-hide", word="locked"
+        "scheduled", "Scheduled", "Waiting for their scheduled time", lambda e: e.counts.scheduled, "num opt", word="scheduled"
     ),
-    Figure("scheduled", "Scheduled", "Waiting for their time", lambda e: e.counts.scheduled, "num opt", word="scheduled"),
-    Figure("deferred", "Deferred", "Set aside; received only by number", _if_it_holds(lambda e: e.counts.deferred), "num opt"),
+    Figure("deferred", "Deferred", "Received only by sequence number", _if_it_holds(lambda e: e.counts.deferred), "num opt"),
     _EXPIRED,
     _DEAD,
 )
 QUEUE_STORAGE = (
-    Figure("visible", "Visible", "A get returns them", at_hand, word="visible"),
+    Figure("visible", "Visible", "Returned by a get", at_hand, word="visible"),
     Figure(
         "delayed",
         "Delayed",
@@ -119,24 +121,24 @@ QUEUE_STORAGE = (
     _EXPIRED,
 )
 RABBITMQ = (
-    Figure("ready", "Ready", "Waiting for a consumer, expired ones behind others included",
+    Figure("ready", "Ready", "Waiting for a consumer, including expired messages behind others",
            lambda e: e.counts.active - e.counts.locked, word="ready"),
     Figure("unacked", "Unacked", "Delivered and not acknowledged", lambda e: e.counts.locked, word="unacked"),
-    Figure("expired", "Expired, waiting", "Their life has ended; they go when they are at the head",
+    Figure("expired", "Expired, waiting", "Expired; removed when they reach the head of the queue",
            lambda e: e.expired_pending.value, "num narrow-hide", "expired"),
-    Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="in all"),
+    Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="total"),
 )  # fmt: skip
 SEVERAL = (
     Figure(
         "available",
         "Available",
-        "What a receive, a get or a consumer could be given now",
+        "Available to a receive, a get or a consumer",
         _if_it_holds(at_hand),
         word="available",
     ),
-    Figure("held", "Held", "Locked, leased or unacknowledged", _if_it_holds(_held), "num narrow-hide", word="held"),
-    Figure("waiting", "Waiting", "Scheduled or delayed", _waiting, "num opt", word="waiting"),
-    Figure("deferred", "Set aside", "Deferred; received only by number", _of_service_bus(lambda e: e.counts.deferred), "num opt"),
+    Figure("held", "Locked", "Locked, leased or unacked", _if_it_holds(_held), "num narrow-hide", word="locked"),
+    Figure("waiting", "Scheduled", "Scheduled or delayed", _waiting, "num opt", word="scheduled"),
+    Figure("deferred", "Deferred", "Received only by sequence number", _of_service_bus(lambda e: e.counts.deferred), "num opt"),
     _EXPIRED,
     _DEAD,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -55,9 +56,9 @@ _BADGES = {
     Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
     Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
     Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
-    Standing.DUE: Badge("due, pending", "scheduled", "scheduled"),
-    Standing.EXPIRED: Badge("expired, pending", "expired", "expired"),
-    Standing.SPENT: Badge("spent, pending", "expired", "expired"),
+    Standing.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
+    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+    Standing.SPENT: Badge("max deliveries reached", "expired", "expired"),
 }
 _STORAGE_BADGES = {
     StorageStanding.VISIBLE: Badge("visible", "active", "active"),
@@ -65,12 +66,12 @@ _STORAGE_BADGES = {
     StorageStanding.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
     StorageStanding.LEASED: Badge("leased", "locked", "locked"),
     StorageStanding.EXTENDED: Badge("lease extended", "locked", "locked"),
-    StorageStanding.EXPIRED: Badge("expired, pending", "expired", "expired"),
+    StorageStanding.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
 }
 _RABBIT_BADGES = {
     RabbitStanding.READY: Badge("ready", "active", "active"),
     RabbitStanding.UNACKED: Badge("unacked", "locked", "locked"),
-    RabbitStanding.EXPIRED: Badge("expired, waits for the head", "expired", "expired"),
+    RabbitStanding.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
 }
 _BADGES_OF: dict[Family, Mapping[Any, Badge]] = {
     Family.SERVICE_BUS: _BADGES,
@@ -86,33 +87,38 @@ _ENDS = {  # what comes before the countdown to the instant at which the standin
     StorageStanding.EXTENDED: "lease ends in",
 }
 _MEANINGS = {
-    EntityKind.QUEUE: "Keeps messages in order until receivers take them.",
-    EntityKind.TOPIC: "Gives each message to all of its subscriptions whose rules match it.",
-    EntityKind.SUBSCRIPTION: "Keeps its own copies of a topic's messages: of those that its rules match.",
+    EntityKind.QUEUE: "Stores messages in order until they are received.",
+    EntityKind.TOPIC: "Copies each message to those of its subscriptions whose rules match.",
+    EntityKind.SUBSCRIPTION: "Stores its own copy of each message of its topic that matches its rules.",
 }
 _RABBIT_TAGS = (
     ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
-    ("exclusive", "Only the connection that declared it may use it; it goes with it", lambda options: options.get("exclusive")),
-    ("auto-delete", "It goes when its last consumer does", lambda options: options.get("auto_delete")),
-    ("transient", "It is not durable", lambda options: options.get("durable") is False),
+    (
+        "exclusive",
+        "Usable only by the connection that declared it, and deleted with it",
+        lambda options: options.get("exclusive"),
+    ),
+    ("auto-delete", "Deleted with its last consumer", lambda options: options.get("auto_delete")),
+    ("transient", "Not durable", lambda options: options.get("durable") is False),
 )
 _MEETS = {  # what a change does to one message, and to several
     "expired": ("expires now", "expire now"),
-    "too many": ("is too many", "are too many"),
+    "too many": ("exceeds the limit", "exceed the limit"),
     "dead-lettered": ("is dead-lettered", "are dead-lettered"),
     "dropped": ("is dropped", "are dropped"),
-    "saved": ("stays that was about to leave", "stay that were about to leave"),
+    "saved": ("is kept instead of removed", "are kept instead of removed"),
     "unlocked": ("loses its lock", "lose their lock"),
     "forwarded": ("is forwarded", "are forwarded"),
     "undeliverable": ("can no longer be delivered", "can no longer be delivered"),
     "deliverable": ("can be delivered now", "can be delivered now"),
-    "moved to the poison queue": ("goes to the poison queue now", "go to the poison queue now"),
-    "moved to the poison queue once visible": ("goes there once visible", "go there once visible"),
-    "moved to another poison queue than before": ("goes to another poison queue", "go to another poison queue"),
-    "removed, expired": ("is removed, expired", "are removed, expired"),
-    "given out again": ("can be got again", "can be got again"),
-    "shown longer, expired": ("is shown longer, expired", "are shown longer, expired"),
+    "moved to the poison queue": ("moves to the poison queue now", "move to the poison queue now"),
+    "moved to the poison queue once visible": ("moves to the poison queue once visible", "move to the poison queue once visible"),
+    "moved to another poison queue than before": ("moves to a different poison queue", "move to a different poison queue"),
+    "removed, expired": ("has expired and is removed", "have expired and are removed"),
+    "given out again": ("becomes available again", "become available again"),
+    "shown longer, expired": ("has expired and is shown longer", "have expired and are shown longer"),
 }
+_CITED = re.compile(r" \(((?:SB|QS|RMQ)-\w+(?:, (?:SB|QS|RMQ)-\w+)*)\)")
 _DEAD = Badge("dead-lettered", "dead", "dead")
 GONE = Badge("gone", "gone", "gone")
 
@@ -158,10 +164,10 @@ def age_in_words(delta: timedelta) -> str:
 
 
 def clock_text(delta: timedelta) -> str:
-    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "deciding"."""
+    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "moments"."""
     seconds = int(delta.total_seconds())
     if seconds <= 0:
-        return "deciding"
+        return "moments"
     if seconds >= 2 * 86_400:
         return f"{(seconds + 43_200) // 86_400} days"  # the nearest: seven days are seven, a second later, too
     hours, rest = divmod(seconds, 3600)
@@ -251,9 +257,20 @@ def effects_told(effects: Sequence[Effect]) -> str:
     for effect in effects:
         sums[effect.what] = sums.get(effect.what, 0) + effect.count
     if not sums:
-        return "No message that is there is touched."
+        return "No existing messages are affected."
     least = "at least " if any(effect.at_least for effect in effects) else ""
-    return f"Of the messages there, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
+    return f"Of the existing messages, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
+
+
+def effect_verb(effect: Effect) -> str:
+    """What a change does to the messages of one effect, as the verb of a sentence about them."""
+    return _MEETS[effect.what][effect.count != 1]
+
+
+def without_rules(text: str) -> tuple[str, str]:
+    """A text without the rules that it cites in parentheses, and those rules as a list for a reader."""
+    cited = [rule for group in _CITED.findall(text) for rule in group.split(", ")]
+    return _CITED.sub("", text), ", ".join(dict.fromkeys(cited))
 
 
 def state_text(state: bytes) -> str:
@@ -282,9 +299,9 @@ def consuming(entity: EntityRow) -> str:
     if entity.consumers_waiting:
         return "waiting"
     if entity.last_receive_at is None:
-        return "no consumer" if entity.family is Family.RABBITMQ else "none yet"
+        return "no consumers" if entity.family is Family.RABBITMQ else "none yet"
     idle = entity.clock.now - entity.last_receive_at
-    return "receiving" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
+    return "active" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
 
 
 def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timedelta | None) -> str | None:
@@ -294,9 +311,8 @@ def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timed
     """
     if time_to_live is None:
         return None
-    lives = f"It lives {human(time_to_live)}"
     if usual_wait is not None and time_to_live < usual_wait:
-        return f"{lives}, and messages here usually wait {human(usual_wait)}: most likely no receiver will see it."
+        return f"Messages here usually wait {human(usual_wait)}; this one expires after {human(time_to_live)}."
     if time_to_live < timedelta(seconds=5):
-        return f"{lives}: unless a receiver is waiting at this moment, none may see it."
+        return f"This message expires after {human(time_to_live)}, possibly before any receiver asks for it."
     return None

@@ -53,7 +53,10 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
         return _ask(request, entity, tab, numbers, session, done=done, status=done.status)
     if numbers and done.result < len(numbers):
         skipped = len(numbers) - done.result
-        messages.warning(request, f"{skipped} of the {len(numbers)} selected were left: a receiver holds them, or they are gone.")
+        messages.warning(
+            request,
+            f"{skipped} of the {len(numbers)} selected messages were not purged: they are locked or no longer in the queue.",
+        )
     url = reverse("explorer:entity", args=(main.namespace, main.path))
     return HttpResponseRedirect(f"{url}?tab={tab}")
 

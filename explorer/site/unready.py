@@ -26,9 +26,7 @@ def explained() -> Iterator[None]:
         if is_set_up and is_current:  # a mistake of ours
             raise
         if is_set_up:
-            raise ImproperlyConfigured(
-                "The tables in the database are of an older version. Run make up, or manage.py migrate, first."
-            ) from exc
+            raise ImproperlyConfigured("The database schema is out of date. Run make up or manage.py migrate first.") from exc
         if settings.DATABASE_URL:
             raise ImproperlyConfigured("The database that DATABASE_URL names has no Vitrine tables. Run make up first.") from exc
         raise nothing_set_up() from exc
@@ -44,7 +42,7 @@ def _tables() -> tuple[bool, bool]:
 def nothing_set_up() -> ImproperlyConfigured:
     """The refusal, with the place that was looked at."""
     return ImproperlyConfigured(
-        f"Nothing is set up in {settings.VITRINE_DATA}. Run make up first, or set VITRINE_DATA as it is for make up."
+        f"{settings.VITRINE_DATA} is not set up. Run make up first, or set VITRINE_DATA to the value used for make up."
     )
 
 

@@ -35,8 +35,17 @@ register.filter("consuming", presenters.consuming)
 register.filter("shown_path", presenters.shown_path)
 register.filter("meaning", presenters.meaning)
 register.filter("tags", presenters.tags)
+register.filter("effect_verb", presenters.effect_verb)
 register.filter("set_word", lambda family: SETS[family])
 register.filter("family_title", lambda family: TITLES[family])
+
+
+@register.filter
+def rules_after(text: object) -> str:
+    """The text with the rules that it cites, such as (SB-035), moved behind its end."""
+    said, rules = presenters.without_rules(str(text))
+    hint = "The rule and its test are listed in docs/rules.md"
+    return format_html('{} <span class="small quiet" title="{}">rule {}</span>', said, hint, rules) if rules else said
 
 
 @register.simple_tag

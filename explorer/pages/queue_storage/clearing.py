@@ -45,8 +45,8 @@ def _remove(request: HttpRequest, entity: EntityRow, numbers: list[int]) -> Http
 
 
 def _removed(done: list[int], asked: list[int]) -> str:
-    said = f"Removed {named(done)}." if done else "Nothing was removed."
-    return said + left([n for n in asked if n not in done], "gone already")
+    said = f"Removed {named(done)}." if done else "No messages were removed."
+    return said + left([n for n in asked if n not in done], "no longer in the queue")
 
 
 def _go(entity: EntityRow) -> HttpResponse:

@@ -75,6 +75,6 @@ def _show(request: HttpRequest, entity: EntityRow, form: PutForm, *, done: Act =
     context = {
         **about(request, entity), "form": form,
         "error": done.error,
-        "why_not": "" if Right.SEND in request.actor.rights else "Putting needs the role operator.",
+        "why_not": "" if Right.SEND in request.actor.rights else "Putting messages requires the operator role.",
     }  # fmt: skip
     return show(request, "queue_storage/put", context, fragment="queue_storage/_put_form", status=status)
