@@ -30,8 +30,8 @@ def main() -> int:
     from django.core.management import call_command
     from django.db import connection
 
-    from bench import measuring
-    from bench.report import Report
+    from . import measuring
+    from .report import Report
 
     parts = [argument for argument in sys.argv[1:] if argument not in SCALES]
     unknown = set(parts) - set(PARTS)

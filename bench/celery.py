@@ -28,8 +28,8 @@ def run(report) -> None:
     """Tasks a second published and worked off, as times of the other transport's."""
     from django.db import connection
 
-    from broker_core import entities
-    from broker_core.semantics.types import EntityAddress
+    from broker_core.common.types import EntityAddress
+    from broker_core.service_bus import entities
 
     parameters = connection.get_connection_params()
     namespace = f"bench-{uuid4().hex[:8]}"

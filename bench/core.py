@@ -10,8 +10,9 @@ from uuid import uuid4
 
 import psycopg
 
-from broker_core import broker, entities, reads, sweeps
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, reads, service_bus, sweeps
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from broker_core.store import connections
 
 from . import measuring
@@ -121,10 +122,10 @@ def _one_at_a_time(report) -> None:
     times: dict[str, list[float]] = {"bare": [], "send": [], "receive": [], "complete": []}
     for _ in range(1500):
         times["bare"].append(timed(lambda: one.execute(INSERT_BARE, {"bodies": [BODY]}))[0])
-        times["send"].append(timed(lambda: broker.send(queue, [Message(BODY)]))[0])
-        seconds, (held,) = timed(lambda: broker.receive(queue))
+        times["send"].append(timed(lambda: service_bus.send(queue, [Message(BODY)]))[0])
+        seconds, (held,) = timed(lambda: service_bus.receive(queue))
         times["receive"].append(seconds)
-        times["complete"].append(timed(lambda held=held: broker.complete(queue, [held.lock_token]))[0])
+        times["complete"].append(timed(lambda held=held: service_bus.complete(queue, [held.lock_token]))[0])
     plain = statistics.median(times["bare"])
     report.line("a bare single-row insert", f"{plain * 1e6:,.0f} us")
     for name, most in (("send", 2), ("receive", 3), ("complete", 2)):
@@ -136,17 +137,17 @@ def _one_at_a_time(report) -> None:
 
 def _expiry(report, dead_letters: bool) -> None:
     """Many messages whose life has ended, to the dead-letter queue or away, while a receiver works on another queue."""
-    entities.ensure_namespace(EXPIRY)
+    namespaces.ensure_namespace(EXPIRY)
     queue = EntityAddress(EXPIRY, f"q-{uuid4().hex[:8]}")
     entities.create_queue(queue, dead_lettering_on_message_expiration=dead_letters, max_size_in_megabytes=81_920)
-    entities.pause_clock(EXPIRY)
+    namespaces.pause_clock(EXPIRY)
     total = measuring.scale.expiring
     fill(queue, total, life=timedelta(seconds=60))
     plain = rate(bare(INSERT_BARE), connections_=2)
     other = a_queue()
     fill(other, 150_000)
     alone = rate(lambda: receive_and_complete(other), connections_=1)
-    entities.step_clock(EXPIRY, timedelta(seconds=61))
+    namespaces.step_clock(EXPIRY, timedelta(seconds=61))
     sweeper = fork.Process(target=lambda: sweeps.expire_messages(seconds_at_most=measuring.scale.seconds * 3))
     sweeper.start()
     time.sleep(0.5)
@@ -175,7 +176,7 @@ def _drain_rate(queue: EntityAddress, count: int, *, polls: int) -> float:
 
     def work():
         for _ in range(polls):
-            broker.receive(queue, RECEIVE)
+            service_bus.receive(queue, RECEIVE)
         ready.set()
         go.wait()
         out.put(worked(lambda: receive_and_complete(queue), measuring.scale.seconds))

@@ -9,10 +9,10 @@ from datetime import timedelta
 from functools import cache
 from uuid import uuid4
 
-from broker_core import broker, entities, queue_storage, rabbitmq
-from broker_core.rabbitmq import topology
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, queue_storage, rabbitmq, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.topology import compiled
 from broker_core.store.driver import run as run_steps
 
 from . import measuring
@@ -33,7 +33,7 @@ def run(report) -> None:
 
 
 def _prepare() -> None:
-    if not any(n.name == ACCOUNT for n in entities.list_namespaces()):
+    if not any(n.name == ACCOUNT for n in namespaces.list_namespaces()):
         queue_storage.create_account(ACCOUNT)
         rabbitmq.create_vhost(VHOST)
 
@@ -55,10 +55,10 @@ def _rabbit_queue(**options) -> EntityAddress:
 
 def _singly(queue: EntityAddress) -> int:
     for _ in range(RECEIVE):
-        broker.send(queue, [Message(BODY)])
-    held = broker.receive(queue, RECEIVE)
+        service_bus.send(queue, [Message(BODY)])
+    held = service_bus.receive(queue, RECEIVE)
     for message in held:
-        broker.complete(queue, [message.lock_token])
+        service_bus.complete(queue, [message.lock_token])
     return len(held)
 
 
@@ -81,9 +81,9 @@ def _publish_singly(queue: EntityAddress) -> int:
 
 
 def _in_batches(queue: EntityAddress) -> int:
-    broker.send(queue, [Message(BODY)] * BATCH)
-    held = broker.receive(queue, BATCH)
-    return len(broker.complete(queue, [m.lock_token for m in held]).settled)
+    service_bus.send(queue, [Message(BODY)] * BATCH)
+    held = service_bus.receive(queue, BATCH)
+    return len(service_bus.complete(queue, [m.lock_token for m in held]).settled)
 
 
 def _publish_in_batches(queue: EntityAddress) -> int:
@@ -149,12 +149,12 @@ def _invisible(report) -> None:
 def _expired_behind_the_head(report) -> None:
     """A get of an unexpired head, given back, where expired messages wait behind it, against where none does."""
     plain, crowded = _rabbit_queue(), _rabbit_queue()
-    entities.pause_clock(VHOST)
+    namespaces.pause_clock(VHOST)
     for queue in (plain, crowded):
         rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)])
     total = measuring.scale.expiring
     fill(crowded, total, life=timedelta(seconds=60))
-    entities.step_clock(VHOST, timedelta(seconds=61))
+    namespaces.step_clock(VHOST, timedelta(seconds=61))
     with rabbitmq.connect(VHOST, name="bench") as connection:
 
         def cycle(queue: EntityAddress) -> Callable[[], int]:
@@ -168,7 +168,7 @@ def _expired_behind_the_head(report) -> None:
         ratio, rates = against(cycle(crowded), cycle(plain), connections_=1)
     report.row(f"get and requeue of a head before {total:,} expired ones, in times of the rate without", ratio, "times", 0.9)
     report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
-    entities.resume_clock(VHOST)
+    namespaces.resume_clock(VHOST)
     empty()
 
 
@@ -191,13 +191,13 @@ def _policy(report) -> None:
 
 def _topology(report, vhost: str) -> None:
     """Queues declared and bound, as a client does for its replies, beside 1,000 others: what a publisher reads of it."""
-    run_steps(topology.current(vhost))
+    run_steps(compiled.current(vhost))
     times = []
     for i in range(20):
         rabbitmq.declare_queue(EntityAddress(vhost, f"reply-{i}"))
         rabbitmq.bind_queue(vhost, f"reply-{i}", "amq.direct", str(i))
-        times.append(timed(lambda: run_steps(topology.current(vhost)))[0])
-    whole = timed(lambda: (topology.forget(vhost), run_steps(topology.of(vhost))))[0]
+        times.append(timed(lambda: run_steps(compiled.current(vhost)))[0])
+    whole = timed(lambda: (compiled.forget(vhost), run_steps(compiled.of(vhost))))[0]
     name = "a queue and a binding more, beside 1,000 queues: until a publisher knows"
     report.row(name, statistics.median(times) * 1e3, "ms", 5, at_most=True)
     report.line("where nothing is known yet", f"{whole * 1e3:.1f} ms")

@@ -12,11 +12,12 @@ from uuid import uuid4
 
 import psycopg
 
-from broker_core import broker, entities
-from broker_core.semantics.service_bus.filters.correlation import CorrelationFilter
-from broker_core.semantics.service_bus.filters.rules import Filter, Rule
-from broker_core.semantics.service_bus.filters.sql import compile_filter
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
+from broker_core.service_bus.rules.filters.rules import Filter, Rule
+from broker_core.service_bus.rules.filters.sql import compile_filter
 from broker_core.store import connections
 
 from . import measuring
@@ -55,7 +56,7 @@ def _publish(topic: EntityAddress, copies: int, batch: int, body: bytes = BODY) 
     messages = [Message(body, properties={"colour": "red", "number": 20}, subject="s0")] * batch
 
     def publish() -> int:
-        broker.send(topic, messages)
+        service_bus.send(topic, messages)
         return copies * batch
 
     return publish

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from broker_core import broker, reads, sweeps
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import reads, service_bus, sweeps
+from broker_core.common.types import EntityAddress, Message
 from broker_core.store import connections
 
 from . import measuring
@@ -42,7 +42,7 @@ def _backlogs(report) -> None:
         _tell(report, name, rates)
     for size, queue in queues.items():
         counting = statistics.median(timed(lambda queue=queue: reads.counts(queue))[0] for _ in range(15))
-        peeking = statistics.median(timed(lambda queue=queue: broker.peek(queue, max_count=100))[0] for _ in range(15))
+        peeking = statistics.median(timed(lambda queue=queue: service_bus.peek(queue, max_count=100))[0] for _ in range(15))
         report.line(
             f"at a backlog of {size:,}", f"{counting * 1e3:.1f} ms", f"to count it; {peeking * 1e3:.1f} ms to peek at 100"
         )
@@ -93,7 +93,7 @@ def _pass(queue: EntityAddress, seconds: float) -> float:
 
 def _send_and_receive_100(queue: EntityAddress) -> int:
     send(queue)
-    return len(broker.complete(queue, [m.lock_token for m in broker.receive(queue, BATCH)]).settled)
+    return len(service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue, BATCH)]).settled)
 
 
 def _waiting_on_disk(report) -> None:
@@ -101,7 +101,7 @@ def _waiting_on_disk(report) -> None:
     queue = a_queue()
     count = min(WAITING, measuring.scale.waiting[-1])
     for _ in range(0, count, BATCH):
-        broker.send(queue, [Message(BODY)] * BATCH)
+        service_bus.send(queue, [Message(BODY)] * BATCH)
     payload = count * len(BODY)
     report.row(
         "disk of 1 KB messages that wait, in times of their bodies",
@@ -120,7 +120,7 @@ def _waiting_on_disk(report) -> None:
 
 def _lock_all(queue: EntityAddress, count: int) -> None:
     for _ in range(0, count, 500):
-        broker.receive(queue, 500)
+        service_bus.receive(queue, 500)
 
 
 def _bytes(table: str) -> int:

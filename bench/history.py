@@ -6,10 +6,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from broker_core import entities
+from broker_core import namespaces
+from broker_core.common.types import EntityAddress
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
-from broker_core.semantics.types import EntityAddress
+from broker_core.service_bus import entities
 from explorer.analysis import demo_history, java, launch
 from explorer.models import AnalysisRun
 
@@ -47,7 +48,7 @@ def run(report) -> None:
 
 def _queue() -> EntityAddress:
     address = EntityAddress(f"bench-{uuid4().hex[:8]}", "orders")
-    entities.ensure_namespace(address.namespace)
+    namespaces.ensure_namespace(address.namespace)
     entities.create_queue(address)
     return address
 

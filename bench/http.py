@@ -16,10 +16,10 @@ from uuid import uuid4
 import uvicorn
 from psycopg.conninfo import make_conninfo
 
-from broker_core import broker, entities, shared_access
-from broker_core.protocols import sas
-from broker_core.protocols.service_bus_http import application
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus.http import application, sas
 from broker_core.store import connections
 
 SECONDS = 3.0  # of each measurement
@@ -32,7 +32,7 @@ _DSN = ("host", "port", "dbname", "user", "password", "sslmode", "sslrootcert", 
 def run(report) -> None:
     """Requests a second over HTTP, and as ratios to calls a second of the Python API on one connection."""
     address = EntityAddress("bench-http", f"q-{uuid4().hex[:8]}")
-    entities.ensure_namespace(address.namespace)
+    namespaces.ensure_namespace(address.namespace)
     entities.create_queue(address, max_size_in_megabytes=5120)
     try:
         python = _python_api(address)
@@ -55,12 +55,12 @@ def _python_api(address: EntityAddress) -> tuple[float, float]:
     """Messages a second sent, and received and completed, one at a time on one connection."""
 
     def receive_and_complete():
-        (message,) = broker.receive(address)
-        broker.complete(address, [message.lock_token])
+        (message,) = service_bus.receive(address)
+        service_bus.complete(address, [message.lock_token])
 
-    sent = _rate(lambda: broker.send(address, [Message(BODY)]))
+    sent = _rate(lambda: service_bus.send(address, [Message(BODY)]))
     for _ in range(WAITING // 100):
-        broker.send(address, [Message(BODY)] * 100)
+        service_bus.send(address, [Message(BODY)] * 100)
     return sent, _rate(receive_and_complete, most=WAITING)
 
 

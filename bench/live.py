@@ -24,8 +24,9 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 
 SAMPLES = 60
 P95_MS = 300
@@ -44,7 +45,7 @@ def run(report) -> None:
     """Milliseconds until a sent message is a row in the browser: on a quiet broker, and with traffic on another queue."""
     address = EntityAddress(f"bench-{uuid4().hex[:8]}", "watched")
     other = EntityAddress(address.namespace, "busy")
-    entities.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace)
     for queue in (address, other):
         entities.create_queue(queue)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
@@ -68,12 +69,12 @@ def _delays(page, address: EntityAddress) -> list[float]:
     delays = []
     for _ in range(SAMPLES):
         time.sleep(random.uniform(0.05, 0.35))  # so that no sample keeps step with the feed
-        [number] = broker.send(address, [Message(b"x")])
+        [number] = service_bus.send(address, [Message(b"x")])
         committed = time.time() * 1000
         script = "(end) => Object.entries(window.seen).find(([id]) => id.endsWith(end))?.[1] ?? false"
         seen = page.wait_for_function(script, arg=f"-0-{number}", timeout=10_000).json_value()
         delays.append(seen - committed)
-        broker.receive_and_delete(address)
+        service_bus.receive_and_delete(address)
     return delays
 
 
@@ -83,8 +84,8 @@ def _traffic(address: EntityAddress) -> Iterator[None]:
 
     def keep_busy() -> None:
         while not done.wait(1 / BUSY_PER_SECOND):
-            broker.send(address, [Message(b"x")])
-            broker.receive_and_delete(address)
+            service_bus.send(address, [Message(b"x")])
+            service_bus.receive_and_delete(address)
 
     thread = threading.Thread(target=keep_busy)
     thread.start()

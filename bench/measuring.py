@@ -17,9 +17,10 @@ from uuid import uuid4
 
 import psycopg
 
-from broker_core import broker, entities, sweeps
+from broker_core import namespaces, service_bus, sweeps
+from broker_core.common.types import EntityAddress, Message
 from broker_core.reads.shared import entity_id_of
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run
 
@@ -80,7 +81,7 @@ id, body
 
 
 def make_bare_tables() -> None:
-    entities.ensure_namespace(NAMESPACE)
+    namespaces.ensure_namespace(NAMESPACE)
     for statement in BARE.strip().split(";\n"):
         with suppress(psycopg.errors.ObjectNotInPrerequisiteState):  # the identity is there from an earlier run
             connections.current().execute(statement)
@@ -106,7 +107,7 @@ def fill_bare(messages: int) -> None:
 
 def a_queue(**settings) -> EntityAddress:
     address = EntityAddress(NAMESPACE, f"q-{uuid4().hex[:8]}")
-    entities.ensure_namespace(NAMESPACE)
+    namespaces.ensure_namespace(NAMESPACE)
     entities.create_queue(address, max_size_in_megabytes=81_920, **settings)
     return address
 
@@ -154,16 +155,16 @@ def empty() -> None:
 
 
 def send(queue: EntityAddress) -> int:
-    return len(broker.send(queue, [Message(BODY)] * BATCH))
+    return len(service_bus.send(queue, [Message(BODY)] * BATCH))
 
 
 def receive_and_complete(queue: EntityAddress) -> int:
-    held = broker.receive(queue, RECEIVE)
-    return len(broker.complete(queue, [m.lock_token for m in held]).settled)
+    held = service_bus.receive(queue, RECEIVE)
+    return len(service_bus.complete(queue, [m.lock_token for m in held]).settled)
 
 
 def send_and_receive(queue: EntityAddress) -> int:
-    broker.send(queue, [Message(BODY)] * RECEIVE)
+    service_bus.send(queue, [Message(BODY)] * RECEIVE)
     return receive_and_complete(queue)
 
 

@@ -6,8 +6,8 @@ import logging
 
 import psutil
 
-from broker_core import broker
-from broker_core.semantics.types import Message
+from broker_core import service_bus
+from broker_core.common.types import Message
 from tests.site.vitrine import Vitrine, eventually
 
 from .measuring import BODY, a_queue, in_processes, make_bare_tables
@@ -53,6 +53,6 @@ def _of(process: psutil.Process) -> float:
 def _client() -> float:
     queue = a_queue()
     for _ in range(100):
-        broker.send(queue, [Message(BODY)] * 100)
-        broker.receive_and_delete(queue, 100)
+        service_bus.send(queue, [Message(BODY)] * 100)
+        service_bus.receive_and_delete(queue, 100)
     return _of(psutil.Process())

@@ -13,8 +13,9 @@ import psycopg
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from broker_core import entities, reads
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, reads
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 
@@ -63,7 +64,7 @@ SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 
 def run(report) -> None:
     """Server milliseconds of the overview page and of its parts, medians of ROUNDS."""
     namespace = f"bench-{uuid4().hex[:8]}"
-    entities.create_namespace(namespace)
+    namespaces.create_namespace(namespace)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
     try:
         connections.current().execute(_FILL, {"namespace": namespace, "queues": QUEUES, "each": measuring.scale.listed // QUEUES})

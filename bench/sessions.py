@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from broker_core import broker
-from broker_core.semantics.errors import NoSessionAvailable
-from broker_core.semantics.types import EntityAddress
+from broker_core import service_bus
+from broker_core.common.errors import NoSessionAvailable
+from broker_core.common.types import EntityAddress
 
 from . import measuring
 from .measuring import a_queue, empty, fill, rate
@@ -38,13 +38,13 @@ def _turn(work, queue: EntityAddress, sessions: int) -> float:
 
 def _next_session(queue: EntityAddress) -> int:
     try:
-        session = broker.accept_session(queue, max_count=EACH)
+        session = service_bus.accept_session(queue, max_count=EACH)
     except NoSessionAvailable:
         return 0
-    done = broker.complete(queue, [m.lock_token for m in session.messages])
-    broker.close_session(session)
+    done = service_bus.complete(queue, [m.lock_token for m in session.messages])
+    service_bus.close_session(session)
     return len(done.settled)
 
 
 def _ten(queue: EntityAddress) -> int:
-    return len(broker.complete(queue, [m.lock_token for m in broker.receive(queue, EACH)]).settled)
+    return len(service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue, EACH)]).settled)

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import psycopg
 
-from broker_core import broker, entities, reads, sweeps
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, reads, service_bus, sweeps
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from broker_core.store import connections
 
 from . import measuring
@@ -31,8 +32,8 @@ def run(report) -> None:
 
 
 def _a_queue_on_a_manual_clock(**settings) -> EntityAddress:
-    entities.ensure_namespace(NAMESPACE)
-    entities.pause_clock(NAMESPACE)
+    namespaces.ensure_namespace(NAMESPACE)
+    namespaces.pause_clock(NAMESPACE)
     queue = EntityAddress(NAMESPACE, f"q-{uuid4().hex[:8]}")
     entities.create_queue(queue, max_size_in_megabytes=81_920, **settings)
     return queue
@@ -41,13 +42,13 @@ def _a_queue_on_a_manual_clock(**settings) -> EntityAddress:
 def _held_at_the_head(report) -> None:
     """One message is renewed for an hour of the namespace's clock; meanwhile all others go past it."""
     queue = _a_queue_on_a_manual_clock(lock_duration=timedelta(minutes=5))
-    broker.send(queue, [Message(b"held")])
-    (held,) = broker.receive(queue)
+    service_bus.send(queue, [Message(b"held")])
+    (held,) = service_bus.receive(queue)
     before = rate(lambda: send_and_receive(queue), connections_=1)
     passed = 0
     for _ in range(15):
-        entities.step_clock(NAMESPACE, timedelta(minutes=4))
-        broker.renew(queue, [held.lock_token]).require_all()
+        namespaces.step_clock(NAMESPACE, timedelta(minutes=4))
+        service_bus.renew(queue, [held.lock_token]).require_all()
         began = time.monotonic()
         while time.monotonic() - began < measuring.scale.seconds / 2:
             passed += send_and_receive(queue)
@@ -59,7 +60,7 @@ def _held_at_the_head(report) -> None:
     report.line(
         "what the operator sees: the age of the oldest message", f"{seen.oldest_active_age}", f"{seen.counts.locked} locked"
     )
-    broker.complete(queue, [held.lock_token])
+    service_bus.complete(queue, [held.lock_token])
     after = rate(lambda: send_and_receive(queue), connections_=1)
     report.row("the same once it is settled", after / before, "times")
     entities.delete_queue(queue)
@@ -71,7 +72,7 @@ def _expired_at_the_head(report) -> None:
     queue = _a_queue_on_a_manual_clock()
     expired = measuring.scale.expired_at_head
     fill(queue, expired, life=timedelta(seconds=60))
-    entities.step_clock(NAMESPACE, timedelta(seconds=61))
+    namespaces.step_clock(NAMESPACE, timedelta(seconds=61))
     fill(queue, 5_000)
     seen = reads.entity(queue)
     report.line(f"{expired:,} expired at the head: what the operator sees", str(seen.expired_pending), "expired, pending")
@@ -142,6 +143,6 @@ def _plain_parameters() -> dict:
 
 
 def _one(queue: EntityAddress) -> int:
-    broker.send(queue, [Message(BODY)])
-    (held,) = broker.receive(queue)
-    return len(broker.complete(queue, [held.lock_token]).settled)
+    service_bus.send(queue, [Message(BODY)])
+    (held,) = service_bus.receive(queue)
+    return len(service_bus.complete(queue, [held.lock_token]).settled)

@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from statistics import median, quantiles
 
-from broker_core import broker
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import service_bus
+from broker_core.common.types import EntityAddress, Message
 from broker_core.store import connections, driver
 
 from . import measuring
@@ -40,23 +40,23 @@ def _delays(queue: EntityAddress, samples: int) -> list[float]:
     sender.start()
     delays = []
     for _ in range(samples + FIRST):
-        (message,) = broker.receive_and_delete(queue, max_wait_seconds=30)
+        (message,) = service_bus.receive_and_delete(queue, max_wait_seconds=30)
         delays.append((time.time_ns() - int(message.body)) / 1e6)
     sender.join()
     return delays[FIRST:]
 
 
 def _send_now_and_then(queue: EntityAddress, samples: int) -> None:
-    broker.peek(queue)  # connected, and the queue known
+    service_bus.peek(queue)  # connected, and the queue known
     for _ in range(samples + FIRST):
         time.sleep(random.uniform(0.05, 0.3))
-        broker.send(queue, [Message(str(time.time_ns()).encode())])
+        service_bus.send(queue, [Message(str(time.time_ns()).encode())])
 
 
 def _looks(queue: EntityAddress) -> Counter:
     """The statements of a receiver that waits in vain, by name, once its first second is over."""
     waiting = threading.Thread(
-        target=lambda: (broker.receive(queue, max_wait_seconds=WATCHED_SECONDS + 3), connections.close_all_of_this_thread())
+        target=lambda: (service_bus.receive(queue, max_wait_seconds=WATCHED_SECONDS + 3), connections.close_all_of_this_thread())
     )
     waiting.start()
     time.sleep(1.5)

@@ -8,8 +8,10 @@ from typing import Any
 
 from celery import shared_task
 
-from . import sweep_runs, sweeps
-from .semantics.errors import ServerBusy
+from broker_core.common.errors import ServerBusy
+
+from . import sweeps
+from .sweeps import runs
 
 
 def sweep_task(sweep: Callable[[], Any]) -> Any:
@@ -17,7 +19,7 @@ def sweep_task(sweep: Callable[[], Any]) -> Any:
 
     @wraps(sweep)
     def run() -> dict[str, Any]:
-        return sweep_runs.recorded(sweep.__name__, sweep)
+        return runs.recorded(sweep.__name__, sweep)
 
     return shared_task(name=f"broker_core.{sweep.__name__}", ignore_result=True)(run)
 
@@ -84,7 +86,7 @@ def check_ledger():
 
 @sweep_task
 def forget_sweep_runs():
-    return sweep_runs.forget_sweep_runs()
+    return runs.forget_sweep_runs()
 
 
 @sweep_task
@@ -102,4 +104,4 @@ def archive_events():
 def maintain_event_partitions():
     from .history import retention
 
-    return {"created": retention.create_partitions(), **sweep_runs.as_outcome(retention.drop_old_partitions())}
+    return {"created": retention.create_partitions(), **runs.as_outcome(retention.drop_old_partitions())}

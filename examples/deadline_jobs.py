@@ -18,8 +18,9 @@ from uuid import uuid4
 
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
-from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress, LockedMessage, Message
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, LockedMessage, Message
+from broker_core.service_bus import entities
 
 REPORTS = EntityAddress("examples", "reports")
 AT_NIGHT = EntityAddress("examples", "reports-at-night")
@@ -29,7 +30,7 @@ EXPIRED = "TTLExpiredException"  # the reason the broker gives
 
 
 def create_queues(reports: EntityAddress, at_night: EntityAddress, replies: EntityAddress) -> None:
-    entities.ensure_namespace(reports.namespace)
+    namespaces.ensure_namespace(reports.namespace)
     entities.ensure_queue(reports, dead_lettering_on_message_expiration=True)  # without it, expired messages just go
     entities.ensure_queue(at_night)
     entities.ensure_queue(replies)
@@ -41,13 +42,13 @@ def create_queues(reports: EntityAddress, at_night: EntityAddress, replies: Enti
 def ask_for(report: str, reports: EntityAddress, replies: EntityAddress, *, within: timedelta) -> str:
     """Send the job; the client's deadline is its time-to-live. Returns the job's id, by which its answers are known."""
     job = str(uuid4())
-    broker.send(reports, [Message(report.encode(), message_id=job, reply_to=replies.path, time_to_live=within)])
+    service_bus.send(reports, [Message(report.encode(), message_id=job, reply_to=replies.path, time_to_live=within)])
     return job
 
 
 def answers(replies: EntityAddress, *, wait_seconds: float = 0) -> list[tuple[str, str, str]]:
     """What has come: the job's id, what became of it ("done", "expired" or "failed"), and the text."""
-    found = broker.receive_and_delete(replies, 100, max_wait_seconds=wait_seconds)
+    found = service_bus.receive_and_delete(replies, 100, max_wait_seconds=wait_seconds)
     return [(message.correlation_id, message.subject, message.body.decode()) for message in found]
 
 
@@ -65,10 +66,10 @@ def answer_to(job: LockedMessage, what: str, text: str) -> Message:
 
 def work_off(queue: EntityAddress) -> int:
     """Write the reports that wait. Returns how many."""
-    jobs = broker.receive(queue, 10)
+    jobs = service_bus.receive(queue, 10)
     for job in jobs:
         report = f"Report: {job.body.decode()}"
-        with broker.transaction(via=queue) as together:  # the answer and the end of the job: both, or neither
+        with service_bus.transaction(via=queue) as together:  # the answer and the end of the job: both, or neither
             together.send(place_of_reply(job), [answer_to(job, "done", report)])
             together.complete(queue, [job.lock_token])
     return len(jobs)
@@ -83,9 +84,9 @@ def watch(reports: EntityAddress, at_night: EntityAddress, *, wait_seconds: floa
     All that belongs to one job is one transaction. Should the watcher die within it, the job is as it was, and when its lock ends
     another watcher gets it: no client hears twice that its job expired, and no report is written twice.
     """
-    late = broker.receive(reports.dead_letter, 10, max_wait_seconds=wait_seconds)
+    late = service_bus.receive(reports.dead_letter, 10, max_wait_seconds=wait_seconds)
     for job in late:
-        with broker.transaction(via=reports) as together:
+        with service_bus.transaction(via=reports) as together:
             if job.dead_letter_reason == EXPIRED:
                 said = answer_to(job, "expired", "Nobody had time. You will have it tomorrow.")
                 again = Message(job.body, message_id=job.message_id, reply_to=job.broker_properties["reply_to"])

@@ -17,14 +17,15 @@ from uuid import uuid4
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 from books import Books
 
-from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 
 PAYOUTS = EntityAddress("examples", "payouts")
 
 
 def create_queue(jobs: EntityAddress) -> None:
-    entities.ensure_namespace(jobs.namespace)
+    namespaces.ensure_namespace(jobs.namespace)
     entities.ensure_queue(
         jobs,
         requires_duplicate_detection=True,
@@ -42,7 +43,7 @@ def order_payout(jobs: EntityAddress, order: str, account: str, cents: int) -> b
     The message's id comes from the order, not from chance. So whoever sends the same job again, sends the same message.
     """
     body = json.dumps({"account": account, "cents": cents}).encode()
-    (number,) = broker.send(jobs, [Message(body, message_id=f"payout-{order}", subject="payout")])
+    (number,) = service_bus.send(jobs, [Message(body, message_id=f"payout-{order}", subject="payout")])
     return number is not None
 
 
@@ -58,12 +59,12 @@ def do_next_job(jobs: EntityAddress, books: Books, *, wait_seconds: float = 0, p
 
     power_cut: die in the worst moment, between the work and the word about it.
     """
-    for message in broker.receive(jobs, max_wait_seconds=wait_seconds):
+    for message in service_bus.receive(jobs, max_wait_seconds=wait_seconds):
         is_new = books.pay(message.message_id, **json.loads(message.body))
         if power_cut:
             raise PowerCut
         # Had the lock ended meanwhile, this would change nothing: another worker has the job by now, and will skip it.
-        broker.complete(jobs, [message.lock_token])
+        service_bus.complete(jobs, [message.lock_token])
         return "done" if is_new else "skipped"
     return None
 

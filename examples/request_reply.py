@@ -15,9 +15,10 @@ from uuid import uuid4
 
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
-from broker_core import broker, entities
-from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import EntityAddress, LockedMessage, Message
+from broker_core import namespaces, service_bus
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import EntityAddress, LockedMessage, Message
+from broker_core.service_bus import entities
 from broker_core.store import aio
 
 QUESTIONS = EntityAddress("examples", "questions")
@@ -51,14 +52,14 @@ class Client:
             time_to_live=timedelta(seconds=within_seconds),
         )
         try:
-            await broker.send.aio(self.questions, [message])
+            await service_bus.send.aio(self.questions, [message])
             return await asyncio.wait_for(self.asked[question_id], within_seconds)
         finally:
             del self.asked[question_id]
 
     async def listen(self) -> None:
         while True:
-            for answer in await broker.receive_and_delete.aio(self.replies, 100, max_wait_seconds=60):
+            for answer in await service_bus.receive_and_delete.aio(self.replies, 100, max_wait_seconds=60):
                 waiting = self.asked.get(answer.correlation_id)
                 if waiting and not waiting.done():  # else it came too late
                     waiting.set_result(answer.body.decode())
@@ -67,16 +68,16 @@ class Client:
 async def serve(questions: EntityAddress, answer: Callable[[str], str]) -> None:
     """Answer questions until cancelled. Several of these may run, here or on other machines."""
     while True:
-        for question in await broker.receive.aio(questions, 10, max_wait_seconds=60):
+        for question in await service_bus.receive.aio(questions, 10, max_wait_seconds=60):
             await reply(questions, question, answer(question.body.decode()))
-            await broker.complete.aio(questions, [question.lock_token])
+            await service_bus.complete.aio(questions, [question.lock_token])
 
 
 async def reply(questions: EntityAddress, question: LockedMessage, text: str) -> None:
     """Send an answer where the question wants it. If that queue is gone, so is the client: then nobody misses it."""
     to = EntityAddress(questions.namespace, question.broker_properties["reply_to"])
     try:
-        await broker.send.aio(to, [Message(text.encode(), correlation_id=question.message_id)])
+        await service_bus.send.aio(to, [Message(text.encode(), correlation_id=question.message_id)])
     except EntityNotFound:
         print(f"{to} is gone, and its client with it")
 
@@ -98,7 +99,7 @@ def square(number: str) -> str:
 
 
 async def main() -> None:
-    await entities.ensure_namespace.aio(QUESTIONS.namespace)
+    await namespaces.ensure_namespace.aio(QUESTIONS.namespace)
     await entities.ensure_queue.aio(QUESTIONS)
     servers = [asyncio.create_task(serve(QUESTIONS, square)) for _ in range(2)]
     clients = {"ada": range(1, 4), "bob": range(10, 13), "cyd": range(100, 103)}

@@ -14,12 +14,13 @@ from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
 from broker_core.admin import ReadOnlyAdmin, RightsAdmin, to_the_millisecond
-from broker_core.semantics.types import Actor, Right
-from explorer import audit
-from explorer.models import AuditRecord
+from broker_core.common.types import Actor, Right
+
+from . import audit
+from .models import AuditRecord
 
 if find_spec("explorer.analysis.admin"):
-    from explorer.analysis import admin as _analysis_admin  # noqa: F401  registers itself
+    from .analysis import admin as _analysis_admin  # noqa: F401  registers itself
 
 admin.site.site_header = admin.site.site_title = "Vitrine administration"
 admin.site.index_title = "Configuration and history"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import Actor, EntityAddress
-from explorer.models import AuditRecord
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, EntityAddress
+
+from .models import AuditRecord
 
 MAX_TARGET = 300
 

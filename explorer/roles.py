@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from broker_core.semantics.types import Actor, Right
+from broker_core.common.types import Actor, Right
 
 VIEWER, OPERATOR, ADMINISTRATOR = "viewer", "operator", "administrator"
 SEE_BODIES = "explorer.see_bodies"

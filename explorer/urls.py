@@ -3,16 +3,21 @@ but a number."""
 
 from django.urls import include, path
 
-from explorer import addresses  # noqa: F401 - registers how names are written in addresses
-from explorer.pages import (
-    analysis,
+from explorer.shared.by_family import by_family
+
+from . import addresses  # noqa: F401 - registers how names are written in addresses
+from .analysis import pages
+from .demo import pages as demonstration
+from .queue_storage import clearing, putting
+from .queue_storage import queue as storage_queue
+from .queue_storage import receiver as storage_receiver
+from .queue_storage import settings as storage_settings
+from .rabbitmq import queue as rabbitmq_queue
+from .rabbitmq import queues as rabbitmq_queues
+from .service_bus import entity, receiver, release_locks, rules, send, settings
+from .shared import (
     audit_log,
-    bringing_back,
     clocks,
-    demonstration,
-    drop_locks,
-    entity,
-    entity_settings,
     glossary,
     message,
     names,
@@ -20,19 +25,10 @@ from explorer.pages import (
     overview,
     preferences,
     purge,
-    receiver,
-    rules,
+    resubmit_all,
     search,
-    send,
     sweeps,
 )
-from explorer.pages.by_family import by_family
-from explorer.pages.queue_storage import clearing, putting
-from explorer.pages.queue_storage import queue as storage_queue
-from explorer.pages.queue_storage import receiver as storage_receiver
-from explorer.pages.queue_storage import settings as storage_settings
-from explorer.pages.rabbitmq import queue as rabbitmq_queue
-from explorer.pages.rabbitmq import queues as rabbitmq_queues
 
 app_name = "explorer"
 
@@ -52,7 +48,7 @@ urlpatterns = [
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
     path("new-storage-queue/", storage_settings.create, name="storage_queue_new"),
-    path("new/<slug:kind>/", entity_settings.create, name="entity_new"),
+    path("new/<slug:kind>/", settings.create, name="entity_new"),
     path(
         f"entities/{ENTITY}",
         by_family(service_bus=entity.entity, queue_storage=storage_queue.queue, rabbitmq=rabbitmq_queue.queue),
@@ -60,12 +56,12 @@ urlpatterns = [
     ),
     path(
         f"settings/{ENTITY}",
-        by_family(service_bus=entity_settings.change, queue_storage=storage_settings.change),
+        by_family(service_bus=settings.change, queue_storage=storage_settings.change),
         name="entity_settings",
     ),
     path(
         f"delete/{ENTITY}",
-        by_family(service_bus=entity_settings.delete, queue_storage=storage_settings.delete, rabbitmq=rabbitmq_queues.delete),
+        by_family(service_bus=settings.delete, queue_storage=storage_settings.delete, rabbitmq=rabbitmq_queues.delete),
         name="entity_delete",
     ),
     path(f"send/{ENTITY}", by_family(service_bus=send.send, queue_storage=putting.put), name="send"),
@@ -79,19 +75,19 @@ urlpatterns = [
     path(f"rules/<str:rule>/{ENTITY}", by_family(service_bus=rules.rule), name="rule"),
     path(f"delete-rule/<str:rule>/{ENTITY}", by_family(service_bus=rules.delete_rule), name="rule_delete"),
     path(f"try/{ENTITY}", by_family(service_bus=rules.try_rules), name="try_rules"),
-    path(f"drop-locks/{ENTITY}", by_family(service_bus=drop_locks.drop_locks), name="drop_locks"),
+    path(f"drop-locks/{ENTITY}", by_family(service_bus=release_locks.drop_locks), name="drop_locks"),
     path(
         f"bring-back/{ENTITY}",
-        by_family(service_bus=bringing_back.dead_letters, queue_storage=bringing_back.poison),
+        by_family(service_bus=resubmit_all.dead_letters, queue_storage=resubmit_all.poison),
         name="bring_back",
     ),
     path(f"purge/<slug:tab>/{ENTITY}", by_family(service_bus=purge.purge), name="purge"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
-    path("rabbitmq/", include("explorer.pages.rabbitmq.urls")),
-    path("analyses/", analysis.analysis_runs, name="analysis_runs"),
-    path("analyses/new/", analysis.analysis_new, name="analysis_new"),
-    path("analyses/<int:run_id>/", analysis.analysis_run, name="analysis_run"),
-    path("analyses/<int:run_id>/cancel/", analysis.analysis_cancel, name="analysis_cancel"),
-    path("analyses/<int:run_id>/numbers.csv", analysis.analysis_csv, name="analysis_csv"),
+    path("rabbitmq/", include("explorer.rabbitmq.urls")),
+    path("analyses/", pages.analysis_runs, name="analysis_runs"),
+    path("analyses/new/", pages.analysis_new, name="analysis_new"),
+    path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
+    path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
+    path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
 ]

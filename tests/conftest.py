@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.eventually import eventually
+from .eventually import eventually
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request buries what a failed test says

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import entities
-from broker_core.semantics.types import EntityAddress
-from tests.broker.fixtures import broker_database  # noqa: F401 - fixture
+from broker_core import namespaces
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import entities
+
+from .fixtures import broker_database  # noqa: F401 - fixture
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,7 +41,7 @@ def test_examples_can_be_pasted_into_a_shell(page):
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_examples_run_one_after_the_other(broker_database, name, capsys):  # noqa: F811
-    entities.create_namespace("demo")
+    namespaces.create_namespace("demo")
     entities.create_queue(EntityAddress("demo", "playground"))
     world = {}
     for block in blocks(ROOT / name):

@@ -10,48 +10,23 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Count, Q
 
-from broker_core import entities, queue_storage, rabbitmq, shared_access
+from broker_core import namespaces, queue_storage, rabbitmq
+from broker_core.common.durations import human
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
-from broker_core.semantics.durations import human
-from broker_core.semantics.families import TITLES
-from broker_core.semantics.service_bus.entity_settings import ALL_SETTINGS, DURATIONS, FIXED, SETTINGS_OF, default_settings
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus.rules.entity_settings import (
+    ALL_SETTINGS,
+    DURATIONS,
+    FIXED,
+    SETTINGS_OF,
+    default_settings,
+)
 from broker_core.store.driver import UseCase
 
 from .forms import FAMILY_OF_KIND, EntityForm, NamespaceForm, PolicyForm, RuleForm, StorageQueueForm
-from .shared import RightsAdmin, actor_of
-
-
-class UseCaseAdmin(RightsAdmin):
-    """Deletes through use cases, and says in the history what a value was before."""
-
-    def delete_one(self, request, obj) -> None:
-        raise NotImplementedError
-
-    def delete_model(self, request, obj):
-        self.delete_one(request, obj)
-
-    def delete_queryset(self, request, queryset):
-        for obj in queryset:
-            self.delete_one(request, obj)
-
-    def get_deleted_objects(self, objs, request):
-        """What is asked about before deleting: the things themselves. What belongs to them goes by the broker's rules."""
-        denied = {self.opts.verbose_name for obj in objs if not self.has_delete_permission(request, obj)}
-        return [str(obj) for obj in objs], {self.opts.verbose_name_plural: len(objs)}, denied, []
-
-    def construct_change_message(self, request, form, formsets, add=False):
-        if add:
-            return super().construct_change_message(request, form, formsets, add)
-        changes = [
-            f"{form.fields[name].label}: {_shown(form, name, before=True)} -> {_shown(form, name)}" for name in form.changed_data
-        ]
-        return "; ".join(changes) or "Nothing changed."
-
-
-def _shown(form: Any, name: str, *, before: bool = False) -> str:
-    value = form.get_initial_for_field(form.fields[name], name) if before else form.cleaned_data[name]
-    return human(value) if isinstance(value, timedelta) or name in DURATIONS else str(value)
+from .shared import UseCaseAdmin, actor_of
 
 
 @admin.register(Namespace)
@@ -88,7 +63,7 @@ class NamespaceAdmin(UseCaseAdmin):
 
     @admin.display(description="clock")
     def clock_shows(self, obj):
-        clock = entities.get_clock(obj.name)
+        clock = namespaces.get_clock(obj.name)
         if not clock.is_manual:
             return "real time"
         return f"{clock.now:%Y-%m-%d %H:%M:%S} UTC, " + (
@@ -103,18 +78,18 @@ class NamespaceAdmin(UseCaseAdmin):
             return
         changes = {name: form.cleaned_data[name] for name in ("description", "tier") if name in form.changed_data}
         if changes:
-            entities.update_namespace(obj.name, **changes, actor=actor)
+            namespaces.update_namespace(obj.name, **changes, actor=actor)
         asked = form.cleaned_data
         if asked.get("step"):
-            entities.step_clock(obj.name, asked["step"], actor=actor)
+            namespaces.step_clock(obj.name, asked["step"], actor=actor)
         if asked.get("clock") == form.PAUSE:
-            entities.pause_clock(obj.name, actor=actor)
+            namespaces.pause_clock(obj.name, actor=actor)
         elif asked.get("clock") == form.RUN:
-            entities.resume_clock(obj.name, 1.0 if asked.get("rate") is None else asked["rate"], actor=actor)
+            namespaces.resume_clock(obj.name, 1.0 if asked.get("rate") is None else asked["rate"], actor=actor)
 
     def delete_one(self, request, obj):
         delete: dict[Family, UseCase[..., Any]] = {
-            Family.SERVICE_BUS: entities.delete_namespace,
+            Family.SERVICE_BUS: namespaces.delete_namespace,
             Family.QUEUE_STORAGE: queue_storage.delete_account,
             Family.RABBITMQ: rabbitmq.delete_vhost,
         }
@@ -122,11 +97,11 @@ class NamespaceAdmin(UseCaseAdmin):
 
     @admin.action(description="Pause the clock of the selected namespaces", permissions=["change"])
     def pause(self, request, queryset):
-        self._each(request, queryset, "paused its clock", lambda name, actor: entities.pause_clock(name, actor=actor))
+        self._each(request, queryset, "paused its clock", lambda name, actor: namespaces.pause_clock(name, actor=actor))
 
     @admin.action(description="Let the clock of the selected namespaces run at the normal rate", permissions=["change"])
     def run(self, request, queryset):
-        self._each(request, queryset, "let its clock run", lambda name, actor: entities.resume_clock(name, actor=actor))
+        self._each(request, queryset, "let its clock run", lambda name, actor: namespaces.resume_clock(name, actor=actor))
 
     @admin.action(description="Step the clock of the selected namespaces by 1 minute", permissions=["change"])
     def step_a_minute(self, request, queryset):
@@ -145,7 +120,7 @@ class NamespaceAdmin(UseCaseAdmin):
             request,
             queryset,
             f"stepped its clock by {human(step)}",
-            lambda name, actor: entities.step_clock(name, step, actor=actor),
+            lambda name, actor: namespaces.step_clock(name, step, actor=actor),
         )
 
     def _each(self, request, queryset, did: str, change: Callable[[str, Any], Any]) -> None:
@@ -162,6 +137,7 @@ class EntityAdmin(UseCaseAdmin):
     A RabbitMQ queue is fixed once it is declared: policies change what is in force for it.
     """
 
+    durations = DURATIONS
     form = EntityForm
     list_display = ["address", "what", "status", "lock", "deliveries", "time_to_live"]  # as many as fit beside the filters
     list_filter = ["family", "namespace", "kind", "requires_session", "status", "expiry_mode", "history_level", "hidden"]
@@ -219,7 +195,7 @@ class EntityAdmin(UseCaseAdmin):
 
     @admin.display(description="kind", ordering="kind")
     def what(self, obj):
-        return f"{TITLES[Family(obj.family)]} {obj.kind}"
+        return f"{definition_of(obj.family).title} {obj.kind}"
 
     @admin.display(ordering="lock_duration")
     def lock(self, obj):
@@ -295,7 +271,7 @@ def _create_namespace(family: Family, obj: Namespace, actor: Actor) -> Any:
             return queue_storage.create_account(obj.name, obj.description, actor=actor)
         case Family.RABBITMQ:
             return rabbitmq.create_vhost(obj.name, obj.description, actor=actor)
-    return entities.create_namespace(obj.name, obj.description, tier=obj.tier, actor=actor)
+    return namespaces.create_namespace(obj.name, obj.description, tier=obj.tier, actor=actor)
 
 
 @admin.register(Rule)

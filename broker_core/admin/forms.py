@@ -9,17 +9,17 @@ from typing import Any
 from django import forms
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 
-from broker_core import entities
+from broker_core import namespaces
+from broker_core.common.durations import format_iso, human, parse_human_or_iso
+from broker_core.common.errors import EntityExists, InvalidArgument, InvalidFilter
+from broker_core.common.family import definition_of, installed
+from broker_core.common.limits import Range
+from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
-from broker_core.semantics import families
-from broker_core.semantics.durations import format_iso, human, parse_human_or_iso
-from broker_core.semantics.errors import EntityExists, InvalidArgument, InvalidFilter
-from broker_core.semantics.limits import Range
-from broker_core.semantics.queue_storage import names as storage_names
-from broker_core.semantics.queue_storage import options as storage_options
-from broker_core.semantics.service_bus import entity_settings
-from broker_core.semantics.service_bus.filters import rule_from_json
-from broker_core.semantics.types import EntityAddress, EntityKind, Family
+from broker_core.queue_storage.rules import names as storage_names
+from broker_core.queue_storage.rules import options as storage_options
+from broker_core.service_bus.rules import entity_settings
+from broker_core.service_bus.rules.filters import rule_from_json
 
 DEFAULTS = {name: value for kind in EntityKind for name, value in entity_settings.default_settings(kind).items()}
 
@@ -93,7 +93,7 @@ class EntityForm(forms.ModelForm):
         cleaned = super().clean()
         new_kind, namespace = cleaned.get("new_kind") or self.instance.kind, cleaned.get("namespace")
         if namespace and namespace.family != FAMILY_OF_KIND.get(new_kind, Family.SERVICE_BUS):
-            self.add_error("namespace", f"is a {families.SETS[Family(namespace.family)]}, which has no {new_kind}")
+            self.add_error("namespace", f"is a {definition_of(namespace.family).container_noun}, which has no {new_kind}")
         if new_kind in FAMILY_OF_KIND:
             self._clean_other(new_kind, cleaned)
             return cleaned
@@ -117,7 +117,7 @@ class EntityForm(forms.ModelForm):
 
     def _checked(self, name: str, value: Any, kind: EntityKind) -> Any:
         if name in entity_settings.SETTINGS_OF[kind]:
-            return entity_settings.check_setting(name, value, entities.limits(), kind)
+            return entity_settings.check_setting(name, value, namespaces.limits(), kind)
         if value in (None, "", DEFAULTS[name]):
             return value
         raise InvalidArgument(name, f"A {kind} has no such setting; leave it as it was.")
@@ -148,7 +148,7 @@ class EntityForm(forms.ModelForm):
     def _explain(self, name: str) -> None:
         field = self.fields[name]
         field.label = entity_settings.SERVICE_NAMES[name]
-        allowed = getattr(entities.limits(), name, None)
+        allowed = getattr(namespaces.limits(), name, None)
         default = DEFAULTS[name]
         if isinstance(allowed, Range):
             shown = human(default) if name in entity_settings.DURATIONS else f"{default:,}"
@@ -232,7 +232,7 @@ class NamespaceForm(forms.ModelForm):
     new_family = forms.ChoiceField(
         label="Family",
         required=False,
-        choices=[(f, f"{families.TITLES[f]}: a {families.SETS[f]}") for f in Family],
+        choices=lambda: [(f.family, f"{f.title}: a {f.container_noun}") for f in installed()],
         initial=Family.SERVICE_BUS,
         help_text="By whose rules its entities work. It cannot be changed later.",
     )
@@ -272,7 +272,7 @@ class NamespaceForm(forms.ModelForm):
         cleaned = super().clean()
         if "name" in cleaned and "new_family" in cleaned:
             try:
-                families.check_namespace_name(cleaned["new_family"], cleaned["name"])
+                definition_of(cleaned["new_family"]).check_namespace_name(cleaned["name"])
             except InvalidArgument as exc:
                 self.add_error("name", exc.problem)
         return cleaned

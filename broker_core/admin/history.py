@@ -10,9 +10,9 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
+from broker_core.common.durations import human
+from broker_core.common.types import SubQueue
 from broker_core.models import Entity, MessageEvent, SweepRun
-from broker_core.semantics.durations import human
-from broker_core.semantics.types import SubQueue
 
 from .shared import ReadOnlyAdmin, to_the_millisecond
 

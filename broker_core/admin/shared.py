@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +14,9 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.module_loading import import_string
 
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import Actor, Right
+from broker_core.common.durations import human
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, Right
 from broker_core.store.connections import callers_transaction
 
 MOST_COUNTED = 2000
@@ -121,3 +122,37 @@ class ReadOnlyAdmin(RightsAdmin):
 
     def changeform_view(self, request, object_id=None, form_url="", extra_context=None):
         return HttpResponseRedirect("../..")
+
+
+class UseCaseAdmin(RightsAdmin):
+    """Deletes through use cases, and says in the history what a value was before. durations: fields where None means never."""
+
+    durations: tuple[str, ...] = ()
+
+    def delete_one(self, request, obj) -> None:
+        raise NotImplementedError
+
+    def delete_model(self, request, obj):
+        self.delete_one(request, obj)
+
+    def delete_queryset(self, request, queryset):
+        for obj in queryset:
+            self.delete_one(request, obj)
+
+    def get_deleted_objects(self, objs, request):
+        """What is asked about before deleting: the things themselves. What belongs to them goes by the broker's rules."""
+        denied = {self.opts.verbose_name for obj in objs if not self.has_delete_permission(request, obj)}
+        return [str(obj) for obj in objs], {self.opts.verbose_name_plural: len(objs)}, denied, []
+
+    def construct_change_message(self, request, form, formsets, add=False):
+        if add:
+            return super().construct_change_message(request, form, formsets, add)
+        changes = [
+            f"{form.fields[name].label}: {self._shown(form, name, before=True)} -> {self._shown(form, name)}"
+            for name in form.changed_data
+        ]
+        return "; ".join(changes) or "Nothing changed."
+
+    def _shown(self, form: Any, name: str, *, before: bool = False) -> str:
+        value = form.get_initial_for_field(form.fields[name], name) if before else form.cleaned_data[name]
+        return human(value) if isinstance(value, timedelta) or name in self.durations else str(value)

@@ -6,7 +6,7 @@ processes share. A binding ends with its queue.
 
 from __future__ import annotations
 
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.types import EntityAddress
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

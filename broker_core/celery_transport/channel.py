@@ -15,9 +15,10 @@ from typing import Any
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
-from broker_core import broker, entities, reads
-from broker_core.semantics.errors import EntityDisabled, EntityNotFound, NotAllowed
-from broker_core.semantics.types import EntityAddress, LockedMessage, MessageState, Tier
+from broker_core import namespaces, reads, service_bus
+from broker_core.common.errors import EntityDisabled, EntityNotFound, NotAllowed
+from broker_core.common.types import EntityAddress, LockedMessage, MessageState, Tier
+from broker_core.service_bus import entities
 
 from . import bindings, codec, queues
 from .holdings import HOLDINGS, How
@@ -74,7 +75,7 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **declared: Any) -> None:
         """Create the queue unless it is there. One that is there keeps its settings: they belong to whoever administers it."""
         self._transport.declared[queue] = declared
-        namespace = self._call(entities.ensure_namespace, self._transport.namespace, tier=Tier.PREMIUM)
+        namespace = self._call(namespaces.ensure_namespace, self._transport.namespace, tier=Tier.PREMIUM)
         changes = queues.settings(queue, declared, self._transport.client.transport_options, namespace.limits)
         self._call(entities.ensure_queue, self._address(queue), **changes)
 
@@ -103,7 +104,7 @@ class Channel(virtual.Channel):
 
     def _purge(self, queue: str) -> int:
         """Remove what waits in the queue or is scheduled for it; returns how many."""
-        return self._call(broker.purge, self._address(queue), states=(MessageState.ACTIVE, MessageState.SCHEDULED))
+        return self._call(service_bus.purge, self._address(queue), states=(MessageState.ACTIVE, MessageState.SCHEDULED))
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         self._transport.call(bindings.bind, self._address(queue), exchange, routing_key or "")
@@ -124,14 +125,14 @@ class Channel(virtual.Channel):
         """Send to one queue. One that was deleted since this process declared it comes back; a task is never dropped."""
         sent, address = codec.to_broker(message, self.decode_body), self._address(queue)
         try:
-            self._call(broker.send, address, [sent])
+            self._call(service_bus.send, address, [sent])
         except EntityNotFound:
             declared = self._transport.declared.get(queue)
             if declared is None and sent.subject is None:
                 logger.warning("Nothing was sent: there is no queue %s, and nobody here declared it", address)
                 return
             self._new_queue(queue, **(declared or {}))
-            self._call(broker.send, address, [sent])
+            self._call(service_bus.send, address, [sent])
 
     def _put_fanout(self, exchange: str, payload: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         for _, _, queue in self.get_table(exchange):
@@ -163,7 +164,7 @@ class Channel(virtual.Channel):
         return message
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        for payload in self._payloads(self._call(broker.receive, self._address(queue), 1)):
+        for payload in self._payloads(self._call(service_bus.receive, self._address(queue), 1)):
             return payload
         raise Empty()
 
@@ -219,8 +220,8 @@ class Channel(virtual.Channel):
             if unvisited or alone:
                 queue = unvisited[0] if unvisited else self._active_queues[0]
                 self._looked_at[queue] = now
-                return self._call(broker.receive, self._address(queue), most)
-            return self._call(broker.receive_from, [self._address(queue) for queue in self._active_queues], most)
+                return self._call(service_bus.receive, self._address(queue), most)
+            return self._call(service_bus.receive_from, [self._address(queue) for queue in self._active_queues], most)
         except EntityNotFound:
             self._declare_again(queue)
         except (EntityDisabled, NotAllowed) as refusal:

@@ -21,10 +21,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from broker_core import broker
-from broker_core.renewal import renewer
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import Actor, EntityAddress, LockedMessage
+from broker_core import service_bus
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, EntityAddress, LockedMessage
+from broker_core.service_bus.renewal import renewer
 from broker_core.store.connections import Database, using
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class How(StrEnum):
 
 
 _ACTIONS: dict[How, Callable[..., Any]] = {
-    How.COMPLETE: broker.complete,
-    How.ABANDON: broker.abandon,
-    How.REJECT: partial(broker.dead_letter, reason=REJECTED, description=REJECTED_DESCRIPTION),
-    How.RELEASE: broker.release,
+    How.COMPLETE: service_bus.complete,
+    How.ABANDON: service_bus.abandon,
+    How.REJECT: partial(service_bus.dead_letter, reason=REJECTED, description=REJECTED_DESCRIPTION),
+    How.RELEASE: service_bus.release,
 }
 
 

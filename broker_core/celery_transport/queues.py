@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.limits import STRICT, Limits
-from broker_core.semantics.types import QueueSettings
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.limits import STRICT, Limits
+from broker_core.common.types import QueueSettings
 
 _ESCAPED = re.compile(r"[^A-Za-z0-9._/-]")
 _ESCAPES = re.compile(r"(?:~[0-9a-f]{2})+")

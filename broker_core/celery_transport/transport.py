@@ -17,9 +17,9 @@ import psycopg
 from kombu.transport import virtual
 from kombu.utils.scheduling import FairCycle
 
-from broker_core import entities
-from broker_core.semantics.errors import BrokerError, BrokerUnavailable, ServerBusy, StorageFull
-from broker_core.semantics.types import Actor, Tier
+from broker_core import namespaces
+from broker_core.common.errors import BrokerError, BrokerUnavailable, ServerBusy, StorageFull
+from broker_core.common.types import Actor, Tier
 from broker_core.store.connections import Database, using
 
 from .channel import GATHERING_SECONDS, MOST_AT_ONCE, Channel
@@ -124,7 +124,7 @@ class Transport(virtual.Transport):
         Raises one of connection_errors where trying again can help, which kombu then does.
         """
         try:
-            self.call(entities.ensure_namespace, self.namespace, tier=Tier.PREMIUM, actor=self.actor)
+            self.call(namespaces.ensure_namespace, self.namespace, tier=Tier.PREMIUM, actor=self.actor)
         except psycopg.errors.UndefinedTable as exc:
             raise BrokerError("The database has no Vitrine tables. Run `manage.py migrate` of the Vitrine site once.") from exc
         return super().establish_connection()

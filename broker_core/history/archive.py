@@ -18,8 +18,8 @@ from django.conf import settings
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
+from broker_core.common.errors import ServerBusy
 from broker_core.models import ArchiveFile
-from broker_core.semantics.errors import ServerBusy
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 

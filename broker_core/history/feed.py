@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.semantics.types import EventKind
+from broker_core.common.types import EventKind
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

@@ -6,7 +6,7 @@ A file says its schema's version in its metadata. A later version may add column
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from broker_core.semantics.types import EventKind, SubQueue
+from broker_core.common.types import EventKind, SubQueue
 
 VERSION = 1
 GENERATED_ACTOR = "generated"  # demonstration history: made up, and labelled wherever it is shown

@@ -7,7 +7,7 @@ import django.db.models.deletion
 import django.db.models.functions.text
 from django.db import migrations, models
 
-import broker_core.semantics.types
+import broker_core.common.types
 
 MESSAGE_TABLES = Path(__file__).with_name("message_tables.sql").read_text()
 DROP_TABLES = """
@@ -43,23 +43,23 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                broker_core.semantics.types.EntityStatus["ACTIVE"],
-                                broker_core.semantics.types.EntityStatus["ACTIVE"],
+                                broker_core.common.types.EntityStatus["ACTIVE"],
+                                broker_core.common.types.EntityStatus["ACTIVE"],
                             ),
                             (
-                                broker_core.semantics.types.EntityStatus["DISABLED"],
-                                broker_core.semantics.types.EntityStatus["DISABLED"],
+                                broker_core.common.types.EntityStatus["DISABLED"],
+                                broker_core.common.types.EntityStatus["DISABLED"],
                             ),
                             (
-                                broker_core.semantics.types.EntityStatus["SEND_DISABLED"],
-                                broker_core.semantics.types.EntityStatus["SEND_DISABLED"],
+                                broker_core.common.types.EntityStatus["SEND_DISABLED"],
+                                broker_core.common.types.EntityStatus["SEND_DISABLED"],
                             ),
                             (
-                                broker_core.semantics.types.EntityStatus["RECEIVE_DISABLED"],
-                                broker_core.semantics.types.EntityStatus["RECEIVE_DISABLED"],
+                                broker_core.common.types.EntityStatus["RECEIVE_DISABLED"],
+                                broker_core.common.types.EntityStatus["RECEIVE_DISABLED"],
                             ),
                         ],
-                        default=broker_core.semantics.types.EntityStatus["ACTIVE"],
+                        default=broker_core.common.types.EntityStatus["ACTIVE"],
                         max_length=20,
                     ),
                 ),
@@ -68,17 +68,17 @@ class Migration(migrations.Migration):
                     "expiry_mode",
                     models.CharField(
                         choices=[
-                            (broker_core.semantics.types.ExpiryMode["EAGER"], broker_core.semantics.types.ExpiryMode["EAGER"]),
+                            (broker_core.common.types.ExpiryMode["EAGER"], broker_core.common.types.ExpiryMode["EAGER"]),
                             (
-                                broker_core.semantics.types.ExpiryMode["ON_ACTIVITY"],
-                                broker_core.semantics.types.ExpiryMode["ON_ACTIVITY"],
+                                broker_core.common.types.ExpiryMode["ON_ACTIVITY"],
+                                broker_core.common.types.ExpiryMode["ON_ACTIVITY"],
                             ),
                             (
-                                broker_core.semantics.types.ExpiryMode["AT_HEAD"],
-                                broker_core.semantics.types.ExpiryMode["AT_HEAD"],
+                                broker_core.common.types.ExpiryMode["AT_HEAD"],
+                                broker_core.common.types.ExpiryMode["AT_HEAD"],
                             ),
                         ],
-                        default=broker_core.semantics.types.ExpiryMode["EAGER"],
+                        default=broker_core.common.types.ExpiryMode["EAGER"],
                         max_length=20,
                     ),
                 ),
@@ -86,11 +86,11 @@ class Migration(migrations.Migration):
                     "history_level",
                     models.SmallIntegerField(
                         choices=[
-                            (broker_core.semantics.types.HistoryLevel["OFF"], "off"),
-                            (broker_core.semantics.types.HistoryLevel["LIFECYCLE"], "lifecycle"),
-                            (broker_core.semantics.types.HistoryLevel["FULL"], "full"),
+                            (broker_core.common.types.HistoryLevel["OFF"], "off"),
+                            (broker_core.common.types.HistoryLevel["LIFECYCLE"], "lifecycle"),
+                            (broker_core.common.types.HistoryLevel["FULL"], "full"),
                         ],
-                        default=broker_core.semantics.types.HistoryLevel["FULL"],
+                        default=broker_core.common.types.HistoryLevel["FULL"],
                     ),
                 ),
                 ("hidden", models.BooleanField(default=False)),

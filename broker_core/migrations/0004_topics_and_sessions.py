@@ -7,7 +7,7 @@ import django.db.models.deletion
 import django.db.models.functions.text
 from django.db import migrations, models
 
-import broker_core.semantics.types
+import broker_core.common.types
 
 TABLES = Path(__file__).with_name("topics_and_sessions.sql").read_text()
 DROP_VIEWS = "DROP VIEW vitrine_entity_now, vitrine_namespace_now;"
@@ -101,11 +101,11 @@ class Migration(migrations.Migration):
             name="tier",
             field=models.CharField(
                 choices=[
-                    (broker_core.semantics.types.Tier["BASIC"], broker_core.semantics.types.Tier["BASIC"]),
-                    (broker_core.semantics.types.Tier["STANDARD"], broker_core.semantics.types.Tier["STANDARD"]),
-                    (broker_core.semantics.types.Tier["PREMIUM"], broker_core.semantics.types.Tier["PREMIUM"]),
+                    (broker_core.common.types.Tier["BASIC"], broker_core.common.types.Tier["BASIC"]),
+                    (broker_core.common.types.Tier["STANDARD"], broker_core.common.types.Tier["STANDARD"]),
+                    (broker_core.common.types.Tier["PREMIUM"], broker_core.common.types.Tier["PREMIUM"]),
                 ],
-                default=broker_core.semantics.types.Tier["STANDARD"],
+                default=broker_core.common.types.Tier["STANDARD"],
                 max_length=10,
             ),
         ),
@@ -114,14 +114,14 @@ class Migration(migrations.Migration):
             name="kind",
             field=models.CharField(
                 choices=[
-                    (broker_core.semantics.types.EntityKind["QUEUE"], broker_core.semantics.types.EntityKind["QUEUE"]),
-                    (broker_core.semantics.types.EntityKind["TOPIC"], broker_core.semantics.types.EntityKind["TOPIC"]),
+                    (broker_core.common.types.EntityKind["QUEUE"], broker_core.common.types.EntityKind["QUEUE"]),
+                    (broker_core.common.types.EntityKind["TOPIC"], broker_core.common.types.EntityKind["TOPIC"]),
                     (
-                        broker_core.semantics.types.EntityKind["SUBSCRIPTION"],
-                        broker_core.semantics.types.EntityKind["SUBSCRIPTION"],
+                        broker_core.common.types.EntityKind["SUBSCRIPTION"],
+                        broker_core.common.types.EntityKind["SUBSCRIPTION"],
                     ),
                 ],
-                default=broker_core.semantics.types.EntityKind["QUEUE"],
+                default=broker_core.common.types.EntityKind["QUEUE"],
                 editable=False,
                 max_length=20,
             ),

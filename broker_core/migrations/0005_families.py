@@ -6,7 +6,7 @@ import django.db.models.deletion
 import django.db.models.functions.text
 from django.db import migrations, models
 
-import broker_core.semantics.types
+import broker_core.common.types
 
 FOLDER = Path(__file__).parent
 TABLES = (FOLDER / "families.sql").read_text()
@@ -137,12 +137,12 @@ class Migration(migrations.Migration):
             name="family",
             field=models.CharField(
                 choices=[
-                    (broker_core.semantics.types.Family["SERVICE_BUS"], broker_core.semantics.types.Family["SERVICE_BUS"]),
-                    (broker_core.semantics.types.Family["QUEUE_STORAGE"], broker_core.semantics.types.Family["QUEUE_STORAGE"]),
-                    (broker_core.semantics.types.Family["RABBITMQ"], broker_core.semantics.types.Family["RABBITMQ"]),
+                    (broker_core.common.types.Family["SERVICE_BUS"], broker_core.common.types.Family["SERVICE_BUS"]),
+                    (broker_core.common.types.Family["QUEUE_STORAGE"], broker_core.common.types.Family["QUEUE_STORAGE"]),
+                    (broker_core.common.types.Family["RABBITMQ"], broker_core.common.types.Family["RABBITMQ"]),
                 ],
                 db_default="service_bus",
-                default=broker_core.semantics.types.Family["SERVICE_BUS"],
+                default=broker_core.common.types.Family["SERVICE_BUS"],
                 editable=False,
                 max_length=20,
             ),
@@ -167,11 +167,11 @@ class Migration(migrations.Migration):
             name="family",
             field=models.CharField(
                 choices=[
-                    (broker_core.semantics.types.Family["SERVICE_BUS"], broker_core.semantics.types.Family["SERVICE_BUS"]),
-                    (broker_core.semantics.types.Family["QUEUE_STORAGE"], broker_core.semantics.types.Family["QUEUE_STORAGE"]),
-                    (broker_core.semantics.types.Family["RABBITMQ"], broker_core.semantics.types.Family["RABBITMQ"]),
+                    (broker_core.common.types.Family["SERVICE_BUS"], broker_core.common.types.Family["SERVICE_BUS"]),
+                    (broker_core.common.types.Family["QUEUE_STORAGE"], broker_core.common.types.Family["QUEUE_STORAGE"]),
+                    (broker_core.common.types.Family["RABBITMQ"], broker_core.common.types.Family["RABBITMQ"]),
                 ],
-                default=broker_core.semantics.types.Family["SERVICE_BUS"],
+                default=broker_core.common.types.Family["SERVICE_BUS"],
                 editable=False,
                 max_length=20,
             ),
@@ -261,7 +261,7 @@ class Migration(migrations.Migration):
             field=models.GeneratedField(
                 db_persist=True,
                 expression=models.Case(
-                    models.When(family=broker_core.semantics.types.Family["RABBITMQ"], then=models.F("path")),
+                    models.When(family=broker_core.common.types.Family["RABBITMQ"], then=models.F("path")),
                     default=django.db.models.functions.text.Lower("path"),
                 ),
                 output_field=models.CharField(max_length=330),

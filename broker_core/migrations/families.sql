@@ -1,7 +1,7 @@
 -- What Queue Storage and RabbitMQ add to the hand-written tables (design D10). A column is NULL for the families that do not use it.
 
 -- A storage queue's message: when it becomes (or became) visible. The pop receipt is lock_token; locked_until stays NULL, for the receipt
--- decides and not the clock. hold_kind: why it is invisible until then, ignored once it is visible (semantics.queue_storage.HoldKind).
+-- decides and not the clock. hold_kind: why it is invisible until then, ignored once it is visible (queue_storage.rules.HoldKind).
 ALTER TABLE vitrine_message ADD COLUMN visible_at timestamptz, ADD COLUMN hold_kind smallint, ADD COLUMN held_since timestamptz,
     ADD COLUMN renewals integer;
 -- A RabbitMQ queue's message: the connection that holds it, as long as that lives (lock_token is set, locked_until is not); its level in a

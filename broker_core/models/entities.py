@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import Case, F, When
 from django.db.models.functions import Lower
 
-from broker_core.semantics.types import EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, QueueSettings, Tier
+from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, QueueSettings, Tier
 
 DEFAULTS = QueueSettings()
 

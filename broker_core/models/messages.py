@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from broker_core.semantics.types import EventKind
+from broker_core.common.types import EventKind
 
 from .entities import Entity
 

@@ -14,7 +14,7 @@ class Exchange(models.Model):
     durable = models.BooleanField(default=True)
     auto_delete = models.BooleanField(default=False)
     internal = models.BooleanField(default=False)
-    arguments = models.JSONField(default=dict, blank=True)  # name -> [type, text], see semantics.rabbitmq.table
+    arguments = models.JSONField(default=dict, blank=True)  # name -> [type, text], see rabbitmq.rules.table
     effective = models.JSONField(default=dict, blank=True, editable=False)  # with the policy that applies
     created_at = models.DateTimeField(auto_now_add=True)
 

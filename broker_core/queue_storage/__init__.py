@@ -3,7 +3,7 @@
 Each function is a use case (see store.driver): call it, `await name.aio(...)`, or compose `name.steps(...)`. All take an `actor`;
 without one the calling process itself acts, with all rights. Rights: Send to put; Listen to get, peek, update, delete; Manage to
 create, change, delete and clear queues; Operate to clear, release, remove and requeue. Refusals are those of
-semantics.queue_storage.errors, with the service's codes, and nothing is stored or changed when they are raised.
+queue_storage.rules.errors, with the service's codes, and nothing is stored or changed when they are raised.
 """
 
 from .changing import Deleted, delete, delete_all, update

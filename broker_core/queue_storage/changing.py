@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
-from broker_core.memory import Known
-from broker_core.semantics.arguments import RuledText
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
-from broker_core.semantics.queue_storage.messages import as_uuid, check_receipt, check_update, number_of, seconds
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core.common.arguments import RuledText
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
+from broker_core.queue_storage.rules.messages import as_uuid, check_receipt, check_update, number_of, seconds
+from broker_core.runtime.entity_cache import Known
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

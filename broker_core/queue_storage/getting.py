@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from broker_core.memory import Known, Memory
-from broker_core.semantics.queue_storage.limits import DEFAULT_LEASE
-from broker_core.semantics.queue_storage.messages import check_count, check_get
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage.rules.limits import DEFAULT_LEASE
+from broker_core.queue_storage.rules.messages import check_count, check_get
+from broker_core.runtime.entity_cache import Known, Memory
 from broker_core.store import connections
 from broker_core.store.driver import Steps, use_case, use_case_that_takes
 from broker_core.store.statements import call

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from broker_core.memory import Known
-from broker_core.semantics.arguments import whole_numbers
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.queue_storage.errors import QueueNotFound
-from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
-from broker_core.semantics.queue_storage.messages import check_put
-from broker_core.semantics.queue_storage.names import REQUEUED, requeued_to
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core.common.arguments import whole_numbers
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.queue_storage.rules.errors import QueueNotFound
+from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
+from broker_core.queue_storage.rules.messages import check_put
+from broker_core.queue_storage.rules.names import REQUEUED, requeued_to
+from broker_core.runtime.entity_cache import Known
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

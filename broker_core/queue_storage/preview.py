@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from broker_core.foreseen import SCAN_CAP, Effect, Foreseen, require_same, token_of
-from broker_core.semantics.durations import human
-from broker_core.semantics.queue_storage.options import Poison, QueueOptions, changed, poison_of
-from broker_core.semantics.types import Actor, EntityAddress, HistoryLevel, Right
+from broker_core.common.durations import human
+from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
+from broker_core.queue_storage.rules.options import Poison, QueueOptions, changed, poison_of
+from broker_core.runtime.previews import SCAN_CAP, Effect, Foreseen, require_same, token_of
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from broker_core.memory import Known
-from broker_core.semantics.arguments import RuledText
-from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
-from broker_core.semantics.queue_storage.messages import check_put, encode_text
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.common.arguments import RuledText
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
+from broker_core.queue_storage.rules.messages import check_put, encode_text
+from broker_core.runtime.entity_cache import Known
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from broker_core import entities
-from broker_core.entities.kinds import as_parameters
-from broker_core.entities.namespaces import contents, hold_whole, namespace_to_configure, of_family
-from broker_core.entities.rows import found_or_created
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.semantics.queue_storage.errors import AccountNotFound, QueueAlreadyExists, QueueNotFound
-from broker_core.semantics.queue_storage.limits import DEFAULT_GRACE
-from broker_core.semantics.queue_storage.options import (
+from broker_core import namespaces
+from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.types import Actor, EntityAddress, EntityKind, HistoryLevel, Right
+from broker_core.namespaces.entity_columns import entity_columns
+from broker_core.namespaces.namespaces import contents, hold_whole, namespace_to_configure, of_family
+from broker_core.queue_storage.rules.errors import AccountNotFound, QueueAlreadyExists, QueueNotFound
+from broker_core.queue_storage.rules.limits import DEFAULT_GRACE
+from broker_core.queue_storage.rules.options import (
     QueueOptions,
     as_json,
     changed,
@@ -26,7 +26,7 @@ from broker_core.semantics.queue_storage.options import (
     from_json,
     poison_of,
 )
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, HistoryLevel, QueueSettings, Right
+from broker_core.runtime.find_or_create import find_or_create
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
@@ -78,7 +78,7 @@ class AccountContents(NamedTuple):
 @use_case
 def create_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """Create a storage account: a Namespace of this family, with a clock of its own. Raises EntityExists."""
-    return (yield from entities.create_namespace.steps(name, description, family=FAMILY, actor=actor))
+    return (yield from namespaces.create_namespace.steps(name, description, family=FAMILY, actor=actor))
 
 
 @use_case
@@ -91,7 +91,7 @@ def ensure_account(name: str, description: str = "", *, actor: Actor | None = No
     def create() -> Steps:
         return create_account.steps(name, description, actor=actor)
 
-    return (yield from found_or_created(lambda: get_account.steps(name, actor=actor), create))
+    return (yield from find_or_create(lambda: get_account.steps(name, actor=actor), create))
 
 
 @use_case
@@ -103,7 +103,7 @@ def get_account(name: str, *, actor: Actor | None = None) -> Steps:
 @use_case
 def list_accounts(*, actor: Actor | None = None) -> Steps:
     """All storage accounts, as Namespaces, by name."""
-    return [found for found in (yield from entities.list_namespaces.steps(actor=actor)) if found.family is FAMILY]
+    return [found for found in (yield from namespaces.list_namespaces.steps(actor=actor)) if found.family is FAMILY]
 
 
 @use_case
@@ -127,7 +127,7 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
         account = yield from hold_whole(name, FAMILY)
         found = yield from contents(account.id)
         yield call("delete_entities", entity_ids=found.ids)
-        yield from entities.delete_namespace.steps(name, actor=actor)
+        yield from namespaces.delete_namespace.steps(name, actor=actor)
         return _contents(found)
 
     return (yield Atomically(steps()))
@@ -272,7 +272,7 @@ def _create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, 
         account = yield from namespace_to_configure(address, actor, FAMILY)
     except EntityNotFound as exc:
         raise AccountNotFound(address.namespace) from exc
-    columns = {**as_parameters(QueueSettings(history_level=level)), "family": str(FAMILY), **_as_columns(address.path, options)}
+    columns = entity_columns(FAMILY, {"history_level": level}) | _as_columns(address.path, options)
     rows = yield call(
         "create_entity", namespace_id=account.id, path=address.path, kind=str(EntityKind.QUEUE), topic_id=None, **columns
     )

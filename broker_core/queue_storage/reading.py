@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker_core.memory import Known
+from broker_core.common.arguments import whole_numbers
+from broker_core.common.explanations import Place, is_deliverable
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage.rules.options import from_json, poison_of
 from broker_core.reads.messages import Explanation, message_row
-from broker_core.semantics.arguments import whole_numbers
-from broker_core.semantics.explaining import Place, is_deliverable
-from broker_core.semantics.queue_storage import explaining
-from broker_core.semantics.queue_storage.options import from_json, poison_of
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.runtime.entity_cache import Known
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
+from .rules import explaining
 from .shared import may, on_queue, there
 
 PLACE_CAP = 1_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker_core.memory import Known, on_entity
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.queue_storage.errors import QueueNotFound
-from broker_core.semantics.queue_storage.names import check_queue_name
-from broker_core.semantics.types import Actor, EntityAddress, Family, Right
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.queue_storage.rules.errors import QueueNotFound
+from broker_core.queue_storage.rules.names import check_queue_name
+from broker_core.runtime.entity_cache import Known, on_entity
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker_core.batches import in_batches
-from broker_core.semantics.queue_storage.errors import AccountNotFound
-from broker_core.semantics.queue_storage.limits import DEFAULT_LIFE
-from broker_core.semantics.queue_storage.names import SPENT
-from broker_core.semantics.types import BROKER, EntityAddress, EventKind, HistoryLevel
+from broker_core.common.types import BROKER, EntityAddress, EventKind, HistoryLevel
+from broker_core.queue_storage.rules.errors import AccountNotFound
+from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
+from broker_core.queue_storage.rules.names import SPENT
+from broker_core.runtime.pacing import in_batches
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 

@@ -4,16 +4,25 @@ Each function is a use case (see store.driver). What RabbitMQ refuses raises Amq
 is refused InvalidPolicy; nothing is stored then. Changing what there is needs the right MANAGE, looking at it BROWSE.
 """
 
-from .bindings import bind_exchange, bind_queue, unbind_exchange, unbind_queue
-from .channel_state import Tagged
-from .channels import Channel
-from .connections import Connection, connect, force_close, recover_dead
-from .definitions import Outcome, Result, export_definitions, import_definitions
-from .delivering import acknowledge, get, purge_queue, reject, requeue, take
-from .delivery import Delivery
-from .exchanges import declare_exchange, delete_exchange
-from .in_force import effective, effective_of_exchange
-from .listing import (
+from broker_core.rabbitmq.connections.channel_state import Tagged
+from broker_core.rabbitmq.connections.channels import Channel
+from broker_core.rabbitmq.connections.connections import Connection, connect, force_close, recover_dead
+from broker_core.rabbitmq.messages.delivering import acknowledge, get, purge_queue, reject, requeue, take
+from broker_core.rabbitmq.messages.delivery import Delivery
+from broker_core.rabbitmq.messages.moving import (
+    Back,
+    Moved,
+    MovePreview,
+    Origin,
+    ToExchange,
+    ToQueue,
+    move,
+    preview_move,
+)
+from broker_core.rabbitmq.messages.properties import Properties
+from broker_core.rabbitmq.messages.publishing import Publication, Published, publish
+from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue, unbind_exchange, unbind_queue
+from broker_core.rabbitmq.topology.catalog import (
     StoredBinding,
     StoredExchange,
     StoredQueue,
@@ -23,9 +32,20 @@ from .listing import (
     list_exchanges,
     list_queues,
 )
-from .moving import Back, Moved, MovePreview, Origin, ToExchange, ToQueue, move, preview_move
-from .policies import PolicyChange, delete_policy, list_policies, set_policy, set_queue_option
-from .preview import (
+from broker_core.rabbitmq.topology.definitions import Outcome, Result, export_definitions, import_definitions
+from broker_core.rabbitmq.topology.effective import effective, effective_of_exchange
+from broker_core.rabbitmq.topology.exchanges import declare_exchange, delete_exchange
+from broker_core.rabbitmq.topology.policies import (
+    PolicyChange,
+    delete_policy,
+    list_policies,
+    set_policy,
+    set_queue_option,
+)
+from broker_core.rabbitmq.topology.queues import DeclaredQueue, declare_queue, delete_queue
+from broker_core.rabbitmq.topology.vhosts import create_vhost, ensure_vhost, get_vhost, list_vhosts
+
+from .policy_preview import (
     ExchangeChange,
     KeyChange,
     PolicyPreview,
@@ -35,11 +55,7 @@ from .preview import (
     preview_delete_policy,
     preview_policy,
 )
-from .properties import Properties
-from .publishing import Publication, Published, publish
-from .queues import DeclaredQueue, declare_queue, delete_queue
-from .removing import VhostContents, delete_vhost, preview_delete_vhost
-from .vhosts import create_vhost, ensure_vhost, get_vhost, list_vhosts
+from .vhost_deletion import VhostContents, delete_vhost, preview_delete_vhost
 
 __all__ = [
     "Back",

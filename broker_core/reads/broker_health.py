@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.semantics.types import Actor, Right
+from broker_core.common.types import Actor, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_core.semantics.types import Actor, EntityAddress, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

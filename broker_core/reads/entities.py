@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.semantics.arguments import whole_numbers
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.service_bus.filters import Rule, rule_from_json
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
+from broker_core.common.arguments import whole_numbers
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
@@ -119,14 +118,6 @@ class EntityRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleRow:
-    """A rule of a subscription; created_at is the database's time."""
-
-    rule: Rule
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class TrafficPoint:
     """Messages in one stretch of time that begins at `at` (database's clock) and lasts `seconds`."""
 
@@ -201,18 +192,6 @@ def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Count
     if not rows:
         raise EntityNotFound(str(address))
     return _counts(rows[0])
-
-
-@use_case
-def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[dict[int, list[RuleRow]]]:
-    """The rules of subscriptions by the subscriptions' ids, each list by name; those without a rule are missing."""
-    require(actor, Right.BROWSE, "rules")
-    rows = yield call("read_rules", ids=whole_numbers(subscription_ids, "subscription_ids"))
-    found: dict[int, list[RuleRow]] = {}
-    for row in rows:
-        stored = {"name": row.name, "filter": row.filter, "action": row.action}
-        found.setdefault(row.subscription_id, []).append(RuleRow(rule_from_json(stored), row.created_at))
-    return found
 
 
 @use_case

@@ -10,18 +10,14 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from broker_core.semantics import families
-from broker_core.semantics.arguments import require_count, whole_numbers
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.explaining import is_deliverable
-from broker_core.semantics.service_bus import explaining
-from broker_core.semantics.types import (
+from broker_core.common.arguments import require_count, whole_numbers
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.explanations import Reason
+from broker_core.common.family import definition_of
+from broker_core.common.types import (
     Actor,
     BodyKind,
     EntityAddress,
-    EntityKind,
-    EntityStatus,
-    ExpiryMode,
     Family,
     MessageState,
     Right,
@@ -37,8 +33,6 @@ SCAN_SECONDS = 1.0
 SCAN_CHUNK = 5_000
 SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, at least one body: the time is looked at between chunks only
 BODY_BYTES = 256 * 1024
-PLACE_CAP = 1_000  # messages counted before one that is explained, among at most so many rows
-PLACE_ROWS = 5_000
 EXPIRED = -1  # in MessageFilter.holds
 
 
@@ -156,17 +150,17 @@ class MessageRow:
     @property
     def standing(self) -> Any:
         """What a person calls its state at `read_at`: a member of its family's Standing."""
-        return families.standing_of(self, self.read_at)
+        return definition_of(self.family).display_state(self, self.read_at)
 
     @property
     def deadline(self) -> datetime | None:
         """When the clock alone changes its standing: end of lock, schedule or life (namespace's clock); None: never."""
-        return families.next_change_at(self, self.read_at)
+        return definition_of(self.family).next_change_at(self, self.read_at)
 
     @property
     def why_not_deliverable(self) -> str | None:
         """One sentence on why a receive would pass it over; None where it would not."""
-        return families.why_not(self, self.read_at)
+        return definition_of(self.family).why_not(self, self.read_at)
 
     @property
     def dom_id(self) -> str:
@@ -179,12 +173,12 @@ class Explanation:
     """Why a message is or is not delivered at `at`, the namespace's instant. reasons: the obstacles first; see explaining."""
 
     message: MessageRow
-    reasons: tuple[explaining.Reason, ...]
+    reasons: tuple[Reason, ...]
     deliverable: bool
     at: datetime
 
     @property
-    def obstacles(self) -> tuple[explaining.Reason, ...]:
+    def obstacles(self) -> tuple[Reason, ...]:
         return tuple(reason for reason in self.reasons if reason.is_obstacle)
 
 
@@ -290,25 +284,6 @@ def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 
 
 @use_case
-def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps[Explanation | None]:
-    """Why a message is or is not delivered now, in whatever list of the entity it is; None: it is gone, or never was.
-
-    All facts are read in one snapshot. `deliverable` says whether a receive from its list may return it: of a session that
-    nobody holds, once the session is accepted. Raises EntityNotFound.
-    """
-    require(actor, Right.BROWSE, address)
-    entity_id = yield from entity_id_of(address)
-    while lists := (yield call("read_list_of", entity_id=entity_id, sequence_number=sequence_number)):
-        rows = yield call(
-            "explain_message", entity_id=entity_id, subqueue=lists[0].subqueue, sequence_number=sequence_number,
-            place_cap=PLACE_CAP, scan_cap=PLACE_ROWS,
-        )  # fmt: skip
-        if rows:  # else it went to another list meanwhile
-            return _explanation(rows[0])
-    return None
-
-
-@use_case
 def body(
     address: EntityAddress, sequence_number: int, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
 ) -> Steps[Body | None]:
@@ -396,7 +371,7 @@ def message_row(row: Any) -> MessageRow:
     address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
     family = Family(row.family)
     may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # a scheduled one's life has not begun
-    expires_at = families.life_ends_at(family, row.expires_at, row.enqueued_at, row.default_message_time_to_live)
+    expires_at = definition_of(family).life_ends_at(row.expires_at, row.enqueued_at, row.default_message_time_to_live)
     return MessageRow(
         entity_id=row.entity_id,
         address=address,
@@ -447,25 +422,3 @@ def _detail(row: Any) -> MessageDetail:
         clock=clock_of(row),
         transfer=row.transfer or {},
     )
-
-
-def _explanation(row: Any) -> Explanation:
-    message = message_row(row)
-    entity = explaining.EntityFacts(
-        EntityKind(row.kind),
-        EntityStatus(row.status),
-        row.requires_session,
-        row.forward_to,
-        row.forward_dead_lettered_messages_to,
-        row.dead_lettering_on_message_expiration,
-        ExpiryMode(row.expiry_mode),
-        (row.transfer or {}).get("to"),
-    )
-    session = None
-    if row.in_session and row.session_id is not None:
-        session = explaining.SessionFacts(
-            row.session_id, row.session_locked_until, row.session_locked_by, row.expired_number, row.expired_at
-        )
-    place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
-    reasons = explaining.explain(message, entity, row.now, session=session, place=place)
-    return Explanation(message, tuple(reasons), is_deliverable(reasons), row.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker_core.semantics.types import Actor, EntityAddress, EntityKind, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from broker_core.semantics.rabbitmq.standing import DEFAULT_TIMEOUT
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.common.family import installed
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
@@ -43,5 +43,6 @@ def next_change(address: EntityAddress, *, actor: Actor | None = None) -> Steps[
     """What happens in an entity next if nobody does anything; None: nothing waits for an instant. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
-    rows = yield call("next_change", entity_id=entity_id, cap=LOOKED_AT, default_timeout=DEFAULT_TIMEOUT)
+    default_timeout = next((found.delivery_timeout_ms for found in installed() if found.delivery_timeout_ms), None)
+    rows = yield call("next_change", entity_id=entity_id, cap=LOOKED_AT, default_timeout=default_timeout)
     return NextChange(Change(rows[0].what), rows[0].at, rows[0].number) if rows else None

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from broker_core.semantics.arguments import require_count
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.common.arguments import require_count
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

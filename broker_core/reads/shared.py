@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.semantics.arguments import require_count
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
+from broker_core.common.arguments import require_count
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 

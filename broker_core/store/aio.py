@@ -17,7 +17,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from broker_core.semantics.errors import BrokerError
+from broker_core.common.errors import BrokerError
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages

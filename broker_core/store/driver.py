@@ -22,7 +22,7 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from broker_core.semantics.arguments import Kinds
+from broker_core.common.arguments import Kinds
 
 from . import connections
 from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from broker_core.semantics.errors import BrokerError, BrokerUnavailable, InvalidArgument, ServerBusy, StorageFull
+from broker_core.common.errors import BrokerError, BrokerUnavailable, InvalidArgument, ServerBusy, StorageFull
 
 # Nothing was changed, and the same statement may succeed at once.
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)

@@ -1,11 +1,11 @@
-"""Rows as the values of `semantics.types`."""
+"""Rows as the values of `common.types`."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 from uuid import UUID
 
-from broker_core.semantics.types import (
+from broker_core.common.types import (
     JSON_PROPERTIES,
     BodyKind,
     EntityAddress,
@@ -15,7 +15,7 @@ from broker_core.semantics.types import (
     SettleReport,
     StoredMessage,
 )
-from broker_core.semantics.values import decode_properties
+from broker_core.common.values import decode_properties
 
 M = TypeVar("M", bound=StoredMessage)
 _STATES = {state.value: state for state in MessageState}  # to look up: to call the class takes ten times as long

@@ -1,4 +1,4 @@
-"""The statements, read from `sql/*.sql` at import and known by name.
+"""The statements, read at import from the `sql/` folders of `store` and of each family, and known by name.
 
 A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` in a statement stands
 for the fragment's text, so that what several statements share is written once. Nothing else is ever put together.
@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import _queries
 
-FOLDER = Path(__file__).parent / "sql"
+PACKAGE = Path(__file__).parents[1]
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 
@@ -33,14 +33,14 @@ class Statement:
 def call(name: str, /, **params: Any) -> Statement:
     """A statement to be run. KeyError for a name that no file has."""
     if name not in SQL:
-        raise KeyError(f"no statement {name!r} in {FOLDER}")
+        raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
     return Statement(name, params)
 
 
 def _load() -> dict[str, str]:
     statements: dict[str, str] = {}
     fragments: dict[str, str] = {}
-    for file in sorted(FOLDER.glob("*.sql")):
+    for file in sorted(PACKAGE.glob("*/sql/*.sql")):
         parts = _SECTION.split(file.read_text())[1:]
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
             found = statements if kind == "name" else fragments

@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
-from ..semantics.errors import EntityNotFound, NotAllowed
-from ..semantics.types import Actor, EntityKind, Family, Right
-from ..store import connections
-from ..store.driver import Atomically, Steps, use_case
-from ..store.statements import Statement, call
-from .families import part_of
+from broker_core.common.errors import EntityNotFound, NotAllowed
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, EntityKind, Right
+from broker_core.store import connections
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import Statement, call
+
 from .lines import FORMAT, VERSION, in_base64, instant, line, message
 
 PAGE_MESSAGES = 500
@@ -56,7 +57,7 @@ def export(
 
 def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool) -> Steps:
     """All lines of a namespace. Returns how many messages were exported, by the ids of their entities."""
-    part = part_of(Family(namespace.family))
+    part = definition_of(namespace.family).transfer
     told = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
     clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
     write(line("namespace", {**told, "created_at": instant(namespace.created_at), "clock": clock}))

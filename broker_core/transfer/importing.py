@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import shared_access
-from ..semantics import families
-from ..semantics.errors import BrokerError, EntityExists, InvalidArgument
-from ..semantics.service_bus.entity_settings import check_policy_name
-from ..semantics.service_bus.filters import rule_from_json
-from ..semantics.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
-from ..store.driver import Atomically, Steps, use_case
-from ..store.statements import Statement, call
-from .families import part_of
-from .families.part import Given, Reader
+from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
+from broker_core.service_bus import shared_access
+from broker_core.service_bus.rules.entity_settings import check_policy_name
+from broker_core.service_bus.rules.filters import rule_from_json
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import Statement, call
+
 from .lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
+from .part import Given, Reader
 
 BATCH_ROWS = 500
 BATCH_BYTES = 8 * 2**20
@@ -180,7 +180,7 @@ class _Import:
                 raise InvalidArgument("name", "the file has several namespaces; only one can be given another name")
             name = self.rename
         family = content.member("family", Family, default=Family.SERVICE_BUS)
-        families.check_namespace_name(family, name)
+        definition_of(family).check_namespace_name(name)
         if len(description) > 250:
             content.refuse("description", "must have at most 250 characters")
         tier, created_at = content.member("tier", Tier), content.instant("created_at")
@@ -202,9 +202,9 @@ class _Import:
             rate=1.0 if rate is None else rate,
         )
         if not rows:
-            raise EntityExists(name, families.SETS[family])
+            raise EntityExists(name, definition_of(family).container_noun)
         self.names.append(name)
-        self.namespace_id, self.reader = rows[0].id, part_of(family).Reader(rows[0].id, name, tier)
+        self.namespace_id, self.reader = rows[0].id, definition_of(family).transfer.Reader(rows[0].id, name, tier)
 
     def _policy(self, content: Fields) -> Steps:
         name = check_policy_name(content.text("name"))

@@ -17,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, Literal, NoReturn, overload
 from uuid import UUID
 
-from ..semantics.durations import format_iso
-from ..semantics.errors import InvalidArgument
-from ..semantics.types import BodyKind, MessageState, SubQueue
+from broker_core.common.durations import format_iso
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import BodyKind, MessageState, SubQueue
 
 FORMAT = "vitrine-export"
 VERSION = 2

@@ -12,10 +12,10 @@ from django.utils.html import format_html
 
 from broker_core.admin import EntityAdmin, ReadOnlyAdmin, actor_of
 from explorer import audit
-from explorer.forms.analysis import AnalysisForm
 from explorer.models import AnalysisRun
 
 from . import java, runs
+from .forms import AnalysisForm
 
 
 @admin.action(description="Analyse history of selected queues")

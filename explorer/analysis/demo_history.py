@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from broker_core.common.errors import EntityNotFound
 from broker_core.history import archive, retention
 from broker_core.models import Entity
-from broker_core.semantics.errors import EntityNotFound
 
 SLOT = timedelta(minutes=10)
 TIME_TO_LIVE = timedelta(minutes=2)  # of the messages that expire

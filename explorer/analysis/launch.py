@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from django.conf import settings
 from django.db import close_old_connections, connection
 
+from broker_core.common.durations import human
+from broker_core.common.errors import BrokerError
 from broker_core.history import archive, manifest, schema
 from broker_core.models import Entity
-from broker_core.semantics.durations import human
-from broker_core.semantics.errors import BrokerError
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
 from . import java, runs

@@ -14,9 +14,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 from kombu.exceptions import KombuError
 
+from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.types import Actor, Right
 from broker_core.models import Entity
-from broker_core.semantics.errors import BrokerError, InvalidArgument
-from broker_core.semantics.types import Actor, Right
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
 LEASE = timedelta(seconds=30)
@@ -89,7 +89,7 @@ def _hand_over(run_id: int) -> None:
 
 
 def start(chosen: dict, *, actor: Actor) -> AnalysisRun:
-    """Ask for the analysis that a valid form describes (explorer.forms.analysis)."""
+    """Ask for the analysis that a valid form describes (explorer.analysis.forms)."""
     return create(list(chosen["queues"]), chosen["start_at"], chosen["end_at"], chosen["bucket"], actor=actor)
 
 

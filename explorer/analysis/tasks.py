@@ -3,7 +3,7 @@
 from celery import shared_task
 from celery.worker import state
 
-from broker_core import sweep_runs
+from broker_core.sweeps import runs
 
 from . import launch
 
@@ -25,4 +25,4 @@ def _is_stopping() -> bool:
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)
 def end_dead_analyses() -> dict:
     """A sweep of the explorer's own, recorded like the broker's."""
-    return sweep_runs.recorded("end_dead_analyses", lambda: {"ended": launch.end_dead_runs()})
+    return runs.recorded("end_dead_analyses", lambda: {"ended": launch.end_dead_runs()})

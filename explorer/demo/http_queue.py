@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from broker_core import shared_access
-from broker_core.protocols import sas
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import shared_access
+from broker_core.service_bus.http import sas
 
 TIMEOUT_SECONDS = 2.0
 TOKEN_SECONDS = 300

@@ -14,9 +14,9 @@ from functools import partial
 from random import Random
 
 from broker_core import queue_storage, reads
+from broker_core.common.errors import BrokerError, EntityExists
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage import GotMessage
-from broker_core.semantics.errors import BrokerError, EntityExists
-from broker_core.semantics.types import Actor, EntityAddress, Right
 
 Turns = Generator[float, None, None]
 ACCOUNT = "photolab"

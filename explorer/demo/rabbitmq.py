@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq.properties import Properties
-from broker_core.rabbitmq.publishing import Publication
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.messages.properties import Properties
+from broker_core.rabbitmq.messages.publishing import Publication
+from broker_core.rabbitmq.rules.policies import Policy
 
 Turns = Generator[float, None, None]
 NAME = "post-office"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from django.db import Error, connection
 
-from broker_core.semantics.errors import BrokerError
+from broker_core.common.errors import BrokerError
 from explorer.models import Demonstration
 
 from .http_queue import Refused

@@ -9,14 +9,16 @@ from datetime import timedelta
 
 from django.db import transaction
 
-from broker_core import broker, entities, shared_access
-from broker_core.semantics.errors import EntityExists
-from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
-from broker_core.semantics.types import Actor, EntityAddress, Message, QueueSettings, SubscriptionSettings, TopicSettings
-from broker_core.semantics.values import Typed
+from broker_core import namespaces, service_bus
+from broker_core.common.errors import EntityExists
+from broker_core.common.types import Actor, EntityAddress, Message, QueueSettings, SubscriptionSettings, TopicSettings
+from broker_core.common.values import Typed
+from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from explorer.analysis import demo_history
-from explorer.demo import pictures, rabbitmq
 from explorer.models import Demonstration
+
+from . import pictures, rabbitmq
 
 NAMESPACE = "demo"
 PLAYGROUND = "playground"
@@ -96,7 +98,7 @@ def set_up_once() -> None:
 
 def set_up(namespace: str, *, history_messages: int = 0) -> None:
     """Make what is missing of the namespace, its entities and keys; then history, and examples in the playground."""
-    entities.ensure_namespace(namespace, "Demo: a web shop")
+    namespaces.ensure_namespace(namespace, "Demo: a web shop")
     for path, settings in QUEUES.items():
         entities.ensure_queue(EntityAddress(namespace, path), settings)
     events = EntityAddress(namespace, EVENTS)
@@ -120,16 +122,16 @@ def _ensure_key(address: EntityAddress, name: str, *, send: bool = False, listen
 
 def _furnish(playground: EntityAddress) -> None:
     """A message in each state: three are received, to be deferred and dead-lettered; the others wait for the newcomer."""
-    broker.send(playground, [_deferred(), _rejected(), _failing()], actor=GUIDE)
-    deferred, rejected, failing = broker.receive(playground, 3, actor=GUIDE)
-    broker.defer(playground, [deferred.lock_token], {"waits_for": "part 7 of 12"}, actor=GUIDE)
+    service_bus.send(playground, [_deferred(), _rejected(), _failing()], actor=GUIDE)
+    deferred, rejected, failing = service_bus.receive(playground, 3, actor=GUIDE)
+    service_bus.defer(playground, [deferred.lock_token], {"waits_for": "part 7 of 12"}, actor=GUIDE)
     reason = ("AddressUnknown", "No street of this name in 10115 Berlin. Correct the address, then resubmit.")
-    broker.dead_letter(playground, [rejected.lock_token], *reason, actor=GUIDE)
+    service_bus.dead_letter(playground, [rejected.lock_token], *reason, actor=GUIDE)
     while failing:
-        broker.abandon(playground, [failing.lock_token], {"last_error": "Printer 3 is out of paper"}, actor=GUIDE)
-        failing = next(iter(broker.receive(playground, 1, actor=GUIDE)), None)
-    tomorrow = entities.get_clock(playground.namespace).now + timedelta(days=1)
-    broker.send(playground, [*_waiting(), _scheduled(tomorrow)], actor=GUIDE)
+        service_bus.abandon(playground, [failing.lock_token], {"last_error": "Printer 3 is out of paper"}, actor=GUIDE)
+        failing = next(iter(service_bus.receive(playground, 1, actor=GUIDE)), None)
+    tomorrow = namespaces.get_clock(playground.namespace).now + timedelta(days=1)
+    service_bus.send(playground, [*_waiting(), _scheduled(tomorrow)], actor=GUIDE)
 
 
 def _deferred() -> Message:

@@ -13,9 +13,9 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 
-from broker_core import broker, entities, reads
-from broker_core.semantics.errors import BrokerError, MessageNotFound, NoSessionAvailable
-from broker_core.semantics.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right, Session
+from broker_core import namespaces, reads, service_bus
+from broker_core.common.errors import BrokerError, MessageNotFound, NoSessionAvailable
+from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right, Session
 
 from . import goods
 from .http_queue import HttpQueue
@@ -92,13 +92,13 @@ class Traffic:
     def _schedule(self) -> Turns:
         """Reminders for later; one in six is cancelled again."""
         while True:
-            at = entities.get_clock(self._namespace).now + timedelta(seconds=self._dice.randint(20, 90))
+            at = namespaces.get_clock(self._namespace).now + timedelta(seconds=self._dice.randint(20, 90))
             numbers = self._send("reminders", goods.reminder(self._dice, at), sender="calendar")
             yield self._dice.uniform(5, 9)
             scheduled = [number for number in numbers if number is not None]
             if scheduled and self._dice.random() < 1 / 6:
                 with suppress(MessageNotFound):
-                    broker.cancel_scheduled(self._address("reminders"), scheduled, actor=_actor("calendar"))
+                    service_bus.cancel_scheduled(self._address("reminders"), scheduled, actor=_actor("calendar"))
 
     def _announce(self) -> Turns:
         """Publishes what happens in the shop; who subscribes is none of its business."""
@@ -120,7 +120,7 @@ class Traffic:
         held: list[LockedMessage] = []
         try:
             while True:
-                held = broker.receive(address, batch, actor=actor)
+                held = service_bus.receive(address, batch, actor=actor)
                 if not held:
                     yield self._dice.uniform(1, 2)
                 while held:
@@ -129,7 +129,7 @@ class Traffic:
         finally:
             if held:
                 with suppress(BrokerError):
-                    broker.release(address, [message.lock_token for message in held], actor=actor)
+                    service_bus.release(address, [message.lock_token for message in held], actor=actor)
 
     def _deal_with(self, message: LockedMessage, handle: Callable[[LockedMessage, dict, Actor], Turns], actor: Actor) -> Turns:
         said = _said(message)
@@ -137,7 +137,7 @@ class Traffic:
             yield from handle(message, said, actor)
         except (KeyError, TypeError, ValueError) as problem:  # somebody else's message, perhaps a person's
             description = f"The program cannot parse the body: {type(problem).__name__} {problem}"
-            broker.dead_letter(message.address, [message.lock_token], "UnreadableMessage", description[:500], actor=actor)
+            service_bus.dead_letter(message.address, [message.lock_token], "UnreadableMessage", description[:500], actor=actor)
 
     def _fulfil(self, message: LockedMessage, order: dict, actor: Actor) -> Turns:
         """An order without a customer fails each time, unless an operator has repaired it."""
@@ -145,8 +145,8 @@ class Traffic:
         anonymous = order["customer"] is None and "repaired_by" not in message.properties
         if anonymous or self._dice.random() < 0.03:
             problem = "The order names no customer" if anonymous else "The stock service timed out after 1 s"
-            broker.abandon(message.address, [message.lock_token], {"last_error": problem}, actor=actor)
-        elif not broker.complete(message.address, [message.lock_token], actor=actor).lost:
+            service_bus.abandon(message.address, [message.lock_token], {"last_error": problem}, actor=actor)
+        elif not service_bus.complete(message.address, [message.lock_token], actor=actor).lost:
             if self._dice.random() < 0.35:
                 self._send("payments", goods.payment(self._dice, order), sender=actor.name)
             if order["customer"]:
@@ -160,10 +160,10 @@ class Traffic:
         elif payment["method"] == "pay later":
             for _ in range(3):
                 yield 3
-                broker.renew(place, tokens, actor=actor)
+                service_bus.renew(place, tokens, actor=actor)
         else:
             yield self._dice.uniform(1, 3)
-        if not broker.complete(place, tokens, actor=actor).lost:
+        if not service_bus.complete(place, tokens, actor=actor).lost:
             self._send("invoices", goods.invoice(self._dice, payment), sender=actor.name)
 
     def _book(self, message: LockedMessage, invoice: dict, actor: Actor) -> Turns:
@@ -171,39 +171,39 @@ class Traffic:
         yield self._dice.uniform(0.5, 2)
         place, tokens, luck = message.address, [message.lock_token], self._dice.random()
         if luck < 0.12:
-            broker.dead_letter(place, tokens, *self._dice.choice(REJECTIONS), actor=actor)
+            service_bus.dead_letter(place, tokens, *self._dice.choice(REJECTIONS), actor=actor)
         elif luck < 0.3:
-            broker.defer(place, tokens, {"waits_for": "approval", "net": invoice["net"]}, actor=actor)
+            service_bus.defer(place, tokens, {"waits_for": "approval", "net": invoice["net"]}, actor=actor)
         else:
-            broker.complete(place, tokens, actor=actor)
+            service_bus.complete(place, tokens, actor=actor)
 
     def _approve(self) -> Turns:
         """Somebody goes through the deferred invoices, found by peeking, and receives them by number."""
         address, actor = self._address("invoices"), _actor("approver", "Ines, accounting")
         while True:
             yield self._dice.uniform(8, 15)
-            now = entities.get_clock(self._namespace).now
-            for message in broker.peek(address, max_count=100, actor=actor):
+            now = namespaces.get_clock(self._namespace).now
+            for message in service_bus.peek(address, max_count=100, actor=actor):
                 if message.state is MessageState.DEFERRED and now - message.enqueued_at > APPROVED_AFTER:
                     with suppress(MessageNotFound):  # somebody holds it
-                        (mine,) = broker.receive_deferred(address, [message.sequence_number], actor=actor)
+                        (mine,) = service_bus.receive_deferred(address, [message.sequence_number], actor=actor)
                         yield 1
-                        broker.complete(address, [mine.lock_token], actor=actor)
+                        service_bus.complete(address, [mine.lock_token], actor=actor)
 
     def _remind(self, message: LockedMessage, reminder: dict, actor: Actor) -> Turns:
         yield self._dice.uniform(1, 4)
-        broker.complete(message.address, [message.lock_token], actor=actor)
+        service_bus.complete(message.address, [message.lock_token], actor=actor)
 
     def _note(self, message: LockedMessage, event: dict, actor: Actor) -> Turns:
         yield self._dice.uniform(0.2, 0.8)
-        broker.complete(message.address, [message.lock_token], actor=actor)
+        service_bus.complete(message.address, [message.lock_token], actor=actor)
 
     def _take_back(self, message: LockedMessage, event: dict, actor: Actor) -> Turns:
         yield self._dice.uniform(1, 3)
         if event["receipt"]:
-            broker.complete(message.address, [message.lock_token], actor=actor)
+            service_bus.complete(message.address, [message.lock_token], actor=actor)
         else:
-            broker.dead_letter(message.address, [message.lock_token], "NoReceipt", "Ask the customer for it.", actor=actor)
+            service_bus.dead_letter(message.address, [message.lock_token], "NoReceipt", "Ask the customer for it.", actor=actor)
 
     def _deliver(self, name: str) -> Turns:
         """Takes the next parcel that nobody holds through its steps."""
@@ -212,27 +212,27 @@ class Traffic:
         try:
             while True:
                 try:
-                    session = broker.accept_session(address, actor=actor)
+                    session = service_bus.accept_session(address, actor=actor)
                 except NoSessionAvailable:
                     yield self._dice.uniform(2, 4)
                     continue
                 yield from self._walk(session, actor)
-                broker.close_session(session, actor=actor)
+                service_bus.close_session(session, actor=actor)
                 session = None
         finally:
             if session is not None:
                 with suppress(BrokerError):
-                    broker.close_session(session, actor=actor)
+                    service_bus.close_session(session, actor=actor)
 
     def _walk(self, session: Session, actor: Actor) -> Turns:
         """One step after the other; the session's state says how far the parcel came, and is cleared when it has arrived."""
-        while steps := broker.receive_from_session(session, actor=actor):
+        while steps := service_bus.receive_from_session(session, actor=actor):
             yield self._dice.uniform(1.5, 4)
-            broker.renew_session(session, actor=actor)
+            service_bus.renew_session(session, actor=actor)
             step = _said(steps[0]).get("step")
             state = None if step == "delivered" else json.dumps({"last": step}).encode()
-            broker.set_session_state(session, state, actor=actor)
-            broker.complete(session.address, [steps[0].lock_token], actor=actor)
+            service_bus.set_session_state(session, state, actor=actor)
+            service_bus.complete(session.address, [steps[0].lock_token], actor=actor)
 
     def _show_notifications(self) -> Turns:
         """Over HTTP, and away now and then, for longer than a notification lives."""
@@ -279,18 +279,18 @@ class Traffic:
 
     def _thin_out(self, dead_letters: EntityAddress, count: int) -> None:
         if count > MOST_DEAD:
-            broker.purge(dead_letters, max_count=count - LEFT_DEAD, actor=_actor("operator"))
+            service_bus.purge(dead_letters, max_count=count - LEFT_DEAD, actor=_actor("operator"))
 
     def _resubmit_oldest(self, dead_letters: EntityAddress) -> None:
-        oldest = broker.peek(dead_letters, max_count=self._dice.randint(1, 2), actor=_actor("operator"))
+        oldest = service_bus.peek(dead_letters, max_count=self._dice.randint(1, 2), actor=_actor("operator"))
         numbers = [message.sequence_number for message in oldest]
-        broker.resubmit(dead_letters, numbers, properties={"repaired_by": "operator"}, actor=_actor("operator"))
+        service_bus.resubmit(dead_letters, numbers, properties={"repaired_by": "operator"}, actor=_actor("operator"))
 
     def _send(self, path: str, *messages: Message, sender: str) -> Sequence[int | None]:
         """The numbers given; none where it is crowded."""
         if path in self._crowded:
             return []
-        return broker.send(self._address(path), messages, actor=_actor(sender))
+        return service_bus.send(self._address(path), messages, actor=_actor(sender))
 
     def _address(self, path: str) -> EntityAddress:
         return EntityAddress(self._namespace, path)

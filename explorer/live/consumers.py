@@ -17,8 +17,8 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import get_user
 
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import Actor
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor
 from explorer.roles import actor_for
 
 from .feed import Feed

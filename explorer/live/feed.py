@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import psycopg
 from channels.layers import get_channel_layer
 
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EventKind
 from broker_core.history.feed import Follower, News
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 
 from .frames import Picture, difference, refused, whole

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.reads import Clock
-from explorer.pages.presenters import epoch_ms
+from explorer.shared.presenters import epoch_ms
 
 DRIFT_MS = 250  # a browser's idea of the clock may be off by this before it is told
 

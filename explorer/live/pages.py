@@ -7,8 +7,8 @@ from urllib.parse import unquote
 from django.http import QueryDict
 from django.urls import Resolver404, ResolverMatch, resolve
 
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.types import Actor
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor
 
 from .vhost_watches import ConnectionsWatch, QueuesWatch, VhostWatch
 from .watches import AnyEntityWatch, AnyReceiverWatch, MessageWatch, OverviewWatch, Watch

@@ -14,12 +14,12 @@ from django.http import QueryDict
 from django.template.loader import render_to_string
 
 from broker_core import reads
+from broker_core.common.types import Actor
 from broker_core.reads import Clock, EntityRow
-from broker_core.semantics.types import Actor
-from explorer.forms.rabbitmq import ListQuery
-from explorer.pages.rabbitmq import connections, queues, vhost
-from explorer.pages.rabbitmq.shared import matching
-from explorer.pages.shell import May
+from explorer.rabbitmq import connections, queues, vhost
+from explorer.rabbitmq.forms.topology import ListQuery
+from explorer.rabbitmq.shared import matching
+from explorer.shared.shell import May
 
 from .frames import Element, Picture
 from .watches import ShownOrder, Touched, Watch, cleaned, entity_looks

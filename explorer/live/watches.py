@@ -18,20 +18,30 @@ from functools import partial
 from django.http import QueryDict
 from django.template.loader import render_to_string
 
-from broker_core import entities, queue_storage, reads
+from broker_core import namespaces, queue_storage, reads, service_bus
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EventKind, Family, HistoryLevel
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import Capped, Clock, EntityRow, MessageRow, Tab
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.service_bus.filters import rule_to_json
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Family, HistoryLevel
-from explorer.forms.queries import HISTORY, MESSAGE_TABS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery, OverviewQuery, StorageQuery
-from explorer.pages import clocks, figures, overview, presenters, receiver, timeline
-from explorer.pages import entity as entity_page
-from explorer.pages.figures import Figure
-from explorer.pages.queue_storage import lists as storage_lists
-from explorer.pages.queue_storage import receiver as storage_receiver
-from explorer.pages.queue_storage import rows as storage_rows
-from explorer.pages.shell import address_of
+from broker_core.service_bus.rules.filters import rule_to_json
+from explorer.queue_storage import lists as storage_lists
+from explorer.queue_storage import receiver as storage_receiver
+from explorer.queue_storage import rows as storage_rows
+from explorer.service_bus import entity as entity_page
+from explorer.service_bus import receiver
+from explorer.shared import clocks, figures, overview, presenters, timeline
+from explorer.shared.figures import Figure
+from explorer.shared.forms.queries import (
+    HISTORY,
+    MESSAGE_TABS,
+    RULES,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    EntityQuery,
+    OverviewQuery,
+    StorageQuery,
+)
+from explorer.shared.shell import address_of
 
 from .frames import Element, Picture
 
@@ -198,10 +208,10 @@ class EntityWatch(Watch):
     def _subscriptions(self, topic: EntityRow) -> dict[str, Element]:
         found = reads.subscriptions(self._address, actor=self.actor)
         self._see([topic, *found])
-        rules = reads.rules_of([row.id for row in found], actor=self.actor)
+        rules = service_bus.rules_of([row.id for row in found], actor=self.actor)
         return {f"e-{row.id}": self._subscription(row, rules.get(row.id, [])) for row in found}
 
-    def _subscription(self, row: EntityRow, rules: list[reads.RuleRow]) -> Element:
+    def _subscription(self, row: EntityRow, rules: list[service_bus.RuleRow]) -> Element:
         looks = entity_looks(row), [rule_to_json(one.rule) for one in rules]
         return Element(looks, partial(_subscription_html, row, rules))
 
@@ -210,7 +220,7 @@ class EntityWatch(Watch):
         if tab == HISTORY:
             return self._history_stamp(touched)
         if tab == RULES:
-            rules = reads.rules_of([self._entity_id], actor=self.actor).get(self._entity_id, [])
+            rules = service_bus.rules_of([self._entity_id], actor=self.actor).get(self._entity_id, [])
             return f"{self._born}-{[rule_to_json(one.rule) for one in rules]}"
         page = reads.sessions(
             self._address, part=self._values["session"], cursor=self._values["cursor"] or None, actor=self.actor
@@ -411,7 +421,7 @@ class ByFamily(Watch):
         self._inner: Watch | None = None
 
     def _made(self, page: str, query: QueryDict, parts: dict) -> Watch:
-        family = entities.get_namespace(self._namespace, actor=self.actor).family
+        family = namespaces.get_namespace(self._namespace, actor=self.actor).family
         if family not in self.of_family:
             raise InvalidArgument("page", f"{page!r} has no live updates")
         return self.of_family[family](page, self.actor, query, namespace=self._namespace, **parts)
@@ -466,7 +476,7 @@ def _entity_html(figures: tuple[Figure, ...], row: EntityRow, beneath: bool) -> 
     return render_to_string("explorer/_entity_row.html", {"entity": row, "beneath": beneath, "figures": figures})
 
 
-def _subscription_html(row: EntityRow, rules: list[reads.RuleRow]) -> str:
+def _subscription_html(row: EntityRow, rules: list[service_bus.RuleRow]) -> str:
     return render_to_string("explorer/_subscription_row.html", {"entity": row, "rules": rules})
 
 

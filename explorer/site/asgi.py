@@ -11,7 +11,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from broker_core.protocols import service_bus_http  # noqa: E402
+from broker_core.service_bus import http as service_bus_http  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
 
 SERVICE_BUS = "/servicebus/"

@@ -7,7 +7,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from broker_core.semantics.errors import BrokerUnavailable, ServerBusy, StorageFull
+from broker_core.common.errors import BrokerUnavailable, ServerBusy, StorageFull
 
 DATABASE_IS_AWAY = (OperationalError, InterfaceError, BrokerUnavailable, ServerBusy)
 DISK_IS_FULL = "53100"  # PostgreSQL's code

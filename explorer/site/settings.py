@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from explorer.site.configuration import database_from_url, flag, secret_key, trusted_origins
+from .configuration import database_from_url, flag, secret_key, trusted_origins
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ

@@ -4,8 +4,9 @@ from django.contrib import admin
 from django.urls import include, path
 
 from explorer import urls as explorer_urls
-from explorer.pages import sign_in
-from explorer.site import health
+from explorer.shared import sign_in
+
+from . import health
 
 explorer_with_sign_in = [*sign_in.urlpatterns, *explorer_urls.urlpatterns]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django import template
 
-from broker_core.semantics.errors import BrokerError
-from explorer.pages import presenters
-from explorer.pages.clocks import STEPS, ClockView, view_of
+from broker_core.common.errors import BrokerError
+from explorer.shared import presenters
+from explorer.shared.clocks import STEPS, ClockView, view_of
 
 register = template.Library()
 

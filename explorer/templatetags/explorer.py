@@ -11,14 +11,14 @@ from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
+from broker_core.common.durations import format_iso, human
+from broker_core.common.family import definition_of
+from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow
-from broker_core.semantics.durations import format_iso, human
-from broker_core.semantics.families import SETS, TITLES
-from broker_core.semantics.service_bus.filters import Rule
-from broker_core.semantics.types import EntityAddress, Family, HistoryLevel
-from explorer.pages import figures, presenters, timeline
-from explorer.pages.figures import Figure
-from explorer.pages.preferences import Preferences
+from broker_core.service_bus.rules.filters import Rule
+from explorer.shared import figures, presenters, timeline
+from explorer.shared.figures import Figure
+from explorer.shared.preferences import Preferences
 
 register = template.Library()
 register.filter("human", human)
@@ -36,8 +36,8 @@ register.filter("shown_path", presenters.shown_path)
 register.filter("meaning", presenters.meaning)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
-register.filter("set_word", lambda family: SETS[family])
-register.filter("family_title", lambda family: TITLES[family])
+register.filter("set_word", lambda family: definition_of(family).container_noun)
+register.filter("family_title", lambda family: definition_of(family).title)
 
 
 @register.filter

@@ -7,14 +7,14 @@ from typing import Any
 
 from django import template
 
+from broker_core.common.types import Actor
+from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.reads import EntityRow
-from broker_core.semantics.rabbitmq.deaths import BEFORE_MOVE, X_DEATH
-from broker_core.semantics.types import Actor
-from explorer import hands
-from explorer.forms.rabbitmq_words import APPLY_TO
-from explorer.pages.rabbitmq import presenters
-from explorer.pages.rabbitmq.shared import exchange_slug
-from explorer.templatetags.explorer import figure
+from explorer.rabbitmq import manual_consumers, presenters
+from explorer.rabbitmq.forms.keys import APPLY_TO
+from explorer.rabbitmq.shared import exchange_slug
+
+from .explorer import figure
 
 register = template.Library()
 register.filter("exchange_slug", exchange_slug)
@@ -35,7 +35,7 @@ def icon_of(destination_type: str) -> str:
 @register.filter
 def is_hand_of(holder: str | None, actor: Actor) -> bool:
     """Whether who holds a message is the connection that this person has in the explorer."""
-    return holder == hands.name_for(actor)
+    return holder == manual_consumers.name_for(actor)
 
 
 @register.filter

@@ -8,10 +8,10 @@ from django import template
 from django.utils.html import format_html
 
 from broker_core.queue_storage import CameFrom
+from broker_core.queue_storage.rules.explaining import QueueFacts
 from broker_core.reads import MessageRow
-from broker_core.semantics.queue_storage.explaining import QueueFacts
-from explorer.pages import presenters
-from explorer.pages.queue_storage import rows
+from explorer.queue_storage import rows
+from explorer.shared import presenters
 
 register = template.Library()
 

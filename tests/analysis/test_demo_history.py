@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import EventKind
 from broker_core.models import Entity, EntityCounter, MessageEvent, Namespace
-from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import EventKind
 from explorer.analysis import demo_history
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

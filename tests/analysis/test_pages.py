@@ -11,9 +11,8 @@ from django.urls import reverse
 
 from broker_core.models import Entity, Namespace
 from broker_core.store import connections
-from explorer.analysis import java, tasks
+from explorer.analysis import java, pages, tasks
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun, AuditRecord
-from explorer.pages import analysis
 from explorer.roles import OPERATOR, VIEWER
 
 from .factories import NOON, a_result, a_run
@@ -78,7 +77,7 @@ def test_the_list_names_runs_and_says_when_there_is_none(viewer, finished):
 
 
 def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):
-    monkeypatch.setattr(analysis, "HELD_BACK", timedelta(0))
+    monkeypatch.setattr(pages, "HELD_BACK", timedelta(0))
     with psycopg.connect(
         **connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
     ) as slow:

@@ -6,9 +6,9 @@ import pytest
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
+from broker_core.common.errors import InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, Right
 from broker_core.models import Entity, Namespace
-from broker_core.semantics.errors import InvalidArgument, NotAuthorized
-from broker_core.semantics.types import Actor, Right
 from explorer.analysis import runs, tasks
 from explorer.models import AnalysisResult, AnalysisRun
 

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from broker_core import broker, entities
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Message
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from explorer.analysis import demo_history, launch, runs
 from explorer.models import AnalysisRun
 
@@ -32,15 +33,15 @@ def history(transactional_db, settings, tmp_path):
     settings.RUNS_FOLDER, settings.ARCHIVE_URL = tmp_path / "runs", str(tmp_path / "archive")
     settings.SPARK_MASTER = "local[2]"
     _clear()
-    entities.ensure_namespace("demo")
+    namespaces.ensure_namespace("demo")
     entities.create_queue(ORDERS)
     demo_history.generate("demo", ["orders"], hours=3, messages=2_000)
-    broker.send(ORDERS, [Message(b"x", message_id=str(i)) for i in range(10)])
-    broker.complete(ORDERS, [message.lock_token for message in broker.receive(ORDERS, 3)])
-    broker.dead_letter(ORDERS, [message.lock_token for message in broker.receive(ORDERS, 2)], reason="Bad")
-    broker.receive_and_delete(ORDERS, 1)
+    service_bus.send(ORDERS, [Message(b"x", message_id=str(i)) for i in range(10)])
+    service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 3)])
+    service_bus.dead_letter(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)], reason="Bad")
+    service_bus.receive_and_delete(ORDERS, 1)
     soon = datetime.now(UTC) + timedelta(milliseconds=50)
-    broker.send(
+    service_bus.send(
         ORDERS,
         [Message(b"later", scheduled_enqueue_at=soon), Message(b"much later", scheduled_enqueue_at=soon + timedelta(hours=1))],
     )
@@ -55,7 +56,7 @@ def _clear():
 
 
 def test_an_analysis_counts_every_message_once_and_measures_as_sql_does(history):
-    while b"later" not in {message.body for message in broker.receive(ORDERS, 10)}:
+    while b"later" not in {message.body for message in service_bus.receive(ORDERS, 10)}:
         pass
     now = datetime.now(UTC)
     queue = {"id": history.pk, "namespace": "demo", "path": "orders"}

@@ -17,10 +17,10 @@ from xml.etree import ElementTree
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueServiceClient
 
-from broker_core import entities, queue_storage
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.queue_storage.errors import StorageRefusal
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, queue_storage
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress
+from broker_core.queue_storage.rules.errors import StorageRefusal
 from tests.differential.comparing import Told
 
 from .server import ACCOUNT
@@ -207,7 +207,7 @@ class Core(Service):
         super().__init__(name)
         self.account = account
         queue_storage.ensure_account(account)
-        self._now = entities.pause_clock(account).now
+        self._now = namespaces.pause_clock(account).now
 
     def wait(self, seconds: float) -> None:
         self._step(timedelta(seconds=seconds))
@@ -273,7 +273,7 @@ class Core(Service):
         return EntityAddress(self.account, queue)
 
     def _step(self, by: timedelta) -> None:
-        self._now = entities.step_clock(self.account, by).now
+        self._now = namespaces.step_clock(self.account, by).now
 
     def _try(self, call: Callable[[], Any]) -> Any:
         self._step(TICK)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.fixtures import *  # noqa: F403
 from tests.differential.comparing import report
+from tests.fixtures import *  # noqa: F403
 
 from . import server
 

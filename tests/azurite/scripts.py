@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from broker_core import entities
+from broker_core import namespaces
 
 from .brokers import Azurite, Changed, Core, Handle, Seen, Service, Stored
 
@@ -244,11 +244,11 @@ class CoreTeller(Teller):
     """By the account's own clock."""
 
     def begin(self) -> None:
-        self.start = entities.step_clock(self.service.account, timedelta(seconds=1)).now
+        self.start = namespaces.step_clock(self.service.account, timedelta(seconds=1)).now
 
     def _next_phase(self, count: int) -> None:
         super()._next_phase(count)
-        entities.step_clock_to(self.service.account, self.start + timedelta(seconds=self.phase * PHASE))
+        namespaces.step_clock_to(self.service.account, self.start + timedelta(seconds=self.phase * PHASE))
 
 
 class Comparison:

@@ -7,8 +7,8 @@ import kombu
 import pytest
 
 import broker_core.celery_transport  # noqa: F401  (registers vitrine://)
-from broker_core import broker, entities
-from broker_core.semantics.types import EntityAddress, Tier
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Tier
 
 _numbers = itertools.count()
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 def namespace(db):
     """A new namespace with real time. The broker commits by itself, so what a test leaves stays until the run ends."""
     name = f"celery{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-    entities.create_namespace(name, tier=Tier.PREMIUM)
+    namespaces.create_namespace(name, tier=Tier.PREMIUM)
     return name
 
 
@@ -50,4 +50,4 @@ def queue(namespace):
 @pytest.fixture
 def peek(queue):
     """peek() -> what the queue holds; peek(dead_letter=True) its dead letters."""
-    return lambda dead_letter=False: broker.peek(queue.dead_letter if dead_letter else queue)
+    return lambda dead_letter=False: service_bus.peek(queue.dead_letter if dead_letter else queue)

@@ -13,12 +13,13 @@ import kombu
 import pytest
 from kombu.pools import producers
 
-from broker_core import broker, entities, reads
+from broker_core import namespaces, reads, service_bus
 from broker_core.celery_transport import holdings
 from broker_core.celery_transport.holdings import HOLDINGS
-from broker_core.renewal import renewer
-from broker_core.semantics.errors import BrokerUnavailable, EntityNotFound
-from broker_core.semantics.types import Actor, EntityAddress, EntityStatus, Message, MessageState
+from broker_core.common.errors import BrokerUnavailable, EntityNotFound
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, MessageState
+from broker_core.service_bus import entities
+from broker_core.service_bus.renewal import renewer
 from tests.eventually import eventually
 
 TASKS = kombu.Queue("tasks", kombu.Exchange(""), routing_key="tasks")
@@ -161,7 +162,7 @@ def test_closing_gives_back_what_was_not_acknowledged_without_counting_it(connec
     inbox.channel.close()
     found = peek()
     assert [(m.body, m.delivery_count) for m in found] == [(b"%d" % n, 0) for n in range(5)]
-    assert broker.receive(EntityAddress(connection.transport.namespace, "tasks"), 9)[0].delivery_count == 0
+    assert service_bus.receive(EntityAddress(connection.transport.namespace, "tasks"), 9)[0].delivery_count == 0
     assert inbox.bodies == [0]
 
 
@@ -188,7 +189,7 @@ def test_a_task_that_runs_keeps_its_lock_over_a_reconnect(connection, peek, monk
     assert reads.counts(address).locked == 1
     inbox.messages[0].ack()  # by its token, though its channel is closed
     settled()
-    assert [m.body for m in broker.peek(address)] == [b"second"]
+    assert [m.body for m in service_bus.peek(address)] == [b"second"]
 
 
 def test_a_lock_is_renewed_while_it_is_unacknowledged(connect, queue):
@@ -208,12 +209,12 @@ def test_a_lost_lock_is_told(connection, queue, caplog):
     publish(connection)
     inbox = Inbox(connection)
     drain(connection)
-    assert entities.step_clock(queue.namespace, timedelta(minutes=2))  # the lock ends unnoticed
+    assert namespaces.step_clock(queue.namespace, timedelta(minutes=2))  # the lock ends unnoticed
     with caplog.at_level(logging.WARNING):
         inbox.messages[0].ack()
         settled()
     assert "ended before its message was settled" in caplog.text
-    (again,) = broker.receive(queue, 1)
+    (again,) = service_bus.receive(queue, 1)
     assert again.delivery_count == 1
 
 
@@ -222,8 +223,8 @@ def test_a_message_whose_lock_was_lost_while_it_waited_is_not_handed_on(connecti
     publish(connection, 2)
     inbox = Inbox(connection)
     connection.drain_events(timeout=1)
-    entities.step_clock(queue.namespace, timedelta(minutes=2))
-    broker.complete(queue, [m.lock_token for m in broker.receive(queue, 2)])  # somebody else has had both
+    namespaces.step_clock(queue.namespace, timedelta(minutes=2))
+    service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue, 2)])  # somebody else has had both
     for token in renewer.held():
         renewer._lose([token], queue)
     drain(connection)
@@ -239,7 +240,7 @@ def test_a_send_tried_again_keeps_its_message_id(connection, monkeypatch):
             raise BrokerUnavailable("restarting")
         return [1]
 
-    monkeypatch.setattr("broker_core.celery_transport.channel.broker.send", flaky)
+    monkeypatch.setattr("broker_core.celery_transport.channel.service_bus.send", flaky)
     app = celery.Celery(broker=connection.as_uri(include_password=True), set_as_current=False)
     task = app.send_task("work")
     assert sent == [task.id, task.id]
@@ -247,9 +248,9 @@ def test_a_send_tried_again_keeps_its_message_id(connection, monkeypatch):
 
 def test_a_namespace_deleted_under_a_consumer_comes_back(connect, namespace):
     connection = connect()
-    entities.delete_namespace(namespace)
+    namespaces.delete_namespace(namespace)
     publish(connection)
-    assert len(broker.peek(EntityAddress(namespace, "tasks"))) == 1
+    assert len(service_bus.peek(EntityAddress(namespace, "tasks"))) == 1
 
 
 def test_without_acknowledgement_a_message_is_gone_when_delivered(connection, peek):
@@ -299,7 +300,7 @@ def test_an_eta_is_kept_by_the_broker(connection, peek):
     assert inbox.messages == []
     (waiting,) = peek()
     assert (waiting.state, waiting.scheduled_enqueue_at) == (MessageState.SCHEDULED, due)
-    entities.step_clock(connection.transport.namespace, timedelta(hours=1))
+    namespaces.step_clock(connection.transport.namespace, timedelta(hours=1))
     drain(connection)
     assert len(inbox.messages) == 1
 
@@ -384,7 +385,7 @@ def test_a_consumer_makes_its_deleted_queue_again_with_its_bindings(connect):
 def test_a_task_for_a_queue_nobody_declared_is_kept_anything_else_is_dropped(connection, caplog):
     producer, namespace = kombu.Producer(connection), connection.transport.namespace
     producer.publish("x", routing_key="late", headers={"task": "t", "id": "1"})
-    assert len(broker.peek(EntityAddress(namespace, "late"))) == 1
+    assert len(service_bus.peek(EntityAddress(namespace, "late"))) == 1
     producer.publish("a reply nobody waits for", routing_key="gone")
     assert "there is no queue" in caplog.text
     with pytest.raises(EntityNotFound):
@@ -412,14 +413,16 @@ def test_a_worker_that_may_not_receive_waits(connection, queue, caplog):
 
 def test_a_message_sent_by_hand_reaches_the_consumer(connection, queue):
     inbox = Inbox(connection)
-    broker.send(queue, [Message(body=b'"by hand"', content_type="application/json")])
+    service_bus.send(queue, [Message(body=b'"by hand"', content_type="application/json")])
     drain(connection)
     assert inbox.bodies == ["by hand"]
 
 
 def test_a_message_with_a_broken_envelope_is_dead_lettered(connection, queue, peek):
     inbox = Inbox(connection)
-    broker.send(queue, [Message(body=b"x", properties={"kombu": "{"}), Message(body=b'"good"', content_type="application/json")])
+    service_bus.send(
+        queue, [Message(body=b"x", properties={"kombu": "{"}), Message(body=b'"good"', content_type="application/json")]
+    )
     drain(connection)
     settled()
     assert inbox.bodies == ["good"]
@@ -459,7 +462,7 @@ def test_settling_is_tried_again_while_the_database_is_away(connection, peek, mo
     inbox = Inbox(connection)
     drain(connection)
     answers = [BrokerUnavailable("restarting"), None]
-    complete = broker.complete
+    complete = service_bus.complete
 
     def flaky(*args, **kwargs):
         answer = answers.pop(0)
@@ -477,7 +480,7 @@ def test_settling_is_tried_again_while_the_database_is_away(connection, peek, mo
 def test_a_crowd_of_acknowledgements_shares_statements(connection, monkeypatch):
 
     calls = []
-    complete = broker.complete
+    complete = service_bus.complete
 
     def slow(address, tokens, *, actor: Actor):
         calls.append(len(tokens))

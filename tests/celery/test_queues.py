@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.celery_transport import queues
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.service_bus.entity_settings import check_path, new_settings
-from broker_core.semantics.types import EntityKind
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityKind
+from broker_core.service_bus.rules.entity_settings import check_path, new_settings
 
 PIDBOX = {"auto_delete": True, "exclusive": False, "arguments": {"x-expires": 10_000}}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import broker, reads
-from broker_core.semantics.types import EntityAddress
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress
 from broker_core.store.connections import Database, close_all, using
 from explorer.site.embedded_postgres import server
 from tests.eventually import eventually
@@ -59,7 +59,7 @@ def test_nothing_is_lost_in_a_storm(data):
 
         eventually(lambda: not {*tasks, *long_tasks} - {*shop.ran()}, 60, "every task ran to its end")
         eventually(lambda: all(left(q) == 0 for q in (queue, long_queue)), 15, "all is settled")
-        dead = {m.message_id: m for m in broker.peek(queue.dead_letter)}
+        dead = {m.message_id: m for m in service_bus.peek(queue.dead_letter)}
         assert set(dead) == set(poison)
         assert {m.dead_letter_reason for m in dead.values()} == {"MaxDeliveryCountExceeded"}
         assert {m.dead_letter_description for m in dead.values()} == {"Message could not be consumed after 10 delivery attempts."}

@@ -9,9 +9,10 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
-from broker_core import broker, entities, reads
+from broker_core import reads, service_bus
 from broker_core.celery_transport.holdings import REJECTED
-from broker_core.semantics.types import EntityAddress, MessageState
+from broker_core.common.types import EntityAddress, MessageState
+from broker_core.service_bus import entities
 from tests.eventually import eventually
 
 from .workers import project
@@ -41,19 +42,19 @@ def is_empty(queue):
 
 
 def dead_letters(queue):
-    return {m.message_id: m for m in broker.peek(queue.dead_letter)}
+    return {m.message_id: m for m in service_bus.peek(queue.dead_letter)}
 
 
 def test_an_ordinary_day(shop, queue):
     """Tasks, retries, a countdown, a priority, an unknown task and remote control, with one worker."""
     first = shop.publish("work", 0.5)
-    (waiting,) = broker.peek(queue)
+    (waiting,) = service_bus.peek(queue)
     assert json.loads(waiting.body)[0] == [0.5]
     assert (waiting.subject, waiting.message_id, waiting.content_type) == ("work", first, "application/json")
 
     published_at = time.time()
     later = shop.publish("early", countdown=2)
-    (scheduled,) = [m for m in broker.peek(queue) if m.message_id == later]
+    (scheduled,) = [m for m in service_bus.peek(queue) if m.message_id == later]
     assert scheduled.state is MessageState.SCHEDULED
 
     plain = [shop.publish(name, priority=9) for name in ["work", "early"] * 20]
@@ -149,7 +150,7 @@ def test_a_warm_shutdown_gives_back_what_was_prefetched(shop, queue):
     eventually(lambda: len(shop.ran("begin")) == 1, 10, "the first task runs")
     assert reads.counts(queue).locked == 4
     shop.stop(worker)
-    left = broker.peek(queue)
+    left = service_bus.peek(queue)
     assert len(left) == len(tasks) - len(shop.ran())
     assert len(left) >= 3
     assert reads.counts(queue).locked == 0

@@ -11,16 +11,17 @@ import psycopg
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import connect, processes, recover_dead
-from broker_core.rabbitmq.processes import ConnectionLost
-from broker_core.rabbitmq.publishing import Publication, publish
-from broker_core.semantics.errors import BrokerUnavailable
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.errors import BrokerUnavailable
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq import connect, recover_dead
+from broker_core.rabbitmq.connections import processes
+from broker_core.rabbitmq.connections.processes import ConnectionLost
+from broker_core.rabbitmq.messages.publishing import Publication, publish
+from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
-from tests.broker.looking import events, ledger_agrees
 from tests.eventually import eventually
+from tests.looking import events, ledger_agrees
 
 from .conftest import ROOT
 

@@ -9,13 +9,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from broker_core import broker, entities
-from broker_core.semantics.errors import BrokerUnavailable, LockLost, ServerBusy
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, service_bus
+from broker_core.common.errors import BrokerUnavailable, LockLost, ServerBusy
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
-from tests.broker.looking import bodies, entity_id, ledger_agrees, now
 from tests.eventually import eventually
+from tests.looking import bodies, entity_id, ledger_agrees, now
 
 from .conftest import MAX_CONNECTIONS
 
@@ -25,7 +26,7 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def queue(on_cluster):
     address = EntityAddress(f"t-{uuid4().hex[:8]}", "queue")
-    entities.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace)
     entities.create_queue(address)
     return address
 
@@ -80,11 +81,11 @@ def test_a_database_without_a_free_connection_is_busy(queue, dsn):
             for _ in range(MAX_CONNECTIONS + 1):
                 taken.enter_context(psycopg.connect(dsn))
         with pytest.raises(ServerBusy, match="no free connection") as refused:
-            in_a_thread(lambda: broker.send(queue, [Message(b"refused")]), dsn)()
+            in_a_thread(lambda: service_bus.send(queue, [Message(b"refused")]), dsn)()
         assert refused.value.retryable
-        assert broker.send(queue, [Message(b"who has a connection goes on")]) == [1]
-    assert in_a_thread(lambda: broker.send(queue, [Message(b"free again")]), dsn)() == [2]
-    assert bodies(broker.peek(queue)) == ["who has a connection goes on", "free again"]
+        assert service_bus.send(queue, [Message(b"who has a connection goes on")]) == [1]
+    assert in_a_thread(lambda: service_bus.send(queue, [Message(b"free again")]), dsn)() == [2]
+    assert bodies(service_bus.peek(queue)) == ["who has a connection goes on", "free again"]
 
 
 @pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
@@ -93,20 +94,20 @@ def test_a_wait_for_a_lock_ends_with_busy_and_nothing_is_stored(queue, another, 
     another.execute("UPDATE vitrine_entity_counter SET next_number = next_number WHERE entity_id = %s", [entity_id(queue)])
     connections.current().execute(f"SET {limit} = '100ms'")
     with pytest.raises(ServerBusy) as refused:
-        broker.send(queue, [Message(b"waits")])
+        service_bus.send(queue, [Message(b"waits")])
     assert refused.value.retryable
     another.rollback()
-    assert broker.send(queue, [Message(b"goes on, without a gap")]) == [1]
+    assert service_bus.send(queue, [Message(b"goes on, without a gap")]) == [1]
     assert ledger_agrees(queue)
 
 
 def test_receivers_pass_over_what_somebody_has_locked(queue, another):
-    broker.send(queue, [Message(b"first"), Message(b"second")])
+    service_bus.send(queue, [Message(b"first"), Message(b"second")])
     another.execute("SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number = 1 FOR UPDATE", [entity_id(queue)])
     connections.current().execute("SET lock_timeout = '100ms'")
-    assert bodies(broker.receive(queue, 5)) == ["second"]
+    assert bodies(service_bus.receive(queue, 5)) == ["second"]
     another.rollback()
-    assert bodies(broker.receive(queue, 5)) == ["first"]
+    assert bodies(service_bus.receive(queue, 5)) == ["first"]
 
 
 def crosswise(queue, another, dsn, settle):
@@ -129,52 +130,52 @@ _TAKE = "SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number 
 
 
 def test_a_deadlock_is_tried_again_and_nobody_notices(queue, another, dsn, cluster):
-    broker.send(queue, [Message(b"1"), Message(b"2")])
-    tokens = [m.lock_token for m in broker.receive(queue, 2)]
+    service_bus.send(queue, [Message(b"1"), Message(b"2")])
+    tokens = [m.lock_token for m in service_bus.receive(queue, 2)]
     before = (cluster / "log").read_text().count("deadlock detected")
-    answer = crosswise(queue, another, dsn, lambda: broker.complete(queue, tokens))
+    answer = crosswise(queue, another, dsn, lambda: service_bus.complete(queue, tokens))
     another.rollback()
     assert [token for token, _ in answer().settled] == tokens
     assert (cluster / "log").read_text().count("deadlock detected") > before
-    assert broker.peek(queue) == [] and ledger_agrees(queue)
+    assert service_bus.peek(queue) == [] and ledger_agrees(queue)
 
 
 def test_a_deadlock_inside_the_callers_transaction_is_told(queue, another, dsn):
     """There the whole transaction is over, so only the caller can try again."""
-    broker.send(queue, [Message(b"1"), Message(b"2")])
-    tokens = [m.lock_token for m in broker.receive(queue, 2)]
+    service_bus.send(queue, [Message(b"1"), Message(b"2")])
+    tokens = [m.lock_token for m in service_bus.receive(queue, 2)]
 
     def settle():
         with connections.current().transaction():
-            broker.complete(queue, tokens)
+            service_bus.complete(queue, tokens)
 
     answer = crosswise(queue, another, dsn, settle)
     with pytest.raises(ServerBusy, match="crosswise") as refused:
         answer()
     assert refused.value.retryable
     another.rollback()
-    assert [token for token, _ in broker.complete(queue, tokens).settled] == tokens
+    assert [token for token, _ in service_bus.complete(queue, tokens).settled] == tokens
     assert ledger_agrees(queue)
 
 
 def test_a_connection_that_was_ended_is_replaced(queue, another):
-    broker.send(queue, [Message(b"a")])
+    service_bus.send(queue, [Message(b"a")])
     pid = connections.current().info.backend_pid
     another.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-    assert bodies(broker.receive(queue)) == ["a"]
+    assert bodies(service_bus.receive(queue)) == ["a"]
     assert connections.current().info.backend_pid != pid
 
 
 def test_a_database_that_is_down_is_told_and_found_again(queue, dsn, cluster):
-    broker.send(queue, [Message(b"a")])
+    service_bus.send(queue, [Message(b"a")])
     server.stop(cluster)
     for _ in range(2):
         with pytest.raises(BrokerUnavailable, match="does not answer") as refused:
-            broker.send(queue, [Message(b"b")])
+            service_bus.send(queue, [Message(b"b")])
         assert refused.value.retryable
     server.ensure_running(cluster)
-    assert broker.send(queue, [Message(b"c")]) == [2]
-    assert bodies(broker.peek(queue)) == ["a", "c"]
+    assert service_bus.send(queue, [Message(b"c")]) == [2]
+    assert bodies(service_bus.peek(queue)) == ["a", "c"]
 
 
 def step_back(queue, by):
@@ -189,30 +190,30 @@ def step_back(queue, by):
 def test_a_clock_that_steps_back_makes_locks_and_lives_longer_and_breaks_nothing(queue):
     """A lock, or a life, is then longer than was promised, by as much as the clock lost, and never shorter: no message has two
     holders (invariant 3). Numbers, and so order, do not depend on the clock."""
-    broker.send(queue, [Message(b"held"), Message(b"given back"), Message(b"short", time_to_live=timedelta(minutes=1))])
-    held, given_back = broker.receive(queue, 2)
+    service_bus.send(queue, [Message(b"held"), Message(b"given back"), Message(b"short", time_to_live=timedelta(minutes=1))])
+    held, given_back = service_bus.receive(queue, 2)
     before = now(queue)
     step_back(queue, HOUR)
     assert now(queue) < before
-    assert broker.send(queue, [Message(b"sent after")]) == [4]
-    broker.abandon(queue, [given_back.lock_token])
-    assert bodies(broker.receive(queue, 5)) == ["given back", "short", "sent after"]
-    report = broker.renew(queue, [held.lock_token])
+    assert service_bus.send(queue, [Message(b"sent after")]) == [4]
+    service_bus.abandon(queue, [given_back.lock_token])
+    assert bodies(service_bus.receive(queue, 5)) == ["given back", "short", "sent after"]
+    report = service_bus.renew(queue, [held.lock_token])
     assert report.settled and report.locked_until < before  # from now on it ends by the new clock
-    entities.step_clock(queue.namespace, timedelta(minutes=2))
+    namespaces.step_clock(queue.namespace, timedelta(minutes=2))
     with pytest.raises(LockLost):
-        broker.complete(queue, [held.lock_token]).require_all()
-    assert bodies(broker.receive(queue, 5)) == ["held", "given back", "short", "sent after"]
-    entities.step_clock(queue.namespace, HOUR)
-    assert bodies(broker.receive(queue, 5)) == ["held", "given back", "sent after"]
+        service_bus.complete(queue, [held.lock_token]).require_all()
+    assert bodies(service_bus.receive(queue, 5)) == ["held", "given back", "short", "sent after"]
+    namespaces.step_clock(queue.namespace, HOUR)
+    assert bodies(service_bus.receive(queue, 5)) == ["held", "given back", "sent after"]
     assert ledger_agrees(queue)
 
 
 def test_a_schedule_waits_as_long_as_the_clock_says(queue):
     scheduled = now(queue) + timedelta(minutes=1)
-    broker.send(queue, [Message(b"later", scheduled_enqueue_at=scheduled)])
+    service_bus.send(queue, [Message(b"later", scheduled_enqueue_at=scheduled)])
     step_back(queue, HOUR)
-    entities.step_clock(queue.namespace, timedelta(minutes=59))
-    assert broker.receive(queue) == []
-    entities.step_clock(queue.namespace, timedelta(minutes=3))
-    assert bodies(broker.receive(queue)) == ["later"]
+    namespaces.step_clock(queue.namespace, timedelta(minutes=59))
+    assert service_bus.receive(queue) == []
+    namespaces.step_clock(queue.namespace, timedelta(minutes=3))
+    assert bodies(service_bus.receive(queue)) == ["later"]

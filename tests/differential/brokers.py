@@ -22,12 +22,12 @@ from urllib.request import Request, urlopen
 import pika
 from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, ConnectionClosedByBroker, NackError, UnroutableError
 
-from broker_core import entities, rabbitmq, sweeps
+from broker_core import namespaces, rabbitmq, sweeps
+from broker_core.common.errors import BrokerError
 from broker_core.rabbitmq import Properties, Publication
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.rabbitmq.table import plain
+from broker_core.rabbitmq.rules.errors import AmqpError, InvalidPolicy
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.rules.table import plain
 
 from .comparing import Told
 
@@ -330,7 +330,7 @@ class Core(Broker):
         self.vhost = vhost
         if is_new:
             rabbitmq.create_vhost(vhost)
-            entities.pause_clock(vhost)
+            namespaces.pause_clock(vhost)
         self._connection: Any = None
         self._channels: dict[str, Any] = {}
 
@@ -347,7 +347,7 @@ class Core(Broker):
 
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
-            entities.step_clock(self.vhost, timedelta(seconds=STEP))
+            namespaces.step_clock(self.vhost, timedelta(seconds=STEP))
             sweeps.expire_messages()
             sweeps.delete_idle_entities()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.fixtures import *  # noqa: F403
+from tests.fixtures import *  # noqa: F403
 
 from . import server
 from .comparing import report

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from broker_core import entities, rabbitmq, sweeps
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, rabbitmq, sweeps
+from broker_core.common.types import EntityAddress
 
 from .brokers import Broker, Core, Real, Seen
 from .scripts import LONG, QUEUES, TICK, Script, Step
@@ -325,7 +325,7 @@ class CoreTeller(Teller):
         return result
 
     def pass_a_moment(self) -> None:
-        entities.step_clock(self.vhost, MOMENT)
+        namespaces.step_clock(self.vhost, MOMENT)
         self.moments += 1
 
     def _tick(self, count: int) -> None:
@@ -340,7 +340,7 @@ class CoreTeller(Teller):
             self.moments = 0
 
     def _go_on_to(self, moments: int) -> None:
-        entities.step_clock(self.vhost, (moments - self.moments) * MOMENT)
+        namespaces.step_clock(self.vhost, (moments - self.moments) * MOMENT)
         self.moments = moments
 
     def view(self, result: Any = None) -> View:

@@ -3,6 +3,6 @@
 import sys
 from pathlib import Path
 
-from tests.broker.fixtures import *  # noqa: F403
+from tests.fixtures import *  # noqa: F403
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))

@@ -5,9 +5,9 @@ from datetime import timedelta
 import deadline_jobs as example
 import pytest
 
-from broker_core import broker
-from broker_core.broker.transactions import Transaction
-from broker_core.semantics.types import EntityAddress
+from broker_core import service_bus
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus.transactions import Transaction
 
 HALF_A_MINUTE = timedelta(seconds=30)
 
@@ -39,16 +39,16 @@ def test_late_job_is_told_to_its_client_and_done_by_the_slower_queue(queues, ste
     step(timedelta(days=1))
     assert example.work_off(at_night) == 1
     assert example.answers(replies) == [(late, "done", "Report: sales")]
-    assert [broker.peek(queue) for queue in (reports, reports.dead_letter, at_night)] == [[], [], []]
+    assert [service_bus.peek(queue) for queue in (reports, reports.dead_letter, at_night)] == [[], [], []]
 
 
 def test_job_that_no_worker_could_do_is_answered_and_not_sent_on(queues):
     reports, at_night, replies = queues
     job = example.ask_for("nonsense", reports, replies, within=HALF_A_MINUTE)
-    broker.dead_letter(reports, [broker.receive(reports)[0].lock_token], "Unreadable", "there is no such report")
+    service_bus.dead_letter(reports, [service_bus.receive(reports)[0].lock_token], "Unreadable", "there is no such report")
     assert example.watch(reports, at_night) == 1
     assert example.answers(replies) == [(job, "failed", "there is no such report")]
-    assert broker.peek(at_night) == []
+    assert service_bus.peek(at_night) == []
 
 
 def test_watcher_that_dies_is_followed_by_one_that_ends_its_work(queues, step, monkeypatch):
@@ -60,8 +60,8 @@ def test_watcher_that_dies_is_followed_by_one_that_ends_its_work(queues, step, m
         with pytest.raises(TypeError):
             example.watch(reports, at_night)
     assert example.watch(reports, at_night) == 0
-    assert (example.answers(replies), broker.peek(at_night)) == ([], [])
+    assert (example.answers(replies), service_bus.peek(at_night)) == ([], [])
     step(timedelta(minutes=1))
     assert example.watch(reports, at_night) == 1
     assert [(found, what) for found, what, _ in example.answers(replies)] == [(job, "expired")]
-    assert [message.message_id for message in broker.peek(at_night)] == [job]
+    assert [message.message_id for message in service_bus.peek(at_night)] == [job]

@@ -7,8 +7,9 @@ import job_queue as example
 import job_queue_over_http as over_http
 import pytest
 
-from broker_core import broker, entities, shared_access
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import shared_access
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_job_whose_worker_died_after_the_work_is_not_done_again(jobs, books, ste
     step(timedelta(seconds=5))
     assert example.do_next_job(jobs, books) == "skipped"
     assert example.do_next_job(jobs, books) is None
-    assert (books.balance("alice"), broker.peek(jobs)) == (1999, [])
+    assert (books.balance("alice"), service_bus.peek(jobs)) == (1999, [])
 
 
 def test_job_whose_worker_died_during_the_work_is_done_by_the_next(jobs, books, step, monkeypatch):
@@ -78,18 +79,18 @@ def test_job_queue_over_http(http_jobs, books):
     jobs, address = http_jobs
     for _ in range(2):
         over_http.order_payout(jobs, "4711", "alice", 1999)
-    assert len(broker.peek(address)) == 1
+    assert len(service_bus.peek(address)) == 1
     assert [over_http.do_next_job(jobs, books) for _ in range(2)] == ["done", None]
-    assert (books.balance("alice"), broker.peek(address)) == (1999, [])
+    assert (books.balance("alice"), service_bus.peek(address)) == (1999, [])
 
 
 def test_worker_over_http_that_lost_its_lock_learns_it(http_jobs, books):
     jobs, address = http_jobs
-    entities.pause_clock(address.namespace)
+    namespaces.pause_clock(address.namespace)
     over_http.order_payout(jobs, "4711", "alice", 1999)
     slow = jobs.receive(wait_seconds=0)
     assert books.pay(slow.message_id, "alice", 1999)
-    entities.step_clock(address.namespace, timedelta(seconds=5))
+    namespaces.step_clock(address.namespace, timedelta(seconds=5))
     assert over_http.do_next_job(jobs, books) == "skipped"
     assert jobs.complete(slow) is False
     assert books.balance("alice") == 1999

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 import request_reply as example
 
-from broker_core import broker, entities, sweeps
-from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import Message
+from broker_core import service_bus, sweeps
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Message
+from broker_core.service_bus import entities
 from broker_core.store import aio
 
 pytestmark = pytest.mark.asyncio
@@ -40,14 +41,14 @@ async def test_question_without_a_server_ends_with_its_deadline(questions, step)
             await client.ask("1", within_seconds=0.05)
         assert client.asked == {}
     step(timedelta(seconds=1))
-    assert broker.receive(questions) == []
+    assert service_bus.receive(questions) == []
 
 
 async def test_reply_queue_goes_by_itself_with_what_lies_in_it(questions, step, monkeypatch):
     client = example.Client(questions, "crashed")
     monkeypatch.setattr(client, "listen", lambda: asyncio.sleep(0))
     await client.__aenter__()
-    broker.send(client.replies, [Message(b"nobody will read this")])
+    service_bus.send(client.replies, [Message(b"nobody will read this")])
     step(example.IDLE)
     sweeps.delete_idle_entities()
     entities.get_queue(client.replies)  # activity is known to 20 seconds
@@ -58,9 +59,9 @@ async def test_reply_queue_goes_by_itself_with_what_lies_in_it(questions, step, 
 
 
 async def test_answer_for_a_client_that_is_gone_stops_no_server(questions, servers):
-    broker.send(questions, [Message(b"1", message_id="q", reply_to="replies/of-nobody")])
+    service_bus.send(questions, [Message(b"1", message_id="q", reply_to="replies/of-nobody")])
     assert await example.ask_all(questions, "a", range(2, 3)) == ["2 x 2 = 4"]
     async with asyncio.timeout(10):
-        while broker.peek(questions):  # the answer comes before the question is completed
+        while service_bus.peek(questions):  # the answer comes before the question is completed
             await asyncio.sleep(0.01)
     assert not any(server.done() for server in servers)

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
-from broker_core import broker, entities, queue_storage
-from broker_core.semantics.service_bus.filters import CorrelationFilter, Rule, compile_action, compile_filter
-from broker_core.semantics.types import Actor, EntityAddress, Message, Right
-from tests.broker.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
+from broker_core import namespaces, queue_storage, service_bus
+from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from tests.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 
 FRAGMENT = {"HX-Request": "true", "HX-Request-Type": "partial"}
 WORKER = Actor("process", "worker", Right.ALL)
@@ -23,19 +24,19 @@ def shop(db):
     """A queue with a message in every state. Numbers: 1 completed, 2 dead-lettered, 3 deferred, 4 locked by a worker, 5 active,
     6 scheduled, 7 expired. Its name has a slash, as names may."""
     address = EntityAddress(f"shop-{next(_numbers)}-{uuid.uuid4().hex[:6]}", "eu/orders")
-    entities.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace)
     entities.create_queue(address, max_delivery_count=3)
     sent = [
         Message(body=b'{"n": 1}', message_id=f"order-{n}", subject="placed", properties={"region": "eu"}) for n in range(1, 6)
     ]
-    broker.send(address, sent, actor=WORKER)
-    first, second, third, _ = broker.receive(address, 4, actor=WORKER)
-    broker.complete(address, [first.lock_token], actor=WORKER)
-    broker.dead_letter(address, [second.lock_token], "PaymentRefused", "no <money>", actor=WORKER)
-    broker.defer(address, [third.lock_token], actor=WORKER)
+    service_bus.send(address, sent, actor=WORKER)
+    first, second, third, _ = service_bus.receive(address, 4, actor=WORKER)
+    service_bus.complete(address, [first.lock_token], actor=WORKER)
+    service_bus.dead_letter(address, [second.lock_token], "PaymentRefused", "no <money>", actor=WORKER)
+    service_bus.defer(address, [third.lock_token], actor=WORKER)
     later = datetime.now(UTC) + timedelta(hours=1)
-    broker.send(address, [Message(body=b"later", message_id="reminder", scheduled_enqueue_at=later)], actor=WORKER)
-    broker.send(address, [Message(body=b"brief", message_id="brief", time_to_live=timedelta(microseconds=1))], actor=WORKER)
+    service_bus.send(address, [Message(body=b"later", message_id="reminder", scheduled_enqueue_at=later)], actor=WORKER)
+    service_bus.send(address, [Message(body=b"brief", message_id="brief", time_to_live=timedelta(microseconds=1))], actor=WORKER)
     return address
 
 
@@ -80,14 +81,14 @@ def jobs(db):
     queue_storage.put(address, "later", visibility_timeout=hour, actor=WORKER)
     put = queue_storage.put(address, "even later", actor=WORKER)
     queue_storage.update(address, put.message_id, put.pop_receipt, visibility_timeout=2 * hour, actor=WORKER)
-    entities.pause_clock(address.namespace)
+    namespaces.pause_clock(address.namespace)
     queue_storage.put(address, "brief", time_to_live=timedelta(seconds=1), actor=WORKER)
-    entities.step_clock(address.namespace, timedelta(seconds=1))
+    namespaces.step_clock(address.namespace, timedelta(seconds=1))
     queue_storage.put(address, "tried", actor=WORKER)
     [tried] = queue_storage.get(address, visibility_timeout=timedelta(seconds=1), actor=WORKER)
     assert tried.sequence_number == 7
-    entities.step_clock(address.namespace, timedelta(seconds=1))
-    entities.resume_clock(address.namespace)
+    namespaces.step_clock(address.namespace, timedelta(seconds=1))
+    namespaces.resume_clock(address.namespace)
     queue_storage.put(address, '{"n": 8}', time_to_live=None, actor=WORKER)
     poison = EntityAddress(address.namespace, "jobs-poison")
     queue_storage.create_queue(poison)

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import processes
-from broker_core.rabbitmq.properties import Properties
-from broker_core.rabbitmq.publishing import Publication
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, rabbitmq
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.connections import processes
+from broker_core.rabbitmq.messages.properties import Properties
+from broker_core.rabbitmq.messages.publishing import Publication
+from broker_core.rabbitmq.rules.policies import Policy
 from explorer.addresses import NamespaceConverter
-from tests.broker.fixtures import broker_database  # noqa: F401 - removes what a test configured
+from tests.fixtures import broker_database  # noqa: F401 - removes what a test configured
 
 from .conftest import WORKER
 
@@ -30,7 +30,7 @@ def office(broker_database):  # noqa: F811
     """
     vhost = f"office {next(_numbers)}/{uuid.uuid4().hex[:6]}"
     rabbitmq.create_vhost(vhost)
-    entities.pause_clock(vhost)
+    namespaces.pause_clock(vhost)
     declare, bind = rabbitmq.declare_queue, rabbitmq.bind_queue
     rabbitmq.declare_exchange(vhost, "events", "topic", arguments={"alternate-exchange": "lost"})
     rabbitmq.declare_exchange(vhost, "graves", "fanout")
@@ -75,7 +75,7 @@ def _furnish(vhost, channel):
     channel.qos(1)
     channel.consume("scans", tag="scanner-1")
     [_] = channel.deliveries(1)
-    entities.step_clock(vhost, timedelta(seconds=10))
+    namespaces.step_clock(vhost, timedelta(seconds=10))
 
 
 def publish(vhost, key, body=b'{"n": 1}', *, exchange="events", **properties):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import broker, reads
-from broker_core.semantics.types import EntityAddress, Message, Session
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress, Message, Session
 
 AXE = Path(__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -171,7 +171,7 @@ def test_the_open_tab_shows_on_a_phone(pages, browser):
 
 
 def test_a_range_is_selected_with_shift(pages, browser):
-    broker.send(pages.shop, [Message(body=b"x") for _ in range(5)])
+    service_bus.send(pages.shop, [Message(body=b"x") for _ in range(5)])
     page = browser()
     page.goto(f"/entities/{pages.at}")
     boxes = page.locator('input[name="numbers"]')
@@ -295,7 +295,7 @@ def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(p
 
 def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages, browser):
     carts = EntityAddress(pages.shop.namespace, "carts")
-    broker.send(carts, [Message(b"one", session_id="cart-a"), Message(b"two", session_id="cart-a")])
+    service_bus.send(carts, [Message(b"one", session_id="cart-a"), Message(b"two", session_id="cart-a")])
     page = browser()
     page.goto(f"/receive/main/{carts}")
     page.click("button[value=accept]")
@@ -305,7 +305,7 @@ def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages,
     page.fill("#state-1", "half written")
     [held] = reads.sessions(carts, part="cart-a").rows
     ends = page.get_attribute(".session .countdown", "data-deadline")
-    broker.renew_session(Session(carts, "cart-a", held.lock_token, held.locked_until, timedelta(0)))
+    service_bus.renew_session(Session(carts, "cart-a", held.lock_token, held.locked_until, timedelta(0)))
     page.wait_for_selector(f".session .countdown:not([data-deadline='{ends}'])")
     assert page.is_visible("#state-1") and page.input_value("#state-1") == "half written"
     page.click("button[value=set-state]")

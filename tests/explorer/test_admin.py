@@ -10,10 +10,11 @@ from django.contrib.auth.models import Group, User
 from django.urls import reverse
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from broker_core import broker, entities, queue_storage, rabbitmq, shared_access
+from broker_core import namespaces, queue_storage, rabbitmq, service_bus
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import EntityAddress, ExpiryMode, Family, HistoryLevel, Message, QueueSettings, Tier
 from broker_core.models import Entity, Exchange, Namespace, Rule, SharedAccessPolicy, SweepRun
-from broker_core.semantics.errors import EntityNotFound
-from broker_core.semantics.types import EntityAddress, ExpiryMode, Family, HistoryLevel, Message, QueueSettings, Tier
+from broker_core.service_bus import entities, shared_access
 from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord
 from explorer.schedules import create_missing
@@ -51,14 +52,14 @@ def in_one_transaction(db):
 @pytest.fixture
 def space(in_one_transaction):
     """A namespace with a queue, a policy, events, sweep runs and schedules: something on every page."""
-    entities.ensure_namespace("system", is_system=True)
+    namespaces.ensure_namespace("system", is_system=True)
     entities.create_queue(EntityAddress("system", "of-a-test"))
-    entities.create_namespace("space")
+    namespaces.create_namespace("space")
     entities.create_queue(ORDERS)
     shared_access.create_policy(ORDERS, "app", send=True)
     entities.create_topic(NEWS)
     entities.create_subscription(NEWS.subscription("all"))
-    broker.send(ORDERS, [Message(b"1", message_id="first"), Message(b"2", message_id="second")])
+    service_bus.send(ORDERS, [Message(b"1", message_id="first"), Message(b"2", message_id="second")])
     create_missing(apps)
     SweepRun.objects.create(name="expire_messages", started_at="2026-01-01T00:00Z", outcome={"expired": 3})
 
@@ -274,7 +275,7 @@ def test_a_queue_is_created_through_the_use_case(space, administrator):
         expiry_mode=ExpiryMode.ON_ACTIVITY,
         history_level=HistoryLevel.LIFECYCLE,
     )
-    assert broker.send(queue.address, [Message(b"x")]) == [1]
+    assert service_bus.send(queue.address, [Message(b"x")]) == [1]
 
 
 def test_a_change_says_in_the_history_what_it_was_before(space, administrator):
@@ -459,21 +460,21 @@ def test_a_namespace_is_created_with_its_policy(administrator):
     response = administrator.post(url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d", "tier": "basic"})
     assert response.status_code == 302, problems(response)
     assert [p.name for p in shared_access.list_policies("fresh")] == ["RootManageSharedAccessKey"]
-    assert entities.get_namespace("fresh").tier == Tier.BASIC
+    assert namespaces.get_namespace("fresh").tier == Tier.BASIC
     again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH", "tier": "basic"})
     assert "already exists" in str(problems(again)["name"])
 
 
 def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
-    before = entities.get_clock("space").now
+    before = namespaces.get_clock("space").now
     administrator.post(change, {"description": "", "tier": "standard", "step": "2 h", "clock": "pause", "rate": "1.0"})
-    paused = entities.get_clock("space")
+    paused = namespaces.get_clock("space")
     assert paused.rate == 0
     assert timedelta(hours=2) <= paused.now - before < timedelta(hours=2, minutes=5)
     assert "paused" in administrator.get(url("broker_core.namespace")).content.decode()
     administrator.post(change, {"description": "", "tier": "standard", "clock": "run", "rate": "60"})
-    assert entities.get_clock("space").rate == 60
+    assert namespaces.get_clock("space").rate == 60
     assert [e.get_change_message() for e in LogEntry.objects.order_by("pk")] == [
         "Step: None -> 2 h; Clock: None -> pause",
         "Clock: None -> run; Rate: 1.0 -> 60.0",
@@ -487,19 +488,19 @@ def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values,
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
     response = administrator.post(change, {"description": "", "tier": "standard", **values}, follow=True)
     assert said in response.content.decode()
-    assert not entities.get_clock("space").is_manual
+    assert not namespaces.get_clock("space").is_manual
 
 
 def test_clocks_are_stepped_from_the_list_and_the_system_refuses(space, administrator):
     pause = {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]}
     administrator.post(url("broker_core.namespace"), pause)
-    before = entities.get_clock("space").now
+    before = namespaces.get_clock("space").now
     administrator.post(url("broker_core.namespace"), pause | {"action": "step_an_hour"})
-    assert entities.get_clock("space").now - before == timedelta(hours=1)
+    assert namespaces.get_clock("space").now - before == timedelta(hours=1)
     both = {"action": "step_a_day", "_selected_action": [n.pk for n in Namespace.objects.filter(name__in=["space", "system"])]}
     page = administrator.post(url("broker_core.namespace"), both, follow=True)
     assert "own work" in page.content.decode()
-    assert entities.get_clock("space").now - before == timedelta(hours=1)  # all or nothing
+    assert namespaces.get_clock("space").now - before == timedelta(hours=1)  # all or nothing
 
 
 # Shared-access policies
@@ -528,7 +529,7 @@ def test_a_policy_is_created_changed_and_its_key_regenerated(space, administrato
     ("values", "field"), [({"send": ""}, "send"), ({"name": "a;b"}, "name"), ({"entity": "other"}, "entity")]
 )
 def test_a_policy_that_makes_no_sense_is_refused_at_its_field(space, administrator, values, field):
-    entities.create_namespace("other")
+    namespaces.create_namespace("other")
     other = entities.create_queue(EntityAddress("other", "q")).id
     base = {"namespace": Namespace.objects.get(name="space").pk, "name": "p", "send": "on"}
     values = values | ({"entity": other} if field == "entity" else {})
@@ -553,7 +554,7 @@ def test_an_onlooker_sees_queues_and_events_but_neither_keys_nor_forms(space, on
         assert onlooker.get(path).status_code == 403, path
     assert onlooker.post(url("broker_core.entity", "change", entity.pk), {"lock_duration": "30 s"}).status_code == 403
     onlooker.post(url("broker_core.namespace"), {"action": "pause", "_selected_action": [Namespace.objects.get(name="space").pk]})
-    assert not entities.get_clock("space").is_manual
+    assert not namespaces.get_clock("space").is_manual
 
 
 def test_looking_at_a_queue_in_the_admin_is_no_activity(space, administrator):

@@ -5,19 +5,21 @@ from django.apps import apps
 from django.urls import reverse
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
-from broker_core import broker, entities
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, Message
 from broker_core.models import SweepRun
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from explorer.schedules import create_missing
-from tests.explorer.test_admin import MODELS, READ_ONLY, row, url
+
+from .test_admin import MODELS, READ_ONLY, row, url
 
 
 @pytest.fixture
 def space(transactional_db):
     """Something on every page, committed: the server has connections of its own."""
-    entities.create_namespace("space")
+    namespaces.create_namespace("space")
     queue = entities.create_queue(EntityAddress("space", "orders")).address
-    broker.send(queue, [Message(b"1")])
+    service_bus.send(queue, [Message(b"1")])
     create_missing(apps)
     SweepRun.objects.create(name="expire_messages", started_at="2026-01-01T00:00Z", outcome={"expired": 3})
 

@@ -5,15 +5,15 @@ from html import unescape
 
 import pytest
 
-from broker_core import broker, entities, queue_storage, reads
-from broker_core.semantics.errors import EntityNotFound, NotAuthorized
-from broker_core.semantics.types import Actor, EntityAddress, Message, Right
+from broker_core import namespaces, queue_storage, reads, service_bus
+from broker_core.common.errors import EntityNotFound, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Message, Right
 from explorer.models import AuditRecord
-from explorer.pages import bringing_back
+from explorer.shared import resubmit_all
 
 from .conftest import WORKER
 
-pytest_plugins = ["tests.broker.fixtures"]
+pytest_plugins = ["tests.fixtures"]
 REFUSED = '[null, "Refused"]'
 
 
@@ -29,12 +29,12 @@ def last_act():
 def dead(make_queue):
     """A queue with five dead letters: 1, 3 and 4 were refused, 2 and 5 are late. A receiver holds 4."""
     queue = make_queue()
-    broker.send(queue, [Message(b"%d" % n) for n in range(1, 6)])
-    for message in broker.receive(queue, 5, actor=WORKER):
+    service_bus.send(queue, [Message(b"%d" % n) for n in range(1, 6)])
+    for message in service_bus.receive(queue, 5, actor=WORKER):
         reason = "Late" if message.sequence_number in (2, 5) else "Refused"
-        broker.dead_letter(queue, [message.lock_token], reason, f"told of {message.sequence_number}", actor=WORKER)
-    held = broker.receive(queue.dead_letter, 4, actor=WORKER)
-    broker.abandon(queue.dead_letter, [one.lock_token for one in held if one.sequence_number != 4], actor=WORKER)
+        service_bus.dead_letter(queue, [message.lock_token], reason, f"told of {message.sequence_number}", actor=WORKER)
+    held = service_bus.receive(queue.dead_letter, 4, actor=WORKER)
+    service_bus.abandon(queue.dead_letter, [one.lock_token for one in held if one.sequence_number != 4], actor=WORKER)
     return queue
 
 
@@ -46,7 +46,7 @@ def poison(account):
         queue_storage.create_queue(queue, max_dequeue_count=1, poison_queue="jobs-poison")
         queue_storage.put_all(queue, ["a", "b"] if name == "jobs" else ["c"])
         queue_storage.get(queue, 5, visibility_timeout=timedelta(seconds=1))
-    entities.step_clock(account, timedelta(seconds=1))
+    namespaces.step_clock(account, timedelta(seconds=1))
     for name in ("jobs", "mail"):
         queue_storage.get(EntityAddress(account, name))
     address = EntityAddress(account, "jobs-poison")
@@ -104,12 +104,12 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
 
 
 def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatch):
-    monkeypatch.setattr(bringing_back, "BATCH", 2)
+    monkeypatch.setattr(resubmit_all, "BATCH", 2)
     client, url = as_("operator"), f"/bring-back/{dead}"
     assert 'name="up_to" value="5"' in body_of(client.get(url))
-    broker.send(dead, [Message(b"6")])
-    [late] = broker.receive(dead, actor=WORKER)
-    broker.dead_letter(dead, [late.lock_token], "Late", actor=WORKER)
+    service_bus.send(dead, [Message(b"6")])
+    [late] = service_bus.receive(dead, actor=WORKER)
+    service_bus.dead_letter(dead, [late.lock_token], "Late", actor=WORKER)
     client.post(url, {"up_to": "5"})
     assert dead_numbers(dead) == [4, late.sequence_number] and last_act().target == "all dead letters"
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities, rabbitmq, reads
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, rabbitmq, reads, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT
@@ -19,8 +20,8 @@ def queue(shop):
     """A queue in the shop's namespace whose message 1 is locked for 30 s."""
     address = EntityAddress(shop.namespace, "parcels")
     entities.create_queue(address, lock_duration=timedelta(seconds=30))
-    broker.send(address, [Message(body=b"1")])
-    broker.receive(address, 1)
+    service_bus.send(address, [Message(body=b"1")])
+    service_bus.receive(address, 1)
     return address
 
 
@@ -40,13 +41,13 @@ def said(response) -> list[str]:
 
 
 def now_of(address):
-    return entities.get_clock(address.namespace).now
+    return namespaces.get_clock(address.namespace).now
 
 
 def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as_):
     client = as_("administrator")
-    entities.pause_clock(pages.shop.namespace)
-    entities.pause_clock(jobs.namespace)
+    namespaces.pause_clock(pages.shop.namespace)
+    namespaces.pause_clock(jobs.namespace)
     inside = [a for a in pages.all if pages.shop.namespace in a or f"/{jobs.namespace}/" in a]
     inside = [a for a in inside if not re.match(r"/(bodies|new-storage-queue)/", a)]
     assert len(inside) > 50
@@ -58,7 +59,7 @@ def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as
 def test_so_does_every_page_of_a_virtual_host(broker_database, as_):
     rabbitmq.create_vhost("clocked")
     rabbitmq.declare_queue(EntityAddress("clocked", "q"))
-    entities.pause_clock("clocked")
+    namespaces.pause_clock("clocked")
     client = as_("administrator")
     places = ["vhosts", "queues", "exchanges", "policies", "connections", "definitions"]
     pages = [f"/rabbitmq/{place}/clocked/" for place in places]
@@ -72,7 +73,7 @@ def test_in_real_time_the_namespaces_and_the_entities_pages_offer_to_pause_it(qu
         shown = client.get(page).content.decode()
         assert "Clock: real time" in shown and 'value="pause"' in shown
     assert "Clock:" not in client.get(f"/send/{queue}").content.decode()
-    entities.step_clock(jobs.namespace, timedelta(minutes=90))
+    namespaces.step_clock(jobs.namespace, timedelta(minutes=90))
     moved = client.get(f"/entities/{jobs}").content.decode()
     assert re.search(r"data-clock-now>[^<]+</time>, 1 h \d\d min ahead of real time", moved) and 'value="pause"' in moved
 
@@ -98,14 +99,14 @@ def test_pausing_stepping_and_resuming_without_javascript(queue, move):
 
 
 def test_a_step_to_an_instant(queue, move):
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     at = now_of(queue).replace(microsecond=0) + timedelta(days=2)
     move(queue.namespace, step=f"{at:%Y-%m-%d %H:%M:%S}")
     assert now_of(queue) == at
 
 
 def test_a_step_to_the_next_change_goes_exactly_there_and_shows_what_came_of_it(queue, move, as_):
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     [row] = reads.list_messages(queue, reads.Tab.LOCKED).rows
     shown = as_("administrator").get(f"/entities/{queue}").content.decode()
     assert re.search(r'id="clock-next">the lock of message 1 ends, \d+ s from now<', shown)
@@ -139,9 +140,9 @@ def test_a_refused_step_names_durations_as_the_field_does(queue, as_):
 
 
 def test_resuming_at_real_time_jumps_there(queue, move):
-    entities.pause_clock(queue.namespace)
-    entities.resume_clock(queue.namespace, 0.001)
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
+    namespaces.resume_clock(queue.namespace, 0.001)
+    namespaces.pause_clock(queue.namespace)
     before = reads.now(queue.namespace)
     move(queue.namespace, act="catch-up")
     after = reads.now(queue.namespace)
@@ -151,7 +152,7 @@ def test_resuming_at_real_time_jumps_there(queue, move):
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_others_see_the_clock_and_why_they_may_not_move_it(queue, as_, role):
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     client, at = as_(role), now_of(queue)
     shown = client.get(f"/entities/{queue}").content.decode()
     assert PAUSED in shown and "Only administrators pause, step and resume clocks." in shown and 'value="resume"' not in shown
@@ -165,7 +166,7 @@ def test_others_see_the_clock_and_why_they_may_not_move_it(queue, as_, role):
     "given", [{"step": ""}, {"step": "soon"}, {"step": "never"}, {"step": "2001-01-01"}, {"by": "200 years"}, {"act": "back"}]
 )
 def test_a_bad_step_is_refused_where_it_was_typed(queue, as_, given):
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     at = now_of(queue)
     answer = as_("administrator").post(f"/clocks/{queue.namespace}/", given, headers=FRAGMENT)
     assert answer.status_code == 400 and 'role="alert"' in answer.content.decode() and 'id="clock"' in answer.content.decode()
@@ -178,7 +179,7 @@ def test_it_goes_back_to_no_other_site(queue, move):
 
 
 def test_the_systems_own_clock_is_left_alone(broker_database, as_, move):
-    entities.ensure_namespace("system", is_system=True)
+    namespaces.ensure_namespace("system", is_system=True)
     assert "keeps real time" in as_("viewer").get("/namespaces/system/").content.decode()
     [told] = said(move("system", act="pause", page="/namespaces/system/"))
     assert "keeps real time" in told and not reads.now("system").is_manual
@@ -203,7 +204,7 @@ def texts(page, selector):
 
 @pytest.fixture
 def parcels(transactional_db, queue):
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     return queue
 
 
@@ -243,12 +244,12 @@ def test_a_frame_that_was_read_earlier_does_not_set_the_clock_back(parcels, brow
 
 
 def test_who_looks_on_sees_the_notice_come_and_go(parcels, browser):
-    entities.resume_clock(parcels.namespace)
+    namespaces.resume_clock(parcels.namespace)
     page = browser("viewer")
     page.goto(f"/entities/{parcels}")
     page.wait_for_function("() => document.querySelector('#live')?.dataset.live === 'live'")
     assert page.query_selector("#clock .notice") is None
-    entities.pause_clock(parcels.namespace)
+    namespaces.pause_clock(parcels.namespace)
     page.wait_for_selector("#clock .notice", timeout=3000)
-    entities.resume_clock(parcels.namespace)
+    namespaces.resume_clock(parcels.namespace)
     page.wait_for_selector("#clock .notice", state="detached", timeout=3000)

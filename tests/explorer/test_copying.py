@@ -4,8 +4,8 @@ import html
 
 import pytest
 
-from broker_core import broker, queue_storage, rabbitmq, reads
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.types import EntityAddress, Message
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 NO_TEXT = [b"\xff\xfe\x80", b"a\x00b", b"one\r\ntwo"]
@@ -17,21 +17,21 @@ def form_of(client, address):
 
 
 def test_a_text_is_copied_as_it_is(shop, as_):
-    [number] = broker.send(shop, [Message("één\ntwee ".encode())])
+    [number] = service_bus.send(shop, [Message("één\ntwee ".encode())])
     form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
     assert form["body"].value() == "één\ntwee " and "is not copied" not in page
 
 
 @pytest.mark.parametrize("body", NO_TEXT)
 def test_what_a_form_would_change_is_not_copied_and_that_is_said(shop, as_, body):
-    [number] = broker.send(shop, [Message(body)])
+    [number] = service_bus.send(shop, [Message(body)])
     form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
     assert form["body"].value() == ""
     assert f"The body of message {number} is not copied into the form: it has bytes, or line ends, that" in page
 
 
 def test_a_long_body_is_not_copied_and_that_is_said(shop, as_):
-    [number] = broker.send(shop, [Message(b"x" * 65_537)])
+    [number] = service_bus.send(shop, [Message(b"x" * 65_537)])
     form, page = form_of(as_("operator"), f"/send/{shop}?like={number}")
     assert form["body"].value() == "" and "it is longer than 64 KB" in page
 

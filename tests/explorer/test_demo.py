@@ -6,12 +6,13 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
-from broker_core import broker, entities, reads, shared_access
-from broker_core.protocols.service_bus_http import authorization
+from broker_core import namespaces, reads, service_bus
+from broker_core.common.errors import BrokerUnavailable
+from broker_core.common.types import EntityAddress, EventKind, Message, MessageState
+from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import EventFilter
-from broker_core.semantics.errors import BrokerUnavailable
-from broker_core.semantics.queue_storage.standing import Standing
-from broker_core.semantics.types import EntityAddress, EventKind, Message, MessageState
+from broker_core.service_bus import shared_access
+from broker_core.service_bus.http import authorization
 from broker_core.store import connections
 from explorer.demo import goods, pictures, stage, traffic
 from explorer.demo.http_queue import HttpQueue, Refused
@@ -37,8 +38,8 @@ MOST_TURNS = 4500  # some 25 minutes of the shop; a tenth is enough as a rule
 @pytest.fixture
 def shop(live_site):
     """The demonstration in a namespace whose clock the test moves, without history. Messages are removed with their queues."""
-    entities.create_namespace(stage.NAMESPACE)
-    entities.pause_clock(stage.NAMESPACE)
+    namespaces.create_namespace(stage.NAMESPACE)
+    namespaces.pause_clock(stage.NAMESPACE)
     stage.set_up(stage.NAMESPACE)
     yield live_site
     for table in ("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"):
@@ -56,7 +57,7 @@ class Stopwatch:
 
     def forward(self, seconds: float) -> None:
         self.seconds += seconds
-        entities.step_clock(stage.NAMESPACE, stage._seconds(seconds))
+        namespaces.step_clock(stage.NAMESPACE, stage._seconds(seconds))
 
 
 def _runner(site: str, clock: Stopwatch) -> Runner:
@@ -135,10 +136,10 @@ def test_a_parcel_goes_through_its_steps_in_order(shop):
 
 def test_a_message_that_is_none_of_the_shops_is_dead_lettered_with_a_reason(shop):
     sent = [Message(b"hello?"), Message(b"[1, 2]"), Message(b'{"order": "SO-1"}')]
-    broker.send(_address("orders"), sent)
+    service_bus.send(_address("orders"), sent)
     clock = Stopwatch()
     _play(_runner(shop, clock), clock, turns=60)
-    dead = broker.peek(_address("orders").dead_letter)
+    dead = service_bus.peek(_address("orders").dead_letter)
     assert [bytes(message.body) for message in dead][:3] == [message.body for message in sent]
     assert {message.dead_letter_reason for message in dead} == {"UnreadableMessage"}
 
@@ -202,9 +203,9 @@ def test_the_playground_has_a_message_in_each_state(shop):
     counts = reads.counts(_address(stage.PLAYGROUND))
     assert (counts.active, counts.deferred, counts.scheduled, counts.dead_letter) == (4, 1, 1, 2)
     assert counts.locked == 0
-    reasons = {message.dead_letter_reason for message in broker.peek(_address(stage.PLAYGROUND).dead_letter)}
+    reasons = {message.dead_letter_reason for message in service_bus.peek(_address(stage.PLAYGROUND).dead_letter)}
     assert reasons == {"AddressUnknown", "MaxDeliveryCountExceeded"}
-    scheduled = [m for m in broker.peek(_address(stage.PLAYGROUND)) if m.state is MessageState.SCHEDULED]
+    scheduled = [m for m in service_bus.peek(_address(stage.PLAYGROUND)) if m.state is MessageState.SCHEDULED]
     assert len(scheduled) == 1
 
 
@@ -250,7 +251,7 @@ def test_without_a_demonstration_there_is_no_button(as_, settings):
 def photolab(broker_database):
     """The demonstration's storage account, whose clock the test moves."""
     pictures.seed()
-    entities.pause_clock(pictures.ACCOUNT)
+    namespaces.pause_clock(pictures.ACCOUNT)
     return pictures.ACCOUNT
 
 
@@ -272,7 +273,7 @@ def test_the_photo_laboratory_shows_every_reason_a_message_cannot_be_had(photola
     for _ in range(MOST_TURNS // 3):
         wait = max(0.3, runner.tick())
         seconds += wait
-        entities.step_clock(photolab, timedelta(seconds=wait))
+        namespaces.step_clock(photolab, timedelta(seconds=wait))
         rows = [row for name in (pictures.THUMBNAILS, pictures.MAILINGS) for row in reads.list_messages(_stored(name)).rows]
         seen |= {row.standing for row in rows}
         if wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison:

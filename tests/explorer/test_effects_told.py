@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities, preview, rabbitmq, reads
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces, rabbitmq, reads, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.service_bus import entities, preview
 from explorer.models import AuditRecord
-from explorer.pages.presenters import effects_told
-from tests.broker.fixtures import vhost  # noqa: F401 - fixture
+from explorer.shared.presenters import effects_told
+from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.rabbitmq import rabbits
 
 
@@ -19,7 +20,7 @@ def orders(vhost):  # noqa: F811
     queue = rabbits.declare(vhost, "orders")
     rabbits.declare(vhost, "other")
     rabbits.send(queue, "1", "2", "3")
-    entities.step_clock(vhost, timedelta(seconds=60))
+    namespaces.step_clock(vhost, timedelta(seconds=60))
     return queue
 
 
@@ -75,8 +76,8 @@ def test_the_core_tells_how_many_it_rules_then(orders, vhost):  # noqa: F811
 def test_saving_settings_of_a_service_bus_queue_tells_its_effect(namespace, as_):
     address = EntityAddress(namespace, "orders")
     entities.create_queue(address, dead_lettering_on_message_expiration=True)
-    broker.send(address, [Message(body=b"1"), Message(body=b"2", time_to_live=timedelta(days=1))])
-    entities.step_clock(namespace, timedelta(minutes=10))
+    service_bus.send(address, [Message(body=b"1"), Message(body=b"2", time_to_live=timedelta(days=1))])
+    namespaces.step_clock(namespace, timedelta(minutes=10))
     told = preview.change(address, default_message_time_to_live=timedelta(minutes=5))
     assert effects_told(told.effects) == "Of the messages there, 1 expires now, 1 is dead-lettered."
     assert entities.get_entity(address).settings.default_message_time_to_live == timedelta(minutes=5)

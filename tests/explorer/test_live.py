@@ -16,13 +16,14 @@ from django.contrib.auth import get_user_model
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from broker_core import broker, entities, queue_storage, rabbitmq
+from broker_core import namespaces, queue_storage, rabbitmq, service_bus
+from broker_core.common.types import Actor, EntityAddress, Message, Right
 from broker_core.reads import Clock
-from broker_core.semantics.types import Actor, EntityAddress, Message, Right
+from broker_core.service_bus import entities
 from explorer.live import feed as feeds
 from explorer.live.feed import Feed
 from explorer.live.frames import Element, Picture, difference, whole
-from explorer.pages.presenters import epoch_ms
+from explorer.shared.presenters import epoch_ms
 from explorer.templatetags.live import live_address
 from tests.eventually import eventually
 
@@ -33,7 +34,7 @@ HOST = "testserver.example"
 def queue(transactional_db):
     """A queue in a namespace of its own."""
     address = EntityAddress(f"live-{uuid.uuid4().hex[:8]}", "orders")
-    entities.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace)
     entities.create_queue(address)
     return address
 
@@ -188,7 +189,7 @@ async def test_who_loses_the_rights_is_sent_away(queue, person, monkeypatch, wha
 
 
 async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
-    broker.send(queue, [Message(b"x", message_id="first"), Message(b"y", message_id="second")])
+    service_bus.send(queue, [Message(b"x", message_id="first"), Message(b"y", message_id="second")])
     communicator, told = await opened(page_of(queue), cookie())
     [first, second] = reversed(told["order"])
     assert "first" in told["rows"][first]
@@ -203,26 +204,26 @@ async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
 async def test_a_message_comes_is_locked_and_leaves_with_a_word(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie())
     assert told.get("order") == []
-    [number] = broker.send(queue, [Message(b"x")])
+    [number] = service_bus.send(queue, [Message(b"x")])
     told = await frame(communicator)
     [row_id] = told["order"]
     assert row_id.endswith(f"-0-{number}")
-    [held] = broker.receive(queue)
+    [held] = service_bus.receive(queue)
     told = await frame(communicator)
     assert list(told["rows"]) == [row_id]
     assert "order" not in told
     assert "data-deadline" in told["rows"][row_id]
-    broker.complete(queue, [held.lock_token])
+    service_bus.complete(queue, [held.lock_token])
     told = await frame(communicator)
     assert (told["left"], told["order"]) == ({row_id: "completed"}, [])
     await communicator.disconnect()
 
 
 async def test_a_list_follows_its_own_tab(queue, cookie):
-    broker.send(queue, [Message(b"x")])
+    service_bus.send(queue, [Message(b"x")])
     communicator, _ = await opened(page_of(queue, "?tab=dead-letter"), cookie())
-    [held] = broker.receive(queue)
-    broker.dead_letter(queue, [held.lock_token], "Broken")
+    [held] = service_bus.receive(queue)
+    service_bus.dead_letter(queue, [held.lock_token], "Broken")
     told = await frame(communicator, lambda told: told.get("rows"))
     [row] = told["rows"].values()
     assert "Broken" in row
@@ -237,7 +238,7 @@ async def test_a_topic_shows_what_its_subscriptions_get(queue, cookie):
     communicator, told = await opened(page_of(topic), cookie())
     [row_id] = told["rows"]
     assert row_id.startswith("e-") and "every message" in told["rows"][row_id]
-    broker.send(topic, [Message(b"x")])
+    service_bus.send(topic, [Message(b"x")])
     told = await frame(communicator, lambda told: told.get("rows"))
     assert list(told["rows"]) == [row_id] and '<td class="num">1</td>' in told["rows"][row_id]
     await communicator.disconnect()
@@ -250,7 +251,7 @@ async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(q
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
     assert (told["texts"]["t-topics"], told["texts"]["t-subscriptions"]) == ("1", "1")
     [row_id] = [key for key, html in told["rows"].items() if "name beneath" in html]
-    broker.send(topic, [Message(b"x")])
+    service_bus.send(topic, [Message(b"x")])
     told = await frame(communicator, lambda told: row_id in told.get("rows", {}))
     assert "name beneath" in told["rows"][row_id]
     await communicator.disconnect()
@@ -259,21 +260,21 @@ async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(q
 async def test_a_list_of_sessions_is_fetched_again_when_one_is_accepted(queue, cookie):
     carts = EntityAddress(queue.namespace, "carts")
     entities.create_queue(carts, requires_session=True)
-    broker.send(carts, [Message(b"x", session_id="a")])
+    service_bus.send(carts, [Message(b"x", session_id="a")])
     communicator, told = await opened(page_of(carts, "?tab=sessions"), cookie())
-    broker.accept_session(carts, "a", max_count=1)
+    service_bus.accept_session(carts, "a", max_count=1)
     again = await frame(communicator, lambda told: "stamp" in told)
     assert again["stamp"] != told["stamp"]
     await communicator.disconnect()
 
 
 async def test_a_filtered_list_keeps_what_it_found(queue, cookie):
-    broker.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
+    service_bus.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
     communicator, told = await opened(page_of(queue, "?id=wanted"), cookie())
     assert len(told["rows"]) == 1
     assert "order" not in told
-    broker.send(queue, [Message(b"x", message_id="wanted, too")])
-    broker.receive(queue)
+    service_bus.send(queue, [Message(b"x", message_id="wanted, too")])
+    service_bus.receive(queue)
     told = await frame(communicator, lambda told: told.get("rows"))
     assert len(told["rows"]) == 1
     await communicator.disconnect()
@@ -282,7 +283,7 @@ async def test_a_filtered_list_keeps_what_it_found(queue, cookie):
 async def test_the_overview_tells_rows_and_totals(queue, cookie):
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
     [row_id] = told["rows"]
-    broker.send(queue, [Message(b"x")] * 3)
+    service_bus.send(queue, [Message(b"x")] * 3)
     told = await frame(communicator)
     assert ">3<" in told["rows"][row_id]
     assert told["texts"]["t-active"] == "3"
@@ -290,26 +291,26 @@ async def test_the_overview_tells_rows_and_totals(queue, cookie):
 
 
 async def test_a_message_page_is_fetched_again_when_its_message_changes(queue, cookie):
-    first, _ = broker.send(queue, [Message(b"x"), Message(b"y")])
+    first, _ = service_bus.send(queue, [Message(b"x"), Message(b"y")])
     communicator, told = await opened(f"/messages/{queue.namespace}/{queue.path}/{first}", cookie())
-    broker.receive(queue)
+    service_bus.receive(queue)
     changed = await frame(communicator)
     assert changed["stamp"] != told["stamp"]
-    broker.receive(queue)  # the other message
+    service_bus.receive(queue)  # the other message
     with pytest.raises(TimeoutError):
         await frame(communicator, seconds=0.8)
     await communicator.disconnect()
 
 
 async def test_the_receiver_tells_what_is_available_and_when_a_lock_of_this_person_changes(queue, cookie):
-    broker.send(queue, [Message(b"x")] * 3)
+    service_bus.send(queue, [Message(b"x")] * 3)
     communicator, told = await opened(f"/receive/main/{queue.namespace}/{queue.path}", cookie())
     assert told["texts"]["available"] == "3 messages"
-    broker.receive(queue)  # somebody else
+    service_bus.receive(queue)  # somebody else
     after = await frame(communicator)
     assert (after["texts"]["available"], after["stamp"]) == ("2 messages", told["stamp"])
     name = get_user_model().objects.get().username
-    broker.receive(queue, actor=Actor("user", name, Right.ALL))
+    service_bus.receive(queue, actor=Actor("user", name, Right.ALL))
     assert (await frame(communicator))["stamp"] != told["stamp"]
     await communicator.disconnect()
 
@@ -318,12 +319,12 @@ async def test_one_socket_can_turn_to_another_page(queue, cookie):
     communicator, _ = await opened(page_of(queue), cookie())
     await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled")}))
     assert (await frame(communicator))["order"] == []
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     told = await frame(communicator, lambda told: told.get("rows"))
     assert "due in" in next(iter(told["rows"].values()))
     for nonsense in ("", "[]", '{"page": 5}', '{"page": "/audit/"}', "\x00", json.dumps({"page": "x" * 5000})):
         await communicator.send(nonsense)
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     await frame(communicator, lambda told: told.get("rows"))  # it lives on
     await communicator.disconnect()
 
@@ -345,10 +346,10 @@ async def test_a_name_that_addresses_escape_is_the_same_from_the_page_and_from_a
 
 
 async def test_a_stepped_clock_is_told(queue, cookie):
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     communicator, told = await opened(page_of(queue), cookie())
     assert told["clock"]["rate"] == 0
-    entities.step_clock(queue.namespace, timedelta(hours=2))
+    namespaces.step_clock(queue.namespace, timedelta(hours=2))
     after = await frame(communicator)
     assert after["clock"]["now"] - told["clock"]["now"] == 2 * 3600 * 1000
     assert after["clock"]["read"] > told["clock"]["read"]  # so that a page can tell which was read later
@@ -361,7 +362,7 @@ async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie,
     follower = Feed.here()._follower
     whole_look = type(follower).look
     monkeypatch.setattr(type(follower), "look", lambda self, ids: whole_look(self, ids, max_events=2))
-    broker.send(queue, [Message(b"x")] * 7)
+    service_bus.send(queue, [Message(b"x")] * 7)
     told = await frame(communicator)
     assert len(told["order"]) == 7
     await communicator.disconnect()
@@ -370,7 +371,7 @@ async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie,
 async def test_without_history_a_page_is_live_all_the_same(queue, cookie):
     entities.update_queue(queue, history_level=0)
     communicator, _ = await opened(page_of(queue), cookie())
-    broker.send(queue, [Message(b"x")])
+    service_bus.send(queue, [Message(b"x")])
     assert len((await frame(communicator))["order"]) == 1
     await communicator.disconnect()
 
@@ -383,7 +384,7 @@ async def test_viewers_with_the_same_rights_share_one_page_and_the_last_one_ends
     two, _ = await opened(page_of(queue), cookie())
     other, _ = await opened(page_of(queue), cookie("viewer"))
     assert sorted(len(page.viewers) for page in Feed.here()._pages.values()) == [1, 2]
-    broker.send(queue, [Message(b"x")])
+    service_bus.send(queue, [Message(b"x")])
     for communicator in (one, two, other):
         assert len((await frame(communicator))["rows"]) == 1
     for communicator in (one, two):
@@ -409,7 +410,7 @@ async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database
         while (await communicator.receive(2)).get("beat", 0) < 1.5:
             pass
     monkeypatch.undo()
-    broker.send(queue, [Message(b"x")])
+    service_bus.send(queue, [Message(b"x")])
     assert len((await frame(communicator, seconds=8))["rows"]) == 1
     await communicator.disconnect()
 
@@ -571,12 +572,12 @@ def row(queue, number):
 
 def test_browser_a_committed_send_changes_the_page(queue, see):
     page = see(page_of(queue))
-    broker.send(queue, [Message(b"x", message_id="from-outside")])
+    service_bus.send(queue, [Message(b"x", message_id="from-outside")])
     page.wait_for_selector(f"{row(queue, 1)} >> text=from-outside")
     page.wait_for_function("() => document.querySelector('[id$=-active].count').textContent === '1'")
-    [held] = broker.receive(queue)
+    [held] = service_bus.receive(queue)
     page.wait_for_selector(f"{row(queue, 1)} [data-deadline]")
-    broker.complete(queue, [held.lock_token])
+    service_bus.complete(queue, [held.lock_token])
     page.wait_for_selector(f"{row(queue, 1)} .state-gone")
     page.wait_for_selector(row(queue, 1), state="detached", timeout=6000)
     page.wait_for_selector("text=No active message")
@@ -584,15 +585,15 @@ def test_browser_a_committed_send_changes_the_page(queue, see):
 
 def test_browser_typed_text_focus_and_selection_survive(queue, see):
     for number in range(1, 4):
-        broker.send(queue, [Message(b"x")])
-        [held] = broker.receive(queue)
-        broker.dead_letter(queue, [held.lock_token], f"reason {number}")
+        service_bus.send(queue, [Message(b"x")])
+        [held] = service_bus.receive(queue)
+        service_bus.dead_letter(queue, [held.lock_token], f"reason {number}")
     page = see(page_of(queue, "?tab=dead-letter"))
     page.fill("#f-reason", "typed and not sent")
     page.evaluate("document.getElementById('f-reason').setSelectionRange(2, 5)")
     page.check("#rows tr:last-child input[type=checkbox]")
     page.focus("#f-reason")
-    broker.receive(queue.dead_letter, 3)
+    service_bus.receive(queue.dead_letter, 3)
     page.wait_for_selector("#rows tr:last-child [data-deadline]")
     assert page.input_value("#f-reason") == "typed and not sent"
     assert page.evaluate("document.activeElement.id") == "f-reason"
@@ -602,16 +603,16 @@ def test_browser_typed_text_focus_and_selection_survive(queue, see):
 def test_browser_an_empty_list_fills_while_a_filter_is_being_typed(queue, see):
     page = see(page_of(queue))
     page.fill("#f-id", "half typed")
-    broker.send(queue, [Message(b"x")])
+    service_bus.send(queue, [Message(b"x")])
     page.wait_for_selector(row(queue, 1))
     assert page.input_value("#f-id") == "half typed"
 
 
 def test_browser_new_rows_wait_while_one_is_selected(queue, see):
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page = see(page_of(queue, "?tab=scheduled"))
     page.check("#rows input[type=checkbox]")
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))] * 2)
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))] * 2)
     page.wait_for_selector("#new-rows >> text=2 new")
     assert page.locator("#rows tr").count() == 1
     page.click("#new-rows")
@@ -622,13 +623,13 @@ def test_browser_new_rows_wait_while_one_is_selected(queue, see):
 
 @pytest.mark.parametrize("how", ["click", "p", "Space"])
 def test_browser_paused_means_paused(queue, see, how):
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page = see(page_of(queue, "?tab=scheduled"))
     toggle = (lambda: page.click("#live")) if how == "click" else (lambda: page.keyboard.press(how))
     toggle()
     page.wait_for_selector('#live[data-live="paused"]')
     before = page.text_content("#rows")
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page.wait_for_timeout(1500)  # nothing to wait for: nothing may happen
     assert page.text_content("#rows") == before  # the countdown stands still, too
     toggle()
@@ -638,23 +639,23 @@ def test_browser_paused_means_paused(queue, see, how):
 
 def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see):
     entities.update_queue(queue, lock_duration=timedelta(seconds=5))
-    broker.send(queue, [Message(b"x")])
-    broker.receive(queue)
+    service_bus.send(queue, [Message(b"x")])
+    service_bus.receive(queue)
     page = see(page_of(queue))
     page.wait_for_function("() => /^0:0[0-4]$/.test(document.querySelector('#rows [data-deadline]').textContent)")
-    entities.pause_clock(queue.namespace)
+    namespaces.pause_clock(queue.namespace)
     page.wait_for_selector("#clock .notice >> text=is paused")
-    entities.resume_clock(queue.namespace)
+    namespaces.resume_clock(queue.namespace)
     page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/deciding|lock ended/)", timeout=15000)
 
 
 def test_browser_rows_pushed_off_the_page_are_the_first_of_the_next(queue, see):
-    broker.send(queue, [Message(b"x")] * 50)
+    service_bus.send(queue, [Message(b"x")] * 50)
     page = see(page_of(queue))
     assert page.locator("a[rel=next]").count() == 0
-    broker.send(queue, [Message(b"x")] * 2)
+    service_bus.send(queue, [Message(b"x")] * 2)
     page.wait_for_selector("a[rel=next]")
-    broker.send(queue, [Message(b"x")] * 3)
+    service_bus.send(queue, [Message(b"x")] * 3)
     page.wait_for_selector(row(queue, 55))
     page.wait_for_selector(row(queue, 5), state="detached")
     page.click("a[rel=next]")
@@ -663,11 +664,11 @@ def test_browser_rows_pushed_off_the_page_are_the_first_of_the_next(queue, see):
 
 
 def test_browser_what_the_reader_opened_stays_open(queue, see):
-    [number] = broker.send(queue, [Message(b"x")])
+    [number] = service_bus.send(queue, [Message(b"x")])
     page = see(f"/messages/{queue.namespace}/{queue.path}/{number}")
     page.evaluate("() => document.querySelectorAll('#message details').forEach(d => d.open = true)")
     opened = page.locator("#message details[open]").count()
-    broker.receive(queue)
+    service_bus.receive(queue)
     page.wait_for_selector("#message >> text=Received with peek-lock")
     assert page.locator("#message details[open]").count() == opened
 
@@ -676,17 +677,17 @@ def test_browser_the_next_tab_is_as_live_as_the_first(queue, see):
     page = see(page_of(queue))
     page.click("nav.tabs >> text=scheduled")
     page.wait_for_url("**tab=scheduled")
-    broker.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
+    service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     page.wait_for_selector("#rows >> text=due in")
 
 
 def test_browser_the_overview_and_a_message_page_follow(queue, see):
     page = see("/")
-    broker.send(queue, [Message(b"x")] * 4)
+    service_bus.send(queue, [Message(b"x")] * 4)
     page.wait_for_function("() => [...document.querySelectorAll('td[id$=-active]')].some(td => td.textContent.trim() === '4')")
     page.goto(page.url.rstrip("/") + f"/messages/{queue.namespace}/{queue.path}/1")
     page.wait_for_selector('#live[data-live="live"]')
-    broker.receive(queue)
+    service_bus.receive(queue)
     page.wait_for_selector("#message >> text=Received with peek-lock")
 
 
@@ -726,7 +727,7 @@ def test_browser_finds_back_after_the_server_restarted(queue, new_context, clien
     page.wait_for_selector('#live[data-live="live"]')
     site.stop()
     page.wait_for_selector('#live[data-live="disconnected"]')
-    broker.send(queue, [Message(b"x", message_id="meanwhile")])
+    service_bus.send(queue, [Message(b"x", message_id="meanwhile")])
     site.start()
     page.wait_for_selector("#rows >> text=meanwhile", timeout=20000)
     page.wait_for_selector('#live[data-live="live"]')

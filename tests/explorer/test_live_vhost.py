@@ -6,8 +6,8 @@ from urllib.parse import unquote
 import pytest
 from channels.db import database_sync_to_async
 
-from broker_core import entities, rabbitmq, reads
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, rabbitmq, reads
+from broker_core.common.types import EntityAddress
 from explorer.live import feed as feeds
 from explorer.live import watches
 from explorer.live.vhost_watches import QUEUES_SECONDS
@@ -120,7 +120,7 @@ async def test_the_host_at_a_glance_follows_which_queues_are_the_fullest(committ
 
 
 async def test_many_viewers_are_read_for_once(committed, cookie, monkeypatch):  # noqa: F811
-    from explorer.pages.rabbitmq import connections
+    from explorer.rabbitmq import connections
 
     looks = []
     real = connections.lines_of
@@ -140,7 +140,7 @@ async def test_many_viewers_are_read_for_once(committed, cookie, monkeypatch):  
 async def test_a_pause_of_the_clock_is_told_at_once(committed, cookie):  # noqa: F811
     viewer, first = await opened(page_of(committed, "connections"), cookie())
     assert first["clock"]["rate"] == 0
-    await in_thread(entities.step_clock)(committed.vhost, timedelta(hours=1))
+    await in_thread(namespaces.step_clock)(committed.vhost, timedelta(hours=1))
     told = await frame(viewer, lambda f: "clock" in f, seconds=2)
     assert told["clock"]["now"] - first["clock"]["now"] >= 3_600_000
     await viewer.disconnect()

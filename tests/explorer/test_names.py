@@ -5,11 +5,12 @@ import re
 
 import pytest
 
-from broker_core import entities
+from broker_core.common.types import EntityAddress
 from broker_core.models import Entity
-from broker_core.semantics.types import EntityAddress
+from broker_core.service_bus import entities
+from explorer.analysis import pages as analysis
 from explorer.models import AnalysisRun
-from explorer.pages import analysis, names
+from explorer.shared import names
 
 from .conftest import FRAGMENT
 

@@ -12,9 +12,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 from django.urls import URLPattern, reverse
 
-from broker_core import broker, entities, reads
-from broker_core.semantics.types import EntityAddress, Message, MessageState
-from broker_core.semantics.values import Typed
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress, Message, MessageState
+from broker_core.common.values import Typed
+from broker_core.service_bus import entities
 from explorer import urls
 from explorer.models import AuditRecord
 
@@ -128,9 +129,9 @@ def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
     evil = "<script>alert(1)</script>"
-    from broker_core.semantics.types import Message
+    from broker_core.common.types import Message
 
-    [number] = broker.send(pages.shop, [Message(body=evil.encode(), message_id=evil, subject=evil, properties={evil: evil})])
+    [number] = service_bus.send(pages.shop, [Message(body=evil.encode(), message_id=evil, subject=evil, properties={evil: evil})])
     client = as_("operator")
     for address in (f"/messages/{pages.at}/{number}", f"/entities/{pages.at}", f"/send/{pages.at}?like={number}"):
         assert evil not in body_of(client.get(address)), address
@@ -156,9 +157,9 @@ def test_bodies_are_a_right_of_their_own(pages, as_):
 
 
 def test_a_large_body_is_shown_on_demand(pages, as_):
-    from broker_core.semantics.types import Message
+    from broker_core.common.types import Message
 
-    [number] = broker.send(pages.shop, [Message(body=b"x" * 100_000)])
+    [number] = service_bus.send(pages.shop, [Message(body=b"x" * 100_000)])
     client = as_("operator")
     assert "xxxx" not in body_of(client.get(f"/messages/{pages.at}/{number}"))
     assert "xxxx" in body_of(client.get(f"/messages/{pages.at}/{number}?body=show"))
@@ -166,8 +167,8 @@ def test_a_large_body_is_shown_on_demand(pages, as_):
 
 
 def test_a_body_goes_out_in_chunks_as_they_are_read(pages, as_, monkeypatch):
-    monkeypatch.setattr("explorer.pages.message.DOWNLOAD_CHUNK", 30_000)
-    [number] = broker.send(pages.shop, [Message(body=b"x" * 100_000)])
+    monkeypatch.setattr("explorer.shared.message.DOWNLOAD_CHUNK", 30_000)
+    [number] = service_bus.send(pages.shop, [Message(body=b"x" * 100_000)])
     client = as_("operator", client=AsyncClient())
 
     async def chunks() -> list[int]:
@@ -264,18 +265,18 @@ def test_purging_a_list_needs_the_name_typed(pages, as_):
 def test_a_purge_may_be_of_one_session_alone(pages, as_):
     client, carts = as_("operator"), EntityAddress(pages.shop.namespace, "carts")
     purge_of = f"/purge/active/{carts}"
-    broker.purge(carts)
-    broker.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
+    service_bus.purge(carts)
+    service_bus.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
     assert f'href="{purge_of}?session=a%26c"' in body_of(client.get(f"/entities/{carts}?tab=sessions"))
     page = body_of(client.get(f"{purge_of}?session=a"))
     assert "Purge 2 messages?" in page and 'type="hidden" name="session" value="a"' in page
     assert client.post(purge_of, {"session": "a", "name": "wrong"}).status_code == 400
     client.post(purge_of, {"session": "a", "name": "carts", "confirmed": "1"})
-    assert [message.session_id for message in broker.peek(carts)] == ["b", "a&c"]
+    assert [message.session_id for message in service_bus.peek(carts)] == ["b", "a&c"]
     assert AuditRecord.objects.latest("id").target == "all active of session a"
     assert "Of one session alone" not in body_of(client.get(f"/purge/active/{pages.at}"))
     client.post(purge_of, {"name": "carts", "confirmed": "1"})
-    assert broker.peek(carts) == []
+    assert service_bus.peek(carts) == []
 
 
 # Sending
@@ -539,7 +540,7 @@ def test_the_audit_pages_and_filters(pages, as_):
 
 
 def test_typed_values_are_sent_as_typed(shop):
-    from explorer.forms.typed import typed_value
+    from explorer.shared.forms.typed import typed_value
 
     assert typed_value("x", "long", "7") == Typed("long", 7)
     assert typed_value("x", "binary", "aGk=").value == b"hi"

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from broker_core.common.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
+from broker_core.queue_storage.rules.standing import Standing as StorageStanding
+from broker_core.rabbitmq.rules.standing import Standing as RabbitStanding
 from broker_core.reads import Capped, Counts, Event, Place, TrafficPoint
-from broker_core.semantics.queue_storage.standing import Standing as StorageStanding
-from broker_core.semantics.rabbitmq.standing import Standing as RabbitStanding
-from broker_core.semantics.service_bus.standing import Standing
-from broker_core.semantics.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
-from explorer.pages import bodies, entity, presenters, sweeps, timeline
+from broker_core.service_bus.rules.standing import Standing
+from explorer.service_bus import entity
+from explorer.shared import bodies, presenters, sweeps, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = EntityAddress("demo", "orders")

@@ -4,7 +4,7 @@ import pytest
 
 from broker_core import rabbitmq
 from broker_core.models import Binding, Entity, Exchange, Namespace, Policy
-from broker_core.semantics.rabbitmq.policies import Policy as Rule
+from broker_core.rabbitmq.rules.policies import Policy as Rule
 from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord
 

@@ -3,8 +3,8 @@
 import pytest
 
 from broker_core import rabbitmq, reads
-from broker_core.rabbitmq import browsing
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.messages import browsing
 
 from .rabbitmq_office import addresses_of, publish
 from .test_accessibility import browser, violations, violations_in_both_schemes  # noqa: F401

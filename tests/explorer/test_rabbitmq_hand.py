@@ -7,17 +7,18 @@ from django.db import OperationalError
 from django.urls import reverse
 
 from broker_core import rabbitmq, reads
-from broker_core.rabbitmq import browsing, processes
-from broker_core.rabbitmq.publishing import Publication
-from broker_core.semantics.types import EntityAddress, EventKind, Right
-from explorer import hands
+from broker_core.common.types import EntityAddress, EventKind, Right
+from broker_core.rabbitmq.connections import processes
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.messages.publishing import Publication
 from explorer.models import AuditRecord
-from tests.broker.looking import events
+from explorer.rabbitmq import manual_consumers
 from tests.eventually import eventually
+from tests.looking import events
 
 from .conftest import FRAGMENT
 
-pytest_plugins = ["tests.broker.fixtures"]
+pytest_plugins = ["tests.fixtures"]
 
 
 class Desk:
@@ -54,12 +55,12 @@ def desk(vhost, request, monkeypatch):
     """Only where a test commits, for another thread does not see its people else, the thread looks after hands by itself."""
     looks_by_itself = "transactional_db" in request.fixturenames
     if not looks_by_itself:
-        monkeypatch.setattr(hands, "_keep_looking", lambda: None)
+        monkeypatch.setattr(manual_consumers, "_keep_looking", lambda: None)
     yield Desk(vhost)
-    for user_id, _ in list(hands._hands):
-        hands.close_all_of(user_id)
+    for user_id, _ in list(manual_consumers._hands):
+        manual_consumers.close_all_of(user_id)
     if looks_by_itself:
-        eventually(lambda: hands._looker is None, 10)
+        eventually(lambda: manual_consumers._looker is None, 10)
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(desk, held, given, status
 
 
 def test_no_more_is_held_than_may_be(desk, held, monkeypatch):
-    monkeypatch.setattr(hands, "MOST_HELD", 3)
+    monkeypatch.setattr(manual_consumers, "MOST_HELD", 3)
     response = hold(held, desk, 1)
     assert response.status_code == 400 and "you hold 3 messages" in body_of(response)
 
@@ -201,7 +202,7 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     assert (consumer.prefetch, consumer.connection, consumer.no_ack) == (2, name_of(client), False)
     assert last_act().action == "consume" and last_act().target == "prefetch 2"
     desk.publish(4)
-    hands.look_after_all()
+    manual_consumers.look_after_all()
     assert desk.state == (2, 2, 0)
     assert "no more come until one is settled" in body_of(client.get(desk.url()))
     settle(client, desk, "ack", 1)
@@ -269,7 +270,7 @@ def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(d
     held.post(desk.url("other"), {"action": "consume", "prefetch": "2"})
     withdraw(held.user)
     desk.publish(1, "other")
-    hands.look_after_all()
+    manual_consumers.look_after_all()
     assert desk.state == (4, 0, 0) and desk.connections == [] and browsing.consumers(desk.vhost) == []
     counts = reads.counts(desk.other)
     assert (counts.active, counts.locked) == (1, 0)
@@ -278,7 +279,7 @@ def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(d
 
 def test_who_is_demoted_is_told_why(desk, held):
     demoted(held.user)
-    hands.look_after_all()
+    manual_consumers.look_after_all()
     page = body_of(held.get(desk.url()))
     assert "Your connection has ended: you do not have the right to receive messages any more. What it held is back" in page
 
@@ -288,8 +289,8 @@ def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):
     desk.publish(1)
     hold(client, desk, 1)
     client.user.groups.set([Group.objects.get_or_create(name="operator")[0]])
-    hands.look_after_all()
-    hand = hands.of(client.user.pk, desk.vhost)
+    manual_consumers.look_after_all()
+    hand = manual_consumers.of(client.user.pk, desk.vhost)
     assert hand.held_count == 1 and Right.MANAGE not in hand.connection.actor.rights
     assert hand.connection.actor.name == client.user.username
 
@@ -312,16 +313,16 @@ def test_nobody_is_given_anything_while_it_is_not_known_who_may(desk, as_, monke
         raise OperationalError("no database")
 
     with monkeypatch.context() as broken:
-        broken.setattr(hands, "actors_now", fail)
+        broken.setattr(manual_consumers, "actors_now", fail)
         with pytest.raises(OperationalError):
-            hands.look_after_all()
+            manual_consumers.look_after_all()
     assert desk.state == (1, 0, 0) and desk.connections == [name_of(client)]
-    hands.look_after_all()
+    manual_consumers.look_after_all()
     assert desk.state == (0, 1, 0)
 
 
 def test_signing_out_ends_a_connection_that_another_process_has(desk, held):
-    hands._hands.clear()  # this process never had it
+    manual_consumers._hands.clear()  # this process never had it
     held.post("/sign-out/")
     assert desk.state == (4, 0, 0) and desk.connections == []
 
@@ -339,7 +340,7 @@ def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
 
 
 def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held):
-    hands._hands.clear()
+    manual_consumers._hands.clear()
     processes.leave_all()
     page = held.get(desk.url())
     assert page.status_code == 200 and "the process of the site that had it is gone" in body_of(page)
@@ -349,8 +350,8 @@ def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held)
 
 
 def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, held):
-    kept = dict(hands._hands)
-    hands._hands.clear()
+    kept = dict(manual_consumers._hands)
+    manual_consumers._hands.clear()
     page = body_of(held.get(desk.url()))
     assert "belongs to another process" in page and "3 messages of this queue" in page
     for response in (hold(held, desk, 1), settle(held, desk, "ack", 1)):
@@ -362,8 +363,8 @@ def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, 
 
 
 def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
-    monkeypatch.setattr(hands, "IDLE_MINUTES", 0)
-    hands.look_after_all()
+    monkeypatch.setattr(manual_consumers, "IDLE_MINUTES", 0)
+    manual_consumers.look_after_all()
     assert desk.state == (4, 0, 0) and desk.connections == []
     assert "has ended: it was not used for 0 minutes." in body_of(held.get(desk.url()))
 
@@ -371,18 +372,18 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     [row] = browsing.connections(desk.vhost)
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
-    hands.look_after_all()
-    eventually(lambda: hands.of(held.user.pk, desk.vhost) is None, 10)
+    manual_consumers.look_after_all()
+    eventually(lambda: manual_consumers.of(held.user.pk, desk.vhost) is None, 10)
     assert "has ended: Closed in Vitrine by the warden. What it held is back" in body_of(held.get(desk.url()))
 
 
 def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
     held.post(desk.url("other"), {"action": "consume", "prefetch": "1"})
     rabbitmq.delete_queue(desk.other)
-    hand = hands.of(held.user.pk, desk.vhost)
+    hand = manual_consumers.of(held.user.pk, desk.vhost)
     for one in hand.channels("other"):
         one.channel.refreshed_at = 0.0
-    hands.look_after_all()
+    manual_consumers.look_after_all()
     for _ in range(2):
         assert "The consumer of other has ended: its queue is gone." in body_of(held.get(desk.url())), "until the next act"
     assert desk.state == (1, 3, 0)

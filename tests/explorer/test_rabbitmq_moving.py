@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT

@@ -9,12 +9,12 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from broker_core import entities, rabbitmq, reads
-from broker_core.rabbitmq import browsing
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, rabbitmq, reads
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
-from explorer.pages.rabbitmq import urls
+from explorer.rabbitmq import urls
 
 from .conftest import FRAGMENT
 from .rabbitmq_office import addresses_of, publish
@@ -96,7 +96,7 @@ def test_what_is_not_there_is_a_404_or_a_refusal(office, as_, address):
 
 
 def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
-    entities.ensure_namespace("plain-one")
+    namespaces.ensure_namespace("plain-one")
     response = as_("administrator").get("/rabbitmq/vhosts/plain-one/")
     assert response.status_code == 409 and "no virtual host" in body_of(response)
 
@@ -116,7 +116,7 @@ def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
     """RMQ-906"""
     spare, mail = (reads.entity(queue_of(office, name)) for name in ("spare", "mail"))
     before = browsing.queue_head(spare.id).expires_at
-    entities.step_clock(office.vhost, timedelta(seconds=40))
+    namespaces.step_clock(office.vhost, timedelta(seconds=40))
     client = as_("administrator")
     for address in all_of(office):
         client.get(address)

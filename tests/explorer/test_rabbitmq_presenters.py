@@ -4,16 +4,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.rabbitmq import errors, table
-from broker_core.semantics.rabbitmq.policies import OPERATOR_KEYS, Policy
-from explorer.forms.rabbitmq import ValueField
-from explorer.forms.rabbitmq_policy import PolicyForm
-from explorer.forms.rabbitmq_table import rows_of, table_value
-from explorer.forms.rabbitmq_words import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, shown
-from explorer.pages.rabbitmq import presenters
-from explorer.pages.rabbitmq.advice import advice
-from explorer.pages.rabbitmq.rulings import Thing, rulings
+from broker_core.common.errors import InvalidArgument
+from broker_core.rabbitmq.rules import errors, table
+from broker_core.rabbitmq.rules.policies import OPERATOR_KEYS, Policy
+from explorer.rabbitmq import presenters
+from explorer.rabbitmq.advice import advice
+from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, shown
+from explorer.rabbitmq.forms.policy import PolicyForm
+from explorer.rabbitmq.forms.table import rows_of, table_value
+from explorer.rabbitmq.forms.topology import ValueField
+from explorer.rabbitmq.policy_effects import Thing, rulings
 
 TTL, LENGTH, DLX = (BY_ARGUMENT[name] for name in ("x-message-ttl", "x-max-length", "x-dead-letter-exchange"))
 

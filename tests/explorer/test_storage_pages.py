@@ -7,14 +7,15 @@ from types import SimpleNamespace
 import pytest
 from django.urls import resolve, reverse
 
-from broker_core import entities, queue_storage, rabbitmq, reads
-from broker_core.semantics.queue_storage.explaining import QueueFacts
-from broker_core.semantics.queue_storage.standing import HoldKind
-from broker_core.semantics.types import Actor, EntityAddress, Family, Right, SubQueue
-from explorer.forms.queue_storage import QueueOptionsForm
+from broker_core import namespaces, queue_storage, rabbitmq, reads
+from broker_core.common.types import Actor, EntityAddress, Family, Right, SubQueue
+from broker_core.queue_storage.rules.explaining import QueueFacts
+from broker_core.queue_storage.rules.standing import HoldKind
+from broker_core.service_bus import entities
 from explorer.models import AuditRecord
-from explorer.pages import presenters
-from explorer.pages.queue_storage import lists, rows
+from explorer.queue_storage import lists, rows
+from explorer.queue_storage.forms import QueueOptionsForm
+from explorer.shared import presenters
 
 from .conftest import FRAGMENT, WORKER
 
@@ -134,7 +135,7 @@ def a_row(**changes):
         "family": Family.QUEUE_STORAGE, "subqueue": SubQueue.MAIN, "visible_at": NOON, "hold_kind": None, "expires_at": None,
         "held_since": None, "enqueued_at": NOON - HOUR, "read_at": NOON, "locked_by": None, "delivery_count": 0, "renewals": 0,
     }  # fmt: skip
-    from broker_core.semantics.queue_storage.standing import standing
+    from broker_core.queue_storage.rules.standing import standing
 
     row = SimpleNamespace(**values | changes)
     row.standing = standing(row, NOON)
@@ -224,12 +225,12 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
 def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, as_, poison_queue):
     pictures, poison = EntityAddress(jobs.namespace, "pictures"), EntityAddress(jobs.namespace, poison_queue or "pictures-poison")
     queue_storage.create_queue(pictures, max_dequeue_count=2, poison_queue=poison_queue)
-    entities.pause_clock(jobs.namespace)
+    namespaces.pause_clock(jobs.namespace)
     queue_storage.put(pictures, "torn", actor=WORKER)
     for _ in range(3):
         queue_storage.get(pictures, visibility_timeout=timedelta(seconds=1), actor=WORKER)
-        entities.step_clock(jobs.namespace, timedelta(seconds=1))
-    entities.step_clock(jobs.namespace, timedelta(minutes=4))
+        namespaces.step_clock(jobs.namespace, timedelta(seconds=1))
+    namespaces.step_clock(jobs.namespace, timedelta(minutes=4))
     client = as_("viewer")
     listed = body_of(client.get(f"/entities/{at(poison)}"))
     assert f'href="/messages/{at(pictures)}/1">message 1 of pictures</a>' in listed
@@ -351,7 +352,7 @@ def by_hand(account, as_):
         [row] = reads.list_messages(address).rows
         return {"message_id": row.message_id, "receipt": str(row.lock_token)}
 
-    return SimpleNamespace(address=address, client=client, do=do, held=held, step=lambda by: entities.step_clock(account, by))
+    return SimpleNamespace(address=address, client=client, do=do, held=held, step=lambda by: namespaces.step_clock(account, by))
 
 
 def test_the_receipt_decides_and_not_the_clock(by_hand):
@@ -514,7 +515,7 @@ def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
     queue = queue_storage.create_queue(EntityAddress(account, "late")).address
     queue_storage.put_all(queue, ["a", "b"])
     queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
-    entities.step_clock(account, timedelta(seconds=1))
+    namespaces.step_clock(account, timedelta(seconds=1))
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
     page = body_of(client.post(url, given | {"preview": "1"}))
@@ -536,7 +537,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(a
     assert client.post(url, given | {"token": token, "max_dequeue_count": "2"}).status_code == 409, "something else was previewed"
     queue_storage.put(queue, "a")
     queue_storage.get(queue, visibility_timeout=timedelta(seconds=1))
-    entities.step_clock(account, timedelta(seconds=1))
+    namespaces.step_clock(account, timedelta(seconds=1))
     refused = client.post(url, given | {"token": token})
     page = body_of(refused)
     assert refused.status_code == 409 and "is not as it was when the change was previewed" in page

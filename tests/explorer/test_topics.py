@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import broker, entities, reads
-from broker_core.semantics.service_bus.filters import CorrelationFilter, SqlFilter, TrueFilter
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.filters import CorrelationFilter, SqlFilter, TrueFilter
 from broker_core.store import driver
-from explorer.forms.analysis import AnalysisForm
+from explorer.analysis.forms import AnalysisForm
 from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT, WORKER
@@ -27,7 +28,7 @@ def rules_of(subscription):
 def carts(pages):
     """A queue with sessions: two in cart-a, one in cart-b."""
     address = EntityAddress(pages.shop.namespace, "carts")
-    broker.send(
+    service_bus.send(
         address, [Message(b"one", session_id="cart-a"), Message(b"two", session_id="cart-a"), Message(b"x", session_id="cart-b")]
     )
     return address
@@ -138,7 +139,7 @@ def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages,
 def test_settings_can_be_previewed_before_they_are_saved(pages, as_):
     client, address = as_("administrator"), f"/settings/{pages.at}"
     data = filled(client, address) | {"max_delivery_count": "1", "default_message_time_to_live": "1 h", "preview": "1"}
-    broker.abandon(pages.shop, [message.lock_token for message in broker.receive(pages.shop)])
+    service_bus.abandon(pages.shop, [message.lock_token for message in service_bus.receive(pages.shop)])
     page = body_of(client.post(address, data))
     assert "Nothing was saved yet" in page and "MaxDeliveryCountExceeded" in page and f'href="/messages/{pages.at}/5"' in page
     assert 'value="1 h"' in page and entities.get_queue(pages.shop).settings.max_delivery_count == 3
@@ -151,7 +152,7 @@ def test_settings_can_be_previewed_before_they_are_saved(pages, as_):
 
 def test_deleting_a_topic_says_what_goes_with_it(pages, as_):
     client = as_("administrator")
-    broker.send(pages.market, [Message(b"x", subject="vip")])
+    service_bus.send(pages.market, [Message(b"x", subject="vip")])
     page = body_of(client.get(f"/delete/{pages.market}"))
     assert "its 3 subscriptions" in page and "2 messages" in page  # all has one, vips a dead letter: it had no session
     client.post(f"/delete/{pages.market}", {"name": "market/news"})
@@ -236,7 +237,7 @@ def test_trying_a_message_tells_what_sending_it_would_do(pages, as_):
     assert got["vips"].copies[0].changes == ["seen: yes (new)", "RuleName: Vip (new)"]
     assert [tried.matches for tried in got["sums"].tried] == [True, None]
     assert reads.entity(pages.market.subscription("all")).counts.total == 0
-    broker.send(pages.market, [Message(b"", subject="vip", session_id="s", properties={"region": "eu"})])
+    service_bus.send(pages.market, [Message(b"", subject="vip", session_id="s", properties={"region": "eu"})])
     counts = {row.address.name: (row.counts.active, row.counts.dead_letter) for row in reads.subscriptions(pages.market)}
     assert counts == {"all": (1, 0), "eu": (1, 0), "vips": (1, 0), "sums": (0, 1)}
     assert client.get(f"/try/{pages.market}?property_name=n&property_type=int&property_value=x").status_code == 400
@@ -295,10 +296,10 @@ def test_a_topic_has_no_such_list(pages, as_, tab):
 
 
 def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
-    session = broker.accept_session(carts, "cart-a", actor=WORKER)
+    session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
     assert "Why is it not delivered?" in page and "is held by process:worker" in page
-    broker.close_session(session)
+    service_bus.close_session(session)
     assert "It can be delivered" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
 
 
@@ -407,7 +408,7 @@ def test_dropped_session_locks_are_lost(carts, by_hand, as_):
 
 
 def test_an_analysis_may_be_of_subscriptions(pages, as_, monkeypatch):
-    monkeypatch.setattr("explorer.pages.analysis.MOST_LISTED", 1_000_000)
+    monkeypatch.setattr("explorer.analysis.pages.MOST_LISTED", 1_000_000)
     client, eu = as_("operator"), pages.market.subscription("eu")
     page = body_of(client.get("/analyses/new/"))
     assert str(eu) in page and str(pages.shop) in page

@@ -14,10 +14,10 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+from broker_core.common.errors import ServerBusy
+from broker_core.common.types import EventKind
 from broker_core.history import archive, manifest, schema, storage
 from broker_core.models import ArchiveFile, ArchiveSlice, Entity, Namespace
-from broker_core.semantics.errors import ServerBusy
-from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 
 EVER = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
@@ -204,7 +204,7 @@ import django, time
 django.setup()
 from django.conf import settings
 from broker_core.history import archive
-from broker_core.semantics.errors import ServerBusy
+from broker_core.common.errors import ServerBusy
 settings.ARCHIVE_URL = {folder!r}
 settings.DATABASES["default"]["NAME"] = {database!r}
 print("up", flush=True)

@@ -6,14 +6,14 @@ from datetime import timedelta
 import pyarrow.parquet as pq
 import pytest
 
-from broker_core import entities, rabbitmq
+from broker_core import namespaces, rabbitmq
 from broker_core import queue_storage as storage
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.history import archive
 from broker_core.models import ArchiveFile, ArchiveSlice
 from broker_core.queue_storage import tidying
-from broker_core.semantics.types import EntityAddress, EventKind
 from broker_core.store.driver import run
-from tests.broker.looking import entity_id, events
+from tests.looking import entity_id, events
 
 SECOND = timedelta(seconds=1)
 
@@ -22,7 +22,7 @@ SECOND = timedelta(seconds=1)
 def vhost(postgres):
     name = f"h {uuid.uuid4().hex[:8]}"
     rabbitmq.create_vhost(name)
-    entities.pause_clock(name)
+    namespaces.pause_clock(name)
     return name
 
 
@@ -30,7 +30,7 @@ def vhost(postgres):
 def account(postgres):
     name = f"h{uuid.uuid4().hex[:8]}"
     storage.create_account(name)
-    entities.pause_clock(name)
+    namespaces.pause_clock(name)
     return name
 
 
@@ -58,10 +58,10 @@ def test_a_dead_lettered_message_leaves_its_queue_and_lives_anew_in_the_other(ar
     with rabbitmq.connect(vhost) as connection, connection.channel() as channel:
         for body in (b"good", b"bad", b"late"):
             publish(queue, body, expiration="60000" if body == b"late" else None)
-        entities.step_clock(vhost, SECOND)
+        namespaces.step_clock(vhost, SECOND)
         channel.ack(channel.get("work").delivery_tag)
         channel.reject(channel.get("work").delivery_tag, requeue=False)
-        entities.step_clock(vhost, 60 * SECOND)
+        namespaces.step_clock(vhost, 60 * SECOND)
         assert channel.get("work") is None
         channel.ack(channel.get("dead").delivery_tag)
     found = lives(archive_folder, queue)
@@ -82,7 +82,7 @@ def test_what_has_nowhere_to_go_ends_in_its_queue(archive_folder, vhost):
     rabbitmq.declare_queue(queue, arguments={"x-max-length": 1})
     publish(queue, b"1")
     publish(queue, b"2", expiration="1000")
-    entities.step_clock(vhost, 2 * SECOND)
+    namespaces.step_clock(vhost, 2 * SECOND)
     assert rabbitmq.get(queue, no_ack=True) is None
     publish(queue, b"3")
     assert rabbitmq.get(queue, no_ack=True).number == 3
@@ -103,10 +103,10 @@ def test_a_storage_queues_messages_end_by_deleting_clearing_expiring_and_poison(
     storage.delete(jobs, done.message_id, done.pop_receipt)
     storage.put(jobs, "spent")
     storage.get(jobs, visibility_timeout=SECOND)
-    entities.step_clock(account, 2 * SECOND)
+    namespaces.step_clock(account, 2 * SECOND)
     assert storage.get(jobs) == []  # it is moved
     storage.put(jobs, "late", time_to_live=5 * SECOND)
-    entities.step_clock(account, 6 * SECOND)
+    namespaces.step_clock(account, 6 * SECOND)
     run(tidying.expire_batch(entity_id(jobs)))
     storage.put(jobs, "cleared")
     storage.clear(jobs)

@@ -6,9 +6,10 @@ from datetime import date, timedelta
 import psycopg
 import pytest
 
-from broker_core import broker, entities, sweeps
+from broker_core import namespaces, service_bus, sweeps
+from broker_core.common.types import EntityAddress, EventKind, Message
 from broker_core.history import archive, retention
-from broker_core.semantics.types import EntityAddress, EventKind, Message
+from broker_core.service_bus import entities
 from broker_core.store import connections
 
 FIRST_OF_MARCH = date(2026, 3, 1)  # long past: no partition of the migration is near
@@ -85,10 +86,10 @@ def test_seven_whole_days_are_kept(postgres, today, dropped):
 def test_a_deleted_queue_is_forgotten_with_the_last_day_that_can_name_it(postgres):
     """And then its namespace can be deleted."""
     name = f"forgotten-{uuid.uuid4().hex[:10]}"
-    entities.create_namespace(name)
+    namespaces.create_namespace(name)
     address = EntityAddress(name, "q")
     entity_id = entities.create_queue(address).id
-    broker.send(address, [Message(b"a")])
+    service_bus.send(address, [Message(b"a")])
     entities.delete_queue(address)
 
     def is_there():
@@ -101,7 +102,7 @@ def test_a_deleted_queue_is_forgotten_with_the_last_day_that_can_name_it(postgre
     sweeps.remove_deleted_entities()
     retention.drop_old_partitions()
     assert is_there()  # what happened to that was today
-    entities.delete_namespace(name)
+    namespaces.delete_namespace(name)
     assert is_there()  # its namespace keeps its name for it
     postgres.execute(long_ago, ("2026-01-01", "2026-01-01", entity_id))
     assert retention.drop_old_partitions().forgotten >= 1

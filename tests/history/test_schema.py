@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from broker_core.common.types import EventKind, SubQueue
 from broker_core.history import schema
-from broker_core.semantics.types import EventKind, SubQueue
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from broker_core import entities, queue_storage
+from broker_core import namespaces, queue_storage
+from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import getting
-from broker_core.semantics.types import EntityAddress
-from tests.broker.fixtures import *  # noqa: F403
+from tests.fixtures import *  # noqa: F403
 
 
 @pytest.fixture(autouse=True)
@@ -32,4 +32,4 @@ def make_queue(account):
 @pytest.fixture
 def step(account):
     """step(timedelta): let the account's clock go on."""
-    return lambda by: entities.step_clock(account, by)
+    return lambda by: namespaces.step_clock(account, by)

@@ -8,15 +8,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from broker_core import entities, queue_storage, sweeps
+from broker_core import namespaces, queue_storage, sweeps
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import delete, get, getting, operating, peek, put, put_all, update
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
-from broker_core.semantics.types import EntityAddress
+from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
 from broker_core.store import connections
 from broker_core.store.statements import SQL
-from tests.broker.looking import entity_id, events, ledger_agrees
 from tests.eventually import eventually
+from tests.looking import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
 
@@ -254,7 +254,7 @@ def test_a_sweep_that_meets_the_deletion_of_an_account_goes_on(account, make_que
     spent = make_queue(max_dequeue_count=1)
     put(spent, "m")
     get(spent, visibility_timeout=SECOND)
-    entities.step_clock(account, 2 * SECOND)
+    namespaces.step_clock(account, 2 * SECOND)
     sweeps_done, mine = [], connections.current()
     waiting = "SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
     sweep = threading.Thread(target=lambda: sweeps_done.append(sweeps.expire_messages()))

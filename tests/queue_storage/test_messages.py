@@ -6,10 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from broker_core import broker, entities, queue_storage
+from broker_core import queue_storage, service_bus
+from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, EventKind, Message, Right
 from broker_core.queue_storage import clear, delete, delete_all, get, peek, put, put_all, update
-from broker_core.semantics.errors import InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.semantics.queue_storage.errors import (
+from broker_core.queue_storage.rules.errors import (
     InvalidQueryParameterValue,
     InvalidXmlDocument,
     MessageNotFound,
@@ -19,8 +20,8 @@ from broker_core.semantics.queue_storage.errors import (
     QueueNotFound,
     RequestBodyTooLarge,
 )
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Message, Right
-from tests.broker.looking import events, ledger_agrees, now
+from broker_core.service_bus import entities
+from tests.looking import events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
 LEASE = 30 * SECOND
@@ -495,7 +496,7 @@ def test_families_keep_to_themselves(queue, namespace):
     bus = EntityAddress(namespace, "bus-queue")
     entities.create_queue(bus)
     with pytest.raises(NotAllowed):
-        broker.send(queue, [Message(b"\x00 any bytes, with properties", properties={"a": 1})])
+        service_bus.send(queue, [Message(b"\x00 any bytes, with properties", properties={"a": 1})])
     for call in (lambda: put(bus, "a"), lambda: get(bus), lambda: queue_storage.get_queue(bus)):
         with pytest.raises(NotAllowed):
             call()

@@ -13,15 +13,16 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from broker_core import entities, queue_storage, reads, sweeps
+from broker_core import namespaces, queue_storage, reads, sweeps
+from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import getting
-from broker_core.semantics.queue_storage import standing as rules
-from broker_core.semantics.queue_storage.errors import InvalidQueryParameterValue, MessageNotFound, PopReceiptMismatch
-from broker_core.semantics.queue_storage.standing import HoldKind, Standing
-from broker_core.semantics.types import EntityAddress
+from broker_core.queue_storage.rules import standing as rules
+from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, MessageNotFound, PopReceiptMismatch
+from broker_core.queue_storage.rules.standing import HoldKind, Standing
 from broker_core.store import connections
-from tests.broker.looking import entity_id, events, ledger_agrees, now
-from tests.queue_storage.test_time import sweep
+from tests.looking import entity_id, events, ledger_agrees, now
+
+from .test_time import sweep
 
 SECOND = timedelta(seconds=1)
 WEEK = timedelta(days=7)
@@ -54,7 +55,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
     def begin(self, most, strict, grace):
         account = f"m{uuid.uuid4().hex[:12]}"
         queue_storage.create_account(account)
-        entities.pause_clock(account)
+        namespaces.pause_clock(account)
         self.queue, self.poison = EntityAddress(account, "work"), EntityAddress(account, "work-poison")
         self.most, self.strict, self.grace = most, strict, grace * SECOND
         queue_storage.create_queue(self.queue, max_dequeue_count=most, strict_visibility=strict, expiry_grace=self.grace)
@@ -98,7 +99,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         for _ in range(times):
             self._get(self.queue, 4, lease)
             self._follow()
-            entities.step_clock(self.queue.namespace, lease * SECOND)
+            namespaces.step_clock(self.queue.namespace, lease * SECOND)
 
     def _get(self, address, count, lease):
         expected = self._visible(address)[:count]
@@ -191,14 +192,14 @@ class QueuesAgainstModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 5, 10, 20, 45]))
     def let_time_pass(self, seconds):
-        entities.step_clock(self.queue.namespace, seconds * SECOND)
+        namespaces.step_clock(self.queue.namespace, seconds * SECOND)
 
     @precondition(lambda self: any(m.visible_at > self.now for there in self.there.values() for m in there))
     @rule(just_before=st.booleans())
     def go_to_the_next_instant(self, just_before):
         """Where something becomes visible, or a microsecond before."""
         at = min(m.visible_at for there in self.there.values() for m in there if m.visible_at > self.now)
-        entities.step_clock(self.queue.namespace, at - self.now - timedelta(microseconds=just_before))
+        namespaces.step_clock(self.queue.namespace, at - self.now - timedelta(microseconds=just_before))
 
     @rule()
     def sweep(self):

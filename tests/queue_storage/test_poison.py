@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from broker_core import queue_storage
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.queue_storage import (
     create_queue,
     delete,
@@ -20,13 +22,12 @@ from broker_core.queue_storage import (
     requeue_poison,
     update,
 )
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.queue_storage.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
-from broker_core.semantics.queue_storage.explaining import Code
-from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
+from broker_core.queue_storage.rules.explaining import Code
 from broker_core.store import connections
-from tests.broker.looking import entity_id, events, ledger_agrees, now
-from tests.queue_storage.test_time import sweep
+from tests.looking import entity_id, events, ledger_agrees, now
+
+from .test_time import sweep
 
 SECOND = timedelta(seconds=1)
 

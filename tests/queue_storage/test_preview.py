@@ -5,13 +5,14 @@ from datetime import timedelta
 import pytest
 
 from broker_core import queue_storage
+from broker_core.common.errors import InvalidArgument, NotAuthorized, WorldMoved
+from broker_core.common.types import Actor, HistoryLevel, Right
 from broker_core.queue_storage import apply_options, change_options, get, preview_options, put, update
 from broker_core.queue_storage.preview import What
-from broker_core.semantics.errors import InvalidArgument, NotAuthorized, WorldMoved
-from broker_core.semantics.queue_storage.errors import QueueNotFound
-from broker_core.semantics.types import Actor, HistoryLevel, Right
-from tests.queue_storage.test_poison import fail, poison_of
-from tests.queue_storage.test_time import sweep
+from broker_core.queue_storage.rules.errors import QueueNotFound
+
+from .test_poison import fail, poison_of
+from .test_time import sweep
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 

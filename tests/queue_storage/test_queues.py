@@ -4,7 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import entities, queue_storage, sweeps
+from broker_core import namespaces, queue_storage, sweeps
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Family, HistoryLevel, Right
 from broker_core.queue_storage import (
     approximate_count,
     clear,
@@ -21,8 +23,7 @@ from broker_core.queue_storage import (
     set_metadata,
     update_queue,
 )
-from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.semantics.queue_storage.errors import (
+from broker_core.queue_storage.rules.errors import (
     AccountNotFound,
     InvalidMetadata,
     InvalidResourceName,
@@ -30,8 +31,7 @@ from broker_core.semantics.queue_storage.errors import (
     QueueAlreadyExists,
     QueueNotFound,
 )
-from broker_core.semantics.types import Actor, EntityAddress, Family, HistoryLevel, Right
-from tests.broker.looking import ledger_agrees
+from tests.looking import ledger_agrees
 
 SECOND = timedelta(seconds=1)
 
@@ -178,12 +178,12 @@ def test_the_count_is_exact_and_has_delayed_leased_and_visible_ones_but_no_expir
 
 def test_accounts_have_a_clock_of_their_own(queue, account):
     other = create_account(f"{account[:20]}b").name
-    entities.pause_clock(other)
+    namespaces.pause_clock(other)
     address = EntityAddress(other, "orders")
     create_queue(address)
     for each in (queue, address):
         put(each, "a", visibility_timeout=60 * SECOND)
-    entities.step_clock(other, 60 * SECOND)
+    namespaces.step_clock(other, 60 * SECOND)
     assert (len(get(address)), len(get(queue))) == (1, 0)
 
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from broker_core import entities, queue_storage, sweeps
+from broker_core import namespaces, queue_storage, sweeps
+from broker_core.common.types import EventKind
 from broker_core.queue_storage import approximate_count, get, getting, peek, put, put_all, tidying, update_queue
-from broker_core.semantics.types import EventKind
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
-from tests.broker.looking import entity_id, events, ledger_agrees
+from tests.looking import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
 GRACE = 60 * SECOND
@@ -167,7 +167,7 @@ def peek_all(queue):
 def test_a_clock_set_back_hides_nothing(account, queue, step):
     step(timedelta(days=1))
     get(queue)
-    entities.resume_clock(account)  # a day back
+    namespaces.resume_clock(account)  # a day back
     put(queue, "a")
     assert texts(get(queue)) == ["a"]
 

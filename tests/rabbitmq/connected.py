@@ -3,9 +3,9 @@
 from contextlib import contextmanager
 from datetime import timedelta
 
-from broker_core import entities
-from broker_core.rabbitmq import processes
-from broker_core.rabbitmq.publishing import Publication, publish
+from broker_core import namespaces
+from broker_core.rabbitmq.connections import processes
+from broker_core.rabbitmq.messages.publishing import Publication, publish
 from broker_core.store import connections
 
 
@@ -31,7 +31,7 @@ def is_there(address):
 
 def step(vhost, milliseconds):
     """Let the virtual host's clock go on."""
-    entities.step_clock(vhost, timedelta(milliseconds=milliseconds))
+    namespaces.step_clock(vhost, timedelta(milliseconds=milliseconds))
 
 
 @contextmanager

@@ -2,14 +2,15 @@
 
 from datetime import timedelta
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Properties, Publication, tidying
-from broker_core.semantics.rabbitmq.deaths import history
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core import namespaces, rabbitmq
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.messages import tidying
+from broker_core.rabbitmq.rules.deaths import history
+from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.broker.looking import entity_id
+from tests.looking import entity_id
 
 OWNER = 1_000_001  # a connection, as far as messages know it
 
@@ -73,7 +74,7 @@ def tokens(*deliveries):
 
 
 def step(address, milliseconds):
-    entities.step_clock(address.namespace, timedelta(milliseconds=milliseconds))
+    namespaces.step_clock(address.namespace, timedelta(milliseconds=milliseconds))
 
 
 def expire(address):

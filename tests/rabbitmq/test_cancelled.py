@@ -3,10 +3,10 @@
 import asyncio
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import channels
+from broker_core.rabbitmq.connections import channels
 from broker_core.store import aio
-from tests.broker.looking import entity_id
 from tests.cancelling import cancelled
+from tests.looking import entity_id
 
 from .connected import query, send
 from .rabbits import count, ledger_agrees

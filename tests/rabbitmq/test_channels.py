@@ -3,12 +3,13 @@
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import channels, delivering
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import EntityAddress
-from tests.broker.looking import events, ledger_agrees
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.connections import channels
+from broker_core.rabbitmq.messages import delivering
+from broker_core.rabbitmq.rules.errors import AmqpError
 from tests.eventually import eventually
+from tests.looking import events, ledger_agrees
 
 from .connected import as_another_process, bodies, is_there, query, send, step
 

@@ -10,16 +10,16 @@ from contextlib import suppress
 
 import pytest
 
-from broker_core import entities, rabbitmq, sweeps
-from broker_core.rabbitmq import channels, processes
-from broker_core.rabbitmq import connections as rabbit
-from broker_core.rabbitmq.processes import ConnectionLost
-from broker_core.semantics.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core import namespaces, rabbitmq, sweeps
+from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.connections import channels, processes
+from broker_core.rabbitmq.connections import connections as rabbit
+from broker_core.rabbitmq.connections.processes import ConnectionLost
+from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import aio, connections
-from tests.broker.looking import ledger_agrees
 from tests.eventually import eventually
+from tests.looking import ledger_agrees
 
 from .connected import as_another_process, bodies, is_there, query, send
 
@@ -91,7 +91,7 @@ def test_an_unknown_virtual_host_is_refused(broker_database, vhost):
         with pytest.raises(AmqpError, match=f"^NOT_ALLOWED - vhost {name} not found$") as refused:
             rabbit.connect(name)
         assert (refused.value.reply_code, refused.value.is_connection_error) == (530, True)
-    entities.create_namespace("service-bus")
+    namespaces.create_namespace("service-bus")
     with pytest.raises(AmqpError, match="not found"):
         rabbit.connect("service-bus")
     with pytest.raises(InvalidArgument, match="name: "):

@@ -6,13 +6,13 @@ import time
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import channels, consumers
-from broker_core.semantics.errors import InvalidArgument, ServerBusy
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.errors import InvalidArgument, ServerBusy
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.connections import channels, consumers
+from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
-from tests.broker.looking import ledger_agrees, somebody_waits
 from tests.eventually import eventually
+from tests.looking import ledger_agrees, somebody_waits
 
 from .connected import as_another_process, bodies, is_there, query, send
 

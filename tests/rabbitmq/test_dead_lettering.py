@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker_core import entities, rabbitmq
+from broker_core import namespaces, rabbitmq
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.rabbitmq import Properties, Publication
-from broker_core.semantics.types import EntityAddress, EventKind
 from broker_core.store import connections
-from tests.broker.looking import entity_id, events
-from tests.rabbitmq.rabbits import (
+from tests.looking import entity_id, events
+
+from .rabbits import (
     count,
     deaths,
     declare,
@@ -173,7 +174,7 @@ def test_deaths_are_counted_and_the_newest_is_in_front(vhost):
     """RMQ-066 to RMQ-069, RMQ-912, RMQ-913: through two queues and back, twice."""
     first, second = with_dlx(vhost, "first", key="second"), with_dlx(vhost, "second", key="first", message_ttl=100)
     send(first, "x")
-    began = entities.get_clock(vhost).now.replace(microsecond=0)
+    began = namespaces.get_clock(vhost).now.replace(microsecond=0)
     for _ in range(2):
         reject(first)
         step(second, 100)
@@ -369,15 +370,15 @@ def test_a_ring_with_a_rejection_ends_too(vhost):
 
 def test_a_deleted_target_is_found_missing(vhost):
     """What this process remembers of the topology does not decide."""
-    from broker_core.rabbitmq import topology
+    from broker_core.rabbitmq.topology import compiled
 
     declare(vhost, "dead")
     q = with_dlx(vhost)
     send(q, "x")
     held = get(q)
-    remembered = topology._compiled[topology._key(vhost)]
+    remembered = compiled._compiled[compiled._key(vhost)]
     rabbitmq.delete_queue(EntityAddress(vhost, "dead"))
-    topology._compiled[topology._key(vhost)] = remembered
+    compiled._compiled[compiled._key(vhost)] = remembered
     rabbitmq.reject(q, tokens(held))
     assert events(q)[-1].kind == EventKind.DROPPED and "no queue" in events(q)[-1].details["description"]
 

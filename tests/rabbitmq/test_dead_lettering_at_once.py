@@ -5,13 +5,15 @@ import threading
 from collections import Counter
 from datetime import timedelta
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Properties, Publication, delivering, tidying
-from broker_core.semantics.types import EventKind
+from broker_core import namespaces, rabbitmq
+from broker_core.common.types import EventKind
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.messages import delivering, tidying
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.broker.looking import entity_id, events
-from tests.rabbitmq.rabbits import OWNER, count, declare, ledger_agrees, policy, read_out, text, tokens
+from tests.looking import entity_id, events
+
+from .rabbits import OWNER, count, declare, ledger_agrees, policy, read_out, text, tokens
 
 PUBLISHED = 300  # by each publisher
 LIVES = [None, "20", "50", "500"]
@@ -66,7 +68,7 @@ class Crowd:
 
     def let_time_pass(self):
         while not self.done.is_set():
-            entities.step_clock(self.vhost, timedelta(milliseconds=3))
+            namespaces.step_clock(self.vhost, timedelta(milliseconds=3))
 
     def sweep(self):
         while not self.done.is_set():

@@ -8,11 +8,11 @@ from django.core.management import CommandError, call_command
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq.definitions import Result, export_definitions, import_definitions
-from broker_core.semantics.errors import EntityNotFound, InvalidArgument, NotAuthorized
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core import namespaces, rabbitmq
+from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.topology.definitions import Result, export_definitions, import_definitions
 
 YEARS = 315_360_000_000
 
@@ -119,7 +119,7 @@ def test_what_differs_is_updated_or_kept_as_it_was(broker_database):
     assert second == "it differs in mine, which no declaration compares"
     assert "inequivalent arg 'type'" in third
     assert rabbitmq.get_queue(EntityAddress(vhost, "orders.new")).arguments == {"x-max-length": 10_000}
-    assert entities.get_namespace(vhost).description == "of the shop"
+    assert namespaces.get_namespace(vhost).description == "of the shop"
 
 
 def test_what_cannot_be_is_named_by_its_path_and_keeps_nothing_else_back(broker_database):

@@ -5,15 +5,16 @@ import threading
 import pytest
 
 from broker_core import rabbitmq, reads
-from broker_core.rabbitmq import delivering
-from broker_core.rabbitmq.connections import connect
-from broker_core.semantics.errors import InvalidArgument
-from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
-from broker_core.semantics.types import Actor, EntityAddress, EventKind
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EventKind
+from broker_core.rabbitmq.connections.connections import connect
+from broker_core.rabbitmq.messages import delivering
+from broker_core.rabbitmq.rules.errors import AmqpError, InvalidPolicy
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.broker.looking import events
-from tests.rabbitmq.rabbits import (
+from tests.looking import events
+
+from .rabbits import (
     OWNER,
     count,
     deaths,

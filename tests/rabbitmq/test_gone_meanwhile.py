@@ -5,14 +5,15 @@ import threading
 import pytest
 
 from broker_core import rabbitmq
+from broker_core.common.types import EventKind
 from broker_core.rabbitmq import Publication
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import EventKind
+from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
-from tests.broker.looking import events
 from tests.eventually import eventually
-from tests.rabbitmq.connected import query
-from tests.rabbitmq.rabbits import OWNER, declare, present, send
+from tests.looking import events
+
+from .connected import query
+from .rabbits import OWNER, declare, present, send
 
 
 @pytest.fixture

@@ -6,11 +6,13 @@ import pytest
 from django.db import transaction
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import Publication, consumers, handing
-from broker_core.semantics.types import EventKind
+from broker_core.common.types import EventKind
+from broker_core.rabbitmq import Publication
+from broker_core.rabbitmq.connections import consumers, local_delivery
 from broker_core.store import connections
-from tests.broker.looking import events
-from tests.rabbitmq.rabbits import (
+from tests.looking import events
+
+from .rabbits import (
     OWNER,
     count,
     deaths,
@@ -369,7 +371,7 @@ def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch
         channel.qos(1)
         channel.consume("q", tag="c")
         with monkeypatch.context() as patched:
-            patched.setattr("broker_core.rabbitmq.publishing.settle_in", _relieve_and_fail)
+            patched.setattr("broker_core.rabbitmq.messages.publishing.settle_in", _relieve_and_fail)
             with pytest.raises(ZeroDivisionError):
                 send(q, 0)
         assert channel.consumers["c"].room == 1
@@ -396,7 +398,7 @@ def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, tran
 
 
 def _relieve_and_fail(work, limited, brief):
-    yield from handing.relieve(work, limited[0])
+    yield from local_delivery.relieve(work, limited[0])
     assert consumers.takers(work.queue(limited[0]).id)[0].room == 0
     raise ZeroDivisionError
 

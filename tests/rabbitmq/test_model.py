@@ -13,13 +13,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Properties, Publication, delivering
-from broker_core.semantics.types import EntityAddress, EventKind
+from broker_core import namespaces, rabbitmq
+from broker_core.common.types import EntityAddress, EventKind
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.messages import delivering
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.broker.looking import entity_id, events
-from tests.rabbitmq.rabbits import deaths, declare, expire, ledger_agrees, policy
+from tests.looking import entity_id, events
+
+from .rabbits import deaths, declare, expire, ledger_agrees, policy
 
 MS = timedelta(milliseconds=1)
 REFUSE = "reject-publish"
@@ -82,7 +84,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def begin(self, data):
         self.vhost = f"m-{uuid.uuid4().hex[:10]}"
         rabbitmq.create_vhost(self.vhost)
-        entities.pause_clock(self.vhost)
+        namespaces.pause_clock(self.vhost)
         self.queues: dict[str, Queue] = {}
         for name, target in (("q", "d1"), ("d1", "d2"), ("d2", data.draw(st.sampled_from([None, "q", "q"])))):
             quorum = data.draw(st.booleans())
@@ -225,7 +227,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([5, 20, 40, 100]))
     def let_time_pass(self, milliseconds):
-        entities.step_clock(self.vhost, milliseconds * MS)
+        namespaces.step_clock(self.vhost, milliseconds * MS)
 
     @rule(name=st.sampled_from(["q", "d1", "d2"]))
     def sweep(self, name):
@@ -271,7 +273,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @property
     def now(self):
-        return entities.get_clock(self.vhost).now
+        return namespaces.get_clock(self.vhost).now
 
     def _address(self, name):
         return EntityAddress(self.vhost, name)

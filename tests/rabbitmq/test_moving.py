@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import Back, Properties, Publication, ToExchange, ToQueue, moving
-from broker_core.rabbitmq.moving import Group, Left, Origin, Why
-from broker_core.semantics.errors import BrokerError, InvalidArgument, NotAuthorized
-from broker_core.semantics.rabbitmq.deaths import BEFORE_MOVE, X_DEATH
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.table import plain
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core.common.errors import BrokerError, InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.rabbitmq import Back, Properties, Publication, ToExchange, ToQueue
+from broker_core.rabbitmq.messages import moving
+from broker_core.rabbitmq.messages.moving import Group, Left, Origin, Why
+from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.table import plain
 from broker_core.store import connections
-from tests.broker.looking import entity_id, events
 from tests.eventually import eventually
-from tests.rabbitmq.connected import query
-from tests.rabbitmq.rabbits import (
+from tests.looking import entity_id, events
+
+from .connected import query
+from .rabbits import (
     OWNER,
     count,
     deaths,

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Properties, Publication, topology
-from broker_core.semantics.errors import InvalidArgument, NotAuthorized
-from broker_core.semantics.rabbitmq.errors import AmqpError, InvalidPolicy
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import Actor, EntityAddress, Right
+from broker_core import namespaces, rabbitmq
+from broker_core.common.errors import InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.rules.errors import AmqpError, InvalidPolicy
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.topology import compiled
 from broker_core.store import connections
 from broker_core.store.driver import run
 
@@ -190,9 +191,9 @@ def test_what_a_policy_adds_needs_no_second_declaration(declare, put):
 def test_an_alternate_exchange_by_policy_routes(vhost, declare, put):
     declare()
     rabbitmq.bind_queue(vhost, "q", "amq.fanout")
-    assert run(topology.current(vhost)).router.route("amq.topic", ["k"]).queues == ()
+    assert run(compiled.current(vhost)).router.route("amq.topic", ["k"]).queues == ()
     put("p", {"alternate-exchange": "amq.fanout"}, pattern="topic$")
-    assert run(topology.current(vhost)).router.route("amq.topic", ["k"]).queues == ("q",)
+    assert run(compiled.current(vhost)).router.route("amq.topic", ["k"]).queues == ("q",)
 
 
 def test_the_shared_columns_follow(declare, put):
@@ -207,11 +208,11 @@ def test_the_shared_columns_follow(declare, put):
 def test_a_policys_expiry_counts_from_its_application(vhost, declare, put):
     """RMQ-048"""
     address = declare()
-    entities.step_clock(vhost, timedelta(hours=1))
+    namespaces.step_clock(vhost, timedelta(hours=1))
     put("p", {"expires": 1000})
-    entities.step_clock(vhost, 0.9 * SECOND)
+    namespaces.step_clock(vhost, 0.9 * SECOND)
     put("p", {"expires": 1000, "max-length": 5})  # the same life: it goes on
-    entities.step_clock(vhost, 0.2 * SECOND)
+    namespaces.step_clock(vhost, 0.2 * SECOND)
     with pytest.raises(AmqpError, match="no queue 'q'"):
         rabbitmq.declare_queue(address, passive=True)
 
@@ -223,7 +224,7 @@ def test_the_shorter_expiry_holds(vhost, declare, put):
     put("p", {"expires": 4000}, pattern="^q")
     declare("q2", expires=1000)
     put("p", {"expires": 1000}, pattern="q1")
-    entities.step_clock(vhost, 1.1 * SECOND)
+    namespaces.step_clock(vhost, 1.1 * SECOND)
     for name in ("q1", "q2"):
         with pytest.raises(AmqpError, match="no queue"):
             rabbitmq.declare_queue(EntityAddress(vhost, name), passive=True)
@@ -242,12 +243,12 @@ def test_a_shorter_time_to_live_holds_for_what_is_there(vhost, declare, put, pub
     """RMQ-902, RMQ-903: the instant it had may be earlier, and is kept when the policy goes."""
     address = declare()
     publish("old")
-    entities.step_clock(vhost, 2 * SECOND)
+    namespaces.step_clock(vhost, 2 * SECOND)
     publish("new")
     put("p", {"message-ttl": 1500})
     assert rabbitmq.declare_queue(address, passive=True).messages == 1
     rabbitmq.delete_policy(vhost, "p")
-    entities.step_clock(vhost, 10 * SECOND)
+    namespaces.step_clock(vhost, 10 * SECOND)
     assert rabbitmq.get(address, no_ack=True).body == b"new"
 
 
@@ -259,7 +260,7 @@ def test_a_longer_time_to_live_keeps_the_instant_a_message_had(vhost, declare, p
         put("p", {"message-ttl": 1000})
         publish("short")
         change()
-        entities.step_clock(vhost, 1.1 * SECOND)
+        namespaces.step_clock(vhost, 1.1 * SECOND)
         assert rabbitmq.get(address, no_ack=True) is None
 
 
@@ -271,7 +272,7 @@ def test_a_time_to_live_that_is_not_retroactive_leaves_what_is_there(vhost, decl
     put("p", {"message-ttl": 1000})
     publish("new")
     assert columns(address)[0] is None
-    entities.step_clock(vhost, 5 * SECOND)
+    namespaces.step_clock(vhost, 5 * SECOND)
     assert rabbitmq.get(address, no_ack=True).body == b"old"
     assert rabbitmq.get(address, no_ack=True) is None
     publish("newer")
@@ -285,14 +286,14 @@ def test_exact_expiry_takes_what_is_behind_the_head(vhost, declare, publish):
     publish("stays")
     expiring = Publication(b"goes", routing_key="q", properties=Properties(expiration="1000"))
     rabbitmq.publish(vhost, [expiring])
-    entities.step_clock(vhost, 2 * SECOND)
+    namespaces.step_clock(vhost, 2 * SECOND)
     assert rabbitmq.declare_queue(address, passive=True).messages == 2
     rabbitmq.set_queue_option(address, exact_expiry=True)
     assert columns(address)[2] == "eager"
     assert rabbitmq.declare_queue(address, passive=True).messages == 1
-    version = run(topology.current(vhost)).version
+    version = run(compiled.current(vhost)).version
     rabbitmq.set_queue_option(address, exact_expiry=True)
-    assert run(topology.current(vhost)).version == version
+    assert run(compiled.current(vhost)).version == version
     wrong: Any = "yes"
     with pytest.raises(InvalidArgument, match="exact_expiry"):
         rabbitmq.set_queue_option(address, exact_expiry=wrong)
@@ -308,7 +309,7 @@ def test_a_time_to_live_is_bounded(put):
 def test_a_bad_policy_is_refused_and_nothing_changes(vhost, declare, put):
     address = declare()
     put("p", {"max-length": 5})
-    version = run(topology.current(vhost)).version
+    version = run(compiled.current(vhost)).version
     for definition, more, text in (
         ({}, {}, "no policy provided"),
         ({"bogus": 1}, {}, "not recognised"),
@@ -321,7 +322,7 @@ def test_a_bad_policy_is_refused_and_nothing_changes(vhost, declare, put):
         with pytest.raises(InvalidPolicy, match=text):
             put("p", definition, **more)
     assert in_force(address) == {"max_length": 5, "policy": "p"}
-    assert run(topology.current(vhost)).version == version
+    assert run(compiled.current(vhost)).version == version
 
 
 def test_policies_are_listed_by_rank(vhost, put):

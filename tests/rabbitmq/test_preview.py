@@ -8,16 +8,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import preview, tidying
-from broker_core.rabbitmq.preview import What
-from broker_core.semantics.errors import NotAuthorized, WorldMoved
-from broker_core.semantics.rabbitmq.errors import InvalidPolicy
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core import namespaces, rabbitmq
+from broker_core.common.errors import NotAuthorized, WorldMoved
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.rabbitmq import policy_preview
+from broker_core.rabbitmq.messages import tidying
+from broker_core.rabbitmq.policy_preview import What
+from broker_core.rabbitmq.rules.errors import InvalidPolicy
+from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.broker.looking import entity_id
+from tests.looking import entity_id
 
 SECOND = timedelta(seconds=1)
 
@@ -97,9 +98,9 @@ def test_a_life_that_ends_by_it_ends_at_the_head_alone(vhost):
     queue = queue_of(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = queue_of(vhost, "dead")
     send(queue, b"a", b"b")
-    entities.step_clock(vhost, 60 * SECOND)
+    namespaces.step_clock(vhost, 60 * SECOND)
     send(queue, b"c")
-    entities.step_clock(vhost, 5 * SECOND)
+    namespaces.step_clock(vhost, 5 * SECOND)
     would = rabbitmq.preview_policy(vhost, Policy("p", "^q", {"message-ttl": 30_000}))
     assert told(would) == [("expired", "q", 2, None), ("dead-lettered", "q", 2, "expired: to ''")]
     rabbitmq.apply_policy(would)
@@ -110,7 +111,7 @@ def test_where_lives_are_not_shortened_later_nothing_expires(vhost):
     queue = queue_of(vhost)
     rabbitmq.set_queue_option(queue, retroactive_ttl=False)
     send(queue, b"a")
-    entities.step_clock(vhost, 60 * SECOND)
+    namespaces.step_clock(vhost, 60 * SECOND)
     would = rabbitmq.preview_policy(vhost, Policy("p", "", {"message-ttl": 30_000}))
     assert would.effects == ()
     assert "retroactive_ttl is off" in would.notes[0]
@@ -176,7 +177,7 @@ def test_equal_priorities_are_told(vhost):
 
 
 def test_numbers_beyond_the_cap_are_lower_bounds(vhost, monkeypatch):
-    monkeypatch.setattr(preview, "SCAN_CAP", 4)
+    monkeypatch.setattr(policy_preview, "SCAN_CAP", 4)
     queue = queue_of(vhost)
     send(queue, *(b"x" for _ in range(10)))
     would = rabbitmq.preview_policy(vhost, Policy("p", "", {"max-length": 3}))
@@ -237,7 +238,7 @@ def world(queues, steps):
     """A virtual host with two queues and a graveyard, and what is in them."""
     vhost = f"p {uuid.uuid4().hex[:10]}"
     rabbitmq.create_vhost(vhost)
-    entities.pause_clock(vhost)
+    namespaces.pause_clock(vhost)
     rabbitmq.declare_exchange(vhost, "dead", "fanout")
     queue_of(vhost, "graveyard")
     rabbitmq.bind_queue(vhost, "graveyard", "dead")
@@ -250,7 +251,7 @@ def world(queues, steps):
         addresses.append(address)
     for step in steps:
         if isinstance(step, int):
-            entities.step_clock(vhost, step * SECOND)
+            namespaces.step_clock(vhost, step * SECOND)
             continue
         at, size, expiration, priority, again = step
         died = [{"queue": addresses[at].path, "reason": "expired", "count": 1, "exchange": "", "routing-keys": ["x"]}]

@@ -9,15 +9,17 @@ import pytest
 from django.db import transaction
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import Properties, Publication, topology
-from broker_core.semantics.errors import InvalidArgument, NotAuthorized
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.messages import MAX_BODY
-from broker_core.semantics.rabbitmq.table import Typed
-from broker_core.semantics.types import Actor, EntityAddress, EventKind, Right
+from broker_core.common.errors import InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.messages import MAX_BODY
+from broker_core.rabbitmq.rules.table import Typed
+from broker_core.rabbitmq.topology import compiled
 from broker_core.store import aio, connections
-from tests.broker.looking import entity_id, events
-from tests.rabbitmq.rabbits import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
+from tests.looking import entity_id, events
+
+from .rabbits import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
 
 TEXT: Any = "text"  # where bytes belong
 NUMBER: Any = 5  # where a text belongs
@@ -188,19 +190,19 @@ def test_what_changed_since_it_was_remembered_is_seen(vhost):
     """Another process, to which nobody tells anything, finds out by the version."""
     q = declare(vhost)
     send(q, 1)  # remembered now
-    key = topology._key(vhost)
-    remembered = topology._compiled[key]
+    key = compiled._key(vhost)
+    remembered = compiled._compiled[key]
     other = declare(vhost, "other")
     rabbitmq.bind_queue(vhost, "other", "amq.fanout")
     rabbitmq.declare_exchange(vhost, "new", "fanout")
     rabbitmq.bind_queue(vhost, "other", "new")
     for exchange, routing_key in (("amq.fanout", ""), ("new", ""), ("", "other")):
-        topology._compiled[key] = remembered
+        compiled._compiled[key] = remembered
         (published,) = rabbitmq.publish(vhost, [Publication(b"x", exchange, routing_key)])
         assert [name for name, _ in published.queues] == ["other"]
     assert count(other) == 3
     rabbitmq.delete_queue(q)
-    topology._compiled[key] = remembered
+    compiled._compiled[key] = remembered
     assert rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")])[0].unroutable
     assert count(other) == 3
 

@@ -3,13 +3,16 @@
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import Publication, connections, delivering, expiring, processes
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq import Publication
+from broker_core.rabbitmq.connections import connections, processes
+from broker_core.rabbitmq.messages import delivering
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.topology import queue_expiry
 from broker_core.store.driver import run
 from broker_core.store.statements import call
-from tests.broker.looking import entity_id
+from tests.looking import entity_id
 
 from .connected import as_another_process, is_there, query, send, step
 
@@ -45,7 +48,7 @@ def _ask(statement):
 
 def sweep():
     """What a sweep does. The queues it deleted."""
-    return [row.path for row in idle() if run(expiring.delete_idle(row))]
+    return [row.path for row in idle() if run(queue_expiry.delete_idle(row))]
 
 
 def test_an_unused_queue_is_gone_with_its_messages(vhost, expiring_queue):
@@ -246,7 +249,7 @@ def test_a_queue_that_is_used_again_before_the_sweep_comes_stays(vhost, expiring
     step(vhost, 1000)
     (row,) = idle()
     rabbitmq.declare_queue(expiring_queue, arguments={"x-expires": 1000})  # a new one: the old one was gone
-    assert not run(expiring.delete_idle(row))
+    assert not run(queue_expiry.delete_idle(row))
     assert is_there(expiring_queue)
 
 

@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import entities, rabbitmq
-from broker_core.rabbitmq import Publication, declare_queue, delete_queue, topology
-from broker_core.semantics.errors import InvalidArgument, NotAllowed
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.table import Typed
-from broker_core.semantics.types import EntityAddress, HistoryLevel
+from broker_core import namespaces, rabbitmq
+from broker_core.common.errors import InvalidArgument, NotAllowed
+from broker_core.common.types import EntityAddress, HistoryLevel
+from broker_core.rabbitmq import Publication, declare_queue, delete_queue
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.table import Typed
+from broker_core.rabbitmq.topology import compiled
 from broker_core.store import connections
 from broker_core.store.driver import run
 
@@ -78,7 +79,7 @@ def test_line_ends_are_removed_from_a_name(vhost):
 
 
 def test_what_cannot_be_declared_is_not_stored(vhost, q):
-    version = run(topology.current(vhost)).version
+    version = run(compiled.current(vhost)).version
     where = f"queue 'q' in vhost '{vhost}'"
     ttl = f"invalid arg 'x-message-ttl' for {where}: "
     for more, text in (
@@ -103,7 +104,7 @@ def test_what_cannot_be_declared_is_not_stored(vhost, q):
     with pytest.raises(NotAllowed, match="belongs to a connection"):
         declare_queue(q, exclusive=True)
     assert names(vhost) == []
-    assert run(topology.current(vhost)).version == version
+    assert run(compiled.current(vhost)).version == version
 
 
 def test_a_declaration_is_kept_as_given(vhost, q):
@@ -194,10 +195,10 @@ def test_a_declaration_renews_the_life_of_a_queue(vhost, q):
     """RMQ-041: passive or not; without one it is gone, and its name is free."""
     declare_queue(q, arguments={"x-expires": 1000})
     for again in ({"passive": True}, {"arguments": {"x-expires": 1000}}):
-        entities.step_clock(vhost, timedelta(milliseconds=900))
+        namespaces.step_clock(vhost, timedelta(milliseconds=900))
         assert not declare_queue(q, **again).created
     publish(vhost, b"lost")
-    entities.step_clock(vhost, timedelta(milliseconds=1100))
+    namespaces.step_clock(vhost, timedelta(milliseconds=1100))
     assert declare_queue(q) == (q, 0, 0, True)
 
 

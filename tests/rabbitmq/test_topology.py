@@ -9,15 +9,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_core import entities, rabbitmq
+from broker_core import namespaces, rabbitmq
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.models import Namespace
-from broker_core.rabbitmq import Publication, topology, vhosts
-from broker_core.rabbitmq.vhosts import hold_vhost
-from broker_core.semantics.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.rabbitmq.table import Typed
-from broker_core.semantics.types import Actor, EntityAddress, Family, Right
+from broker_core.rabbitmq import Publication
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.rules.table import Typed
+from broker_core.rabbitmq.topology import compiled, vhosts
+from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
@@ -29,7 +31,7 @@ SYSTEM = ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.rabbi
 @pytest.fixture
 def now_of(vhost):
     """The topology as it is now."""
-    return lambda: run(topology.current(vhost))
+    return lambda: run(compiled.current(vhost))
 
 
 def exchanges(vhost):
@@ -121,7 +123,7 @@ def test_what_is_kept_of_a_deleted_virtual_host_is_no_virtual_host(vhost):
         with refused("NOT_ALLOWED", f"vhost {re.escape(kept)} not found"):
             attempt()
     with pytest.raises(EntityNotFound):
-        entities.get_clock(kept)
+        namespaces.get_clock(kept)
 
 
 def test_a_name_that_says_deleted_is_in_nobodys_way(vhost):
@@ -150,7 +152,7 @@ def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):
         lambda: rabbitmq.declare_queue(EntityAddress(namespace, "q")),
         lambda: rabbitmq.declare_exchange(namespace, "x"),
         lambda: rabbitmq.bind_queue(namespace, "q", "amq.topic"),
-        lambda: run(topology.current(namespace)),
+        lambda: run(compiled.current(namespace)),
     ):
         with pytest.raises(NotAllowed, match="no virtual host"):
             attempt()
@@ -346,17 +348,17 @@ def test_changing_needs_manage_and_looking_browse(vhost):
 
 def test_what_is_remembered_is_as_of_a_version(vhost):
     make_queues(vhost, "q")
-    old = run(topology.of(vhost))
+    old = run(compiled.of(vhost))
     rabbitmq.bind_queue(vhost, "q", "amq.topic", "a.*")
-    assert run(topology.of(vhost)) is old
-    new = run(topology.current(vhost))
+    assert run(compiled.of(vhost)) is old
+    new = run(compiled.current(vhost))
     assert new.version == old.version + 1
-    assert run(topology.of(vhost)) is run(topology.current(vhost)) is new
+    assert run(compiled.of(vhost)) is run(compiled.current(vhost)) is new
     assert new.router.route("amq.topic", ["a.b"]).queues == ("q",)
     assert old.router.route("amq.topic", ["a.b"]).queues == ()
     rabbitmq.unbind_queue(vhost, "q", "amq.topic", "a.*")
-    topology.look_again(vhost)
-    assert run(topology.of(vhost)).router.route("amq.topic", ["a.b"]).queues == ()
+    compiled.look_again(vhost)
+    assert run(compiled.of(vhost)).router.route("amq.topic", ["a.b"]).queues == ()
     assert new.queues["q"].id == rabbitmq.get_queue(EntityAddress(vhost, "q")).id
 
 
@@ -420,7 +422,7 @@ def test_a_virtual_host_created_anew_is_another(vhost, now_of):
     before = now_of()
     rabbitmq.delete_vhost(vhost)
     rabbitmq.create_vhost(vhost)
-    topology._compiled[topology._key(vhost)] = before
+    compiled._compiled[compiled._key(vhost)] = before
     assert not now_of().queues
 
 
@@ -463,7 +465,7 @@ def test_a_virtual_host_that_is_not_there(broker_database):
         lambda: rabbitmq.declare_queue(EntityAddress("nope", "q")),
         lambda: rabbitmq.delete_queue(EntityAddress("nope", "q")),
         lambda: rabbitmq.bind_queue("nope", "q", "amq.topic"),
-        lambda: run(topology.of("nope")),
+        lambda: run(compiled.of("nope")),
         lambda: run(hold_vhost("nope")),
     ):
         with refused("NOT_ALLOWED", "vhost nope not found"):
@@ -474,7 +476,7 @@ def whole(vhost):
     """The topology as read from nothing."""
 
     def steps():
-        return topology._whole((yield call("topology", vhost=vhost))[0])
+        return compiled._whole((yield call("topology", vhost=vhost))[0])
 
     return run(steps())
 
@@ -491,7 +493,7 @@ def test_what_is_taken_up_while_others_change_is_what_is_there(vhost):
 
     def watch():
         while not done.is_set():
-            one, other = run(topology.current(vhost)), whole(vhost)
+            one, other = run(compiled.current(vhost)), whole(vhost)
             if one.version == other.version:
                 compared.append(ways(one) == ways(other))
         connections.close_all_of_this_thread()
@@ -503,7 +505,7 @@ def test_what_is_taken_up_while_others_change_is_what_is_there(vhost):
         for watcher in watchers:
             watcher.result()
     assert compared and all(compared)
-    assert ways(run(topology.current(vhost))) == ways(whole(vhost))
+    assert ways(run(compiled.current(vhost))) == ways(whole(vhost))
 
 
 def change_at_random(vhost, seed):
@@ -528,16 +530,16 @@ def change_at_random(vhost, seed):
 
 def test_changes_from_many_sides_leave_no_loose_ends(vhost):
     """Declaring, binding and deleting the same names at once: who is late is refused, and nothing is bound to what is gone."""
-    before = run(topology.current(vhost)).version
+    before = run(compiled.current(vhost)).version
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda seed: change_at_random(vhost, seed), range(4)))
-    assert run(topology.current(vhost)).version > before
+    assert run(compiled.current(vhost)).version > before
     loose = """SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_entity AS e ON e.id = b.queue_id
                 WHERE e.deleted_at IS NOT NULL"""
     assert connections.current().execute(loose).fetchone()[0] == 0
     there = {queue.name for queue in rabbitmq.list_queues(vhost)}
     assert {destination for _, destination, _ in bindings(vhost)} <= there
-    assert set(run(topology.current(vhost)).queues) == there
+    assert set(run(compiled.current(vhost)).queues) == there
 
 
 def test_publishing_does_not_wait_for_a_change_of_the_topology(vhost):
@@ -554,5 +556,5 @@ def test_publishing_does_not_wait_for_a_change_of_the_topology(vhost):
 
 def test_a_virtual_host_is_not_deleted_without_its_exchanges(vhost):
     with pytest.raises(NotAllowed, match="delete_vhost"):
-        entities.delete_namespace(vhost)
+        namespaces.delete_namespace(vhost)
     assert len(rabbitmq.list_exchanges(vhost)) > 1

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import topology
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.exchanges import Router
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.exchanges import Router
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.rabbitmq.topology import compiled
 from broker_core.store.driver import run
 from broker_core.store.statements import call
 
@@ -162,7 +162,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.kept = [self.seen()]
 
     def seen(self):
-        return run(topology.current(self.vhost))
+        return run(compiled.current(self.vhost))
 
     def expect(self, code, attempt, changes):
         """Attempt something: it is refused with a code, or is not; and raises the version if it changes something."""
@@ -253,7 +253,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         """From any state before, the changes lead to what is there, and leave that state as it was."""
         start = self.kept[-back:][0]
         before = anew(start)
-        topology._compiled[topology._key(self.vhost)] = start
+        compiled._compiled[compiled._key(self.vhost)] = start
         assert shape(self.seen()) == shape(anew(self.seen()))
         assert shape(start) == shape(before)
 
@@ -261,7 +261,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def what_is_kept_is_what_is_there(self):
         self.kept.append(self.seen())
         (row,) = run_statement("topology", vhost=self.vhost)
-        assert shape(self.seen()) == shape(topology._whole(row))
+        assert shape(self.seen()) == shape(compiled._whole(row))
 
     @invariant()
     def the_same_is_there(self):

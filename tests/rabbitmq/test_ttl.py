@@ -5,14 +5,16 @@ import time
 import pytest
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq import Properties, Publication, tidying
-from broker_core.rabbitmq.connections import connect
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.types import EventKind
+from broker_core.common.types import EventKind
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.connections.connections import connect
+from broker_core.rabbitmq.messages import tidying
+from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.broker.looking import entity_id, events
-from tests.rabbitmq.rabbits import (
+from tests.looking import entity_id, events
+
+from .rabbits import (
     OWNER,
     count,
     deaths,
@@ -150,7 +152,7 @@ def test_without_a_sweep_expired_messages_are_not_delivered(vhost):
 
 def test_more_expired_than_are_taken_away_at_once(vhost, monkeypatch):
     """What lives is delivered all the same, and a few more deliveries clear the rest."""
-    monkeypatch.setattr("broker_core.rabbitmq.tidying.ROUNDS", 1)
+    monkeypatch.setattr("broker_core.rabbitmq.messages.tidying.ROUNDS", 1)
     q = declare(vhost, message_ttl=100)
     rabbitmq.publish(vhost, [Publication(b"old", routing_key="q")] * 1200)
     step(q, 100)

@@ -8,11 +8,12 @@ import httpx
 import psycopg
 import pytest
 
-from broker_core import broker
-from broker_core.semantics.types import EntityAddress
+from broker_core import service_bus
+from broker_core.common.types import EntityAddress
 from broker_core.store.connections import close_all_of_this_thread, using
 from tests.eventually import eventually
-from tests.site.vitrine import Vitrine
+
+from .vitrine import Vitrine
 
 QUEUE = EntityAddress("demo", "killed")
 LOCK = timedelta(seconds=5)
@@ -129,7 +130,7 @@ def receive_the_rest(vitrine: Vitrine, expected: int) -> list[str]:
     ends_at = time.monotonic() + LOCK.total_seconds() + 2
     with using(vitrine.database()):
         while len(bodies) < expected and time.monotonic() < ends_at:
-            bodies += [message.body.decode() for message in broker.receive_and_delete(QUEUE, 500)]
+            bodies += [message.body.decode() for message in service_bus.receive_and_delete(QUEUE, 500)]
             time.sleep(0.05)
         close_all_of_this_thread()
     return bodies

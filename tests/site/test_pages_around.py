@@ -8,8 +8,8 @@ from django.db import OperationalError, connection
 from django.test import RequestFactory
 from django.utils import timezone
 
+from broker_core.common.errors import BrokerUnavailable, StorageFull
 from broker_core.models import SweepRun
-from broker_core.semantics.errors import BrokerUnavailable, StorageFull
 from explorer.site import errors, health
 
 

@@ -5,9 +5,9 @@ from django.core import signing
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from broker_core.semantics.types import Right
-from explorer.pages import sign_in
+from broker_core.common.types import Right
 from explorer.roles import actor_for, role_name
+from explorer.shared import sign_in
 
 
 def test_opening_the_link_signs_nobody_in_and_does_not_use_it_up(client, person):

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from tests.eventually import eventually
-from tests.site.vitrine import Vitrine, free_port, manage
+
+from .vitrine import Vitrine, free_port, manage
 
 STATIC_FILE = re.compile(r"(?:src|href)=\"(/tools/vitrine/static/[^\"]+)\"")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import psutil
 
-from broker_core import entities, shared_access
-from broker_core.protocols import sas
-from broker_core.semantics.types import EntityAddress
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus.http import sas
 from broker_core.store.connections import Database, close_all, using
 from explorer.site.embedded_postgres import server
 from tests.eventually import eventually

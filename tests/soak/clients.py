@@ -18,8 +18,8 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from broker_core.semantics import errors
-from broker_core.semantics.types import Actor, Right
+from broker_core.common import errors
+from broker_core.common.types import Actor, Right
 from broker_core.store.connections import Database, close_all_of_this_thread, using
 
 from .journal import Journal

@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 
-from broker_core.semantics.types import EntityAddress
-from broker_core.semantics.types import EventKind as Kind
-from tests.broker.looking import ledger_agrees
+from broker_core.common.types import EntityAddress
+from broker_core.common.types import EventKind as Kind
+from tests.looking import ledger_agrees
 
 FOR_ALL = {"crash", "refused", "did"}  # what any client may have noted
 MOST_TOLD = 20  # findings of one kind that are spelled out

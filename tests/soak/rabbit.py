@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core import rabbitmq, reads, sweeps
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Back, Channel, Connection, Properties, Publication, ToExchange, ToQueue
-from broker_core.semantics.errors import BrokerError
-from broker_core.semantics.rabbitmq.errors import AmqpError
-from broker_core.semantics.rabbitmq.policies import Policy
-from broker_core.semantics.types import EntityAddress
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 
 from .clients import BACKLOG_BREAK, MUST_LIVE_WITH, Client

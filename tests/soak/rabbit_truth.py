@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from broker_core.semantics.rabbitmq.deaths import MOVED
-from broker_core.semantics.types import EventKind as Kind
+from broker_core.common.types import EventKind as Kind
+from broker_core.rabbitmq.rules.deaths import MOVED
 
 from .findings import FOR_ALL, Findings, compare_ledger, entities_of, events_of, next_number_of, rows_of
 from .journal import entries

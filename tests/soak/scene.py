@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core import entities
-from broker_core.semantics.types import EntityAddress, Message
+from broker_core import namespaces
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
 
 LOCK = timedelta(milliseconds=300)
 COLOURS = ("red", "green", "blue")
@@ -50,7 +51,7 @@ class Scene:
 
     def make(self) -> None:
         """Create everything. Needs relaxed limits, for the short locks."""
-        entities.create_namespace(self.namespace)
+        namespaces.create_namespace(self.namespace)
         common: dict[str, Any] = {"lock_duration": LOCK}
         if "queues" in self.kinds:
             entities.create_queue(self.address("work"), max_delivery_count=4, dead_lettering_on_message_expiration=True, **common)
@@ -64,9 +65,9 @@ class Scene:
             entities.create_queue(self.address("talks"), requires_session=True, max_delivery_count=100_000, **common)
 
     def _make_topic(self, common: dict[str, Any]) -> None:
-        from broker_core.semantics.service_bus.filters.correlation import CorrelationFilter
-        from broker_core.semantics.service_bus.filters.rules import Rule
-        from broker_core.semantics.service_bus.filters.sql import compile_filter
+        from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
+        from broker_core.service_bus.rules.filters.rules import Rule
+        from broker_core.service_bus.rules.filters.sql import compile_filter
 
         entities.create_topic(self.address("topic"))
         rules = {

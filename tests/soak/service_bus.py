@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from broker_core import broker, sweeps
-from broker_core.semantics.errors import BrokerError, NoSessionAvailable
-from broker_core.semantics.types import EntityAddress, LockedMessage, MessageState
+from broker_core import service_bus, sweeps
+from broker_core.common.errors import BrokerError, NoSessionAvailable
+from broker_core.common.types import EntityAddress, LockedMessage, MessageState
 
 from .clients import BACKLOG_BREAK, MUST_LIVE_WITH, Client
 from .journal import Journal
@@ -48,7 +48,7 @@ def send(client: Client) -> None:
     client.journal.write("sends", path=path, ids=ids)
     while True:
         try:
-            broker.send(client.scene.address(path), batch, actor=client.actor())
+            service_bus.send(client.scene.address(path), batch, actor=client.actor())
             break
         except MUST_LIVE_WITH:
             if path != "once" or client.ending.is_set():
@@ -71,15 +71,15 @@ def receive(client: Client) -> None:
     if chance < 0.1:
         return _dead_letters(client, address.dead_letter)
     if chance < 0.2:
-        gone = broker.receive_and_delete(address, client.dice.randint(1, 3), actor=client.actor())
+        gone = service_bus.receive_and_delete(address, client.dice.randint(1, 3), actor=client.actor())
         client.journal.write("deleted", path=address.path, numbers=[m.sequence_number for m in gone])
         return None
     if chance < 0.3 and client.deferred:
         address, number = client.deferred.popleft()
-        held = broker.receive_deferred(address, [number], actor=client.actor())
+        held = service_bus.receive_deferred(address, [number], actor=client.actor())
     else:
         wait = client.dice.choice((0, 0, 0.05))
-        held = broker.receive(address, client.dice.randint(1, 8), max_wait_seconds=wait, actor=client.actor())
+        held = service_bus.receive(address, client.dice.randint(1, 8), max_wait_seconds=wait, actor=client.actor())
     _got(client, held)
     return _work_on(client, held)
 
@@ -108,7 +108,7 @@ def _settle(client: Client, messages: list[LockedMessage], act: str) -> None:
         return
     if act == "dead_letter" and address.subqueue:
         act = "complete"
-    report = getattr(broker, act)(address, tokens, actor=client.actor())
+    report = getattr(service_bus, act)(address, tokens, actor=client.actor())
     _note(client, act, address, report)
     if act == "defer":
         client.deferred.extend((address, number) for _, number in report.settled)
@@ -118,11 +118,11 @@ def _settle(client: Client, messages: list[LockedMessage], act: str) -> None:
 
 def _dead_letters(client: Client, address) -> None:
     if client.dice.random() < 0.3:
-        found = broker.peek(address, max_count=5, actor=client.actor())
-        answer = broker.resubmit(address, [m.sequence_number for m in found], actor=client.actor()) if found else {}
+        found = service_bus.peek(address, max_count=5, actor=client.actor())
+        answer = service_bus.resubmit(address, [m.sequence_number for m in found], actor=client.actor()) if found else {}
         client.journal.write("resubmitted", path=address.path, numbers=sorted(answer.items()))
         return
-    held = broker.receive(address, 4, actor=client.actor())
+    held = service_bus.receive(address, 4, actor=client.actor())
     _got(client, held)
     _work_on(client, held)
 
@@ -132,24 +132,24 @@ def _in_a_session(client: Client) -> None:
     client.count += 1
     hold = f"-{client.count}"
     actor = client.actor(hold)
-    session = broker.accept_session(client.scene.address("talks"), max_count=client.dice.choice((0, 1, 3)), actor=actor)
+    session = service_bus.accept_session(client.scene.address("talks"), max_count=client.dice.choice((0, 1, 3)), actor=actor)
     held = list(session.messages)
     for _ in range(client.dice.randint(1, 6)):
         _got(client, held, client.name + hold)
         for message in held:
             act = client.dice.choices(("complete", "abandon", "defer", "forget"), (80, 8, 2, 4))[0]
             if act != "forget":
-                _note(client, act, session.address, getattr(broker, act)(session.address, [message.lock_token], actor=actor))
+                _note(client, act, session.address, getattr(service_bus, act)(session.address, [message.lock_token], actor=actor))
             if act in ("abandon", "forget"):
                 break  # what comes next in the session is this one again, once its lock has ended
         if client.dice.random() < 0.2:
-            session = broker.renew_session(session, actor=actor)
+            session = service_bus.renew_session(session, actor=actor)
         if client.dice.random() < 0.03:
             time.sleep(LOCK.total_seconds())
-        held = broker.receive_from_session(session, client.dice.randint(1, 4), actor=actor)
+        held = service_bus.receive_from_session(session, client.dice.randint(1, 4), actor=actor)
     _got(client, held, client.name + hold)
     if client.dice.random() < 0.9:
-        broker.close_session(session, actor=actor)
+        service_bus.close_session(session, actor=actor)
 
 
 def meddle(client: Client) -> None:
@@ -162,7 +162,10 @@ def meddle(client: Client) -> None:
     tokens = [token for where, token in chosen if where == address]
     act = client.dice.choices(("renew", "complete", "abandon", "release"), (90, 3, 3, 2))[0]
     _note(
-        client, act, address, getattr(broker, act)(address, tokens[: client.dice.randint(1, len(tokens))], actor=client.actor())
+        client,
+        act,
+        address,
+        getattr(service_bus, act)(address, tokens[: client.dice.randint(1, len(tokens))], actor=client.actor()),
     )
 
 
@@ -186,37 +189,37 @@ def drain(scene: Scene, journal: Journal) -> None:
 def _drain_list(address: EntityAddress) -> None:
     if address.path == "topic":
         return
-    while broker.receive_and_delete(address, 500):
+    while service_bus.receive_and_delete(address, 500):
         pass
     _complete_deferred(address)
 
 
 def _complete_deferred(address: EntityAddress) -> None:
-    for message in broker.peek(address, max_count=500):
+    for message in service_bus.peek(address, max_count=500):
         if message.state == MessageState.DEFERRED:
             try:
-                held = broker.receive_deferred(address, [message.sequence_number])
+                held = service_bus.receive_deferred(address, [message.sequence_number])
             except BrokerError:
                 continue  # still locked, or expired
-            broker.complete(address, [m.lock_token for m in held])
+            service_bus.complete(address, [m.lock_token for m in held])
 
 
 def _drain_sessions(address: EntityAddress) -> None:
     while True:
         try:
-            session = broker.accept_session(address)
+            session = service_bus.accept_session(address)
         except NoSessionAvailable:
             break
-        while broker.receive_and_delete_from_session(session, 500):
+        while service_bus.receive_and_delete_from_session(session, 500):
             pass
-        broker.close_session(session)
-    deferred = [m for m in broker.peek(address, max_count=500) if m.state == MessageState.DEFERRED]
+        service_bus.close_session(session)
+    deferred = [m for m in service_bus.peek(address, max_count=500) if m.state == MessageState.DEFERRED]
     for session_id in {m.session_id for m in deferred}:
         try:
-            session = broker.accept_session(address, session_id)
+            session = service_bus.accept_session(address, session_id)
             numbers = [m.sequence_number for m in deferred if m.session_id == session_id]
-            held = broker.receive_deferred(address, numbers, session=session)
-            broker.complete(address, [m.lock_token for m in held])
-            broker.close_session(session)
+            held = service_bus.receive_deferred(address, numbers, session=session)
+            service_bus.complete(address, [m.lock_token for m in held])
+            service_bus.close_session(session)
         except BrokerError:
             continue

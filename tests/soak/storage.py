@@ -13,14 +13,14 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core import queue_storage, sweeps
+from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import GotMessage
-from broker_core.semantics.queue_storage.errors import (
+from broker_core.queue_storage.rules.errors import (
     InvalidQueryParameterValue,
     MessageNotFound,
     PopReceiptMismatch,
     QueueNotFound,
 )
-from broker_core.semantics.types import EntityAddress
 
 from .clients import BACKLOG_BREAK, Client
 from .journal import Journal

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from broker_core.semantics.types import EventKind as Kind
+from broker_core.common.types import EventKind as Kind
 
 from .findings import FOR_ALL, Findings, compare_ledger, entities_of, events_of, instant, next_number_of, rows_of
 from .journal import entries

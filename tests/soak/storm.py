@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from broker_core import sweeps
-from broker_core.semantics.errors import BrokerError
+from broker_core.common.errors import BrokerError
 from broker_core.store.connections import Database, close_all_of_this_thread, using
 
 from .clients import END, work

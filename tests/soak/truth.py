@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from broker_core.semantics.types import EventKind as Kind
+from broker_core.common.types import EventKind as Kind
 
 from .findings import Findings, compare_ledger, entities_of, next_number_of
 from .journal import entries

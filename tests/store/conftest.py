@@ -1,3 +1,3 @@
 """The broker's fixtures."""
 
-from tests.broker.fixtures import *  # noqa: F403
+from tests.fixtures import *  # noqa: F403

@@ -8,14 +8,15 @@ import pytest
 from psycopg._queries import PostgresQuery, _query2pg
 from psycopg.adapt import Transformer
 
-from broker_core import broker, entities
-from broker_core.batches import advance_head
-from broker_core.memory import entity_id_of
-from broker_core.semantics.types import EntityAddress, EventKind, HistoryLevel, Message, MessageState, SubQueue
+from broker_core import namespaces, service_bus
+from broker_core.common.types import EntityAddress, EventKind, HistoryLevel, Message, MessageState, SubQueue
+from broker_core.runtime.entity_cache import entity_id_of
+from broker_core.runtime.pacing import advance_head
+from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import FOLDER, SQL, call
-from tests.broker.looking import ledger_agrees
+from broker_core.store.statements import PACKAGE, SQL, call
+from tests.looking import ledger_agrees
 
 PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
 PLANNED = re.compile(r"^(--[^\n]*\n|\s)*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
@@ -29,7 +30,7 @@ def test_statement_is_sound(db, name):
 
 def test_each_statement_says_what_it_promises():
     bare = []
-    for file in FOLDER.glob("*.sql"):
+    for file in PACKAGE.glob("*/sql/*.sql"):
         bare += re.findall(r"^-- name: (\w+)\n(?!-- [A-Z])", file.read_text(), re.MULTILINE)
     assert bare == []
 
@@ -38,8 +39,8 @@ def test_each_statement_says_what_it_promises():
     ("column", "numbers"), [("subqueue", SubQueue), ("state", MessageState), ("kind", EventKind), ("history_level", HistoryLevel)]
 )
 def test_the_numbers_in_statements_are_explained(column, numbers):
-    """In the head of shared.sql, by their names in semantics.types."""
-    head = (FOLDER / "shared.sql").read_text().partition("-- fragment:")[0]
+    """In the head of shared.sql, by their names in common.types."""
+    head = (PACKAGE / "store" / "sql" / "shared.sql").read_text().partition("-- fragment:")[0]
     (told,) = re.findall(rf"^-- {column} +((?:.|\n--  )*)$", head, re.MULTILINE)
     assert {int(number): name for number, name in re.findall(r"(\d+) (\w+)", told)} == {n: n.name.lower() for n in numbers}
 
@@ -51,12 +52,12 @@ def test_an_unknown_statement_is_named():
 
 def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database):
     """Core 3: raising the bound waits for whoever moves a message below it, then looks with a new snapshot."""
-    entities.create_namespace("head-race")
+    namespaces.create_namespace("head-race")
     queue = EntityAddress("head-race", "q")
     entities.create_queue(queue)
-    broker.send(queue, [Message(b"a"), Message(b"b"), Message(b"c")])
-    first, second, third = broker.receive(queue, 3)
-    broker.dead_letter(queue, [third.lock_token])
+    service_bus.send(queue, [Message(b"a"), Message(b"b"), Message(b"c")])
+    first, second, third = service_bus.receive(queue, 3)
+    service_bus.dead_letter(queue, [third.lock_token])
     entity_id = run(entity_id_of(queue))
     mover = connections.Database().parameters()
     with psycopg.connect(**mover) as other:
@@ -70,7 +71,7 @@ def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database)
             racer.join(0.3)
         racer.join(10)
     assert not racer.is_alive()
-    assert [m.sequence_number for m in broker.receive(queue.dead_letter, 5)] == [1, 3]
+    assert [m.sequence_number for m in service_bus.receive(queue.dead_letter, 5)] == [1, 3]
     assert second.sequence_number == 2
 
 
@@ -81,21 +82,28 @@ def _advance(entity_id):
 
 def test_a_message_that_changes_while_it_is_settled_is_settled_all_the_same(broker_database):
     """A renewal that commits while a settlement waits for it leaves a version of the row that its snapshot cannot see."""
-    entities.create_namespace("settle-race")
+    namespaces.create_namespace("settle-race")
     queue = EntityAddress("settle-race", "q")
     entities.create_queue(queue)
-    for settle in (broker.complete, broker.abandon, broker.defer, broker.dead_letter, broker.release, broker.renew):
-        broker.send(queue, [Message(b"a")])
-        (message,) = broker.receive(queue, 1)
+    for settle in (
+        service_bus.complete,
+        service_bus.abandon,
+        service_bus.defer,
+        service_bus.dead_letter,
+        service_bus.release,
+        service_bus.renew,
+    ):
+        service_bus.send(queue, [Message(b"a")])
+        (message,) = service_bus.receive(queue, 1)
         report = _while_it_is_renewed(message, lambda settle=settle, message=message: settle(queue, [message.lock_token]))
         assert [token for token, _ in report.settled] == [message.lock_token], settle
         assert ledger_agrees(queue), settle
-        if settle in (broker.complete, broker.defer, broker.dead_letter):
-            assert broker.receive(queue, 1) == [], settle
+        if settle in (service_bus.complete, service_bus.defer, service_bus.dead_letter):
+            assert service_bus.receive(queue, 1) == [], settle
         else:
-            broker.purge(queue)
-            held = broker.receive(queue, 1)
-            broker.complete(queue, [m.lock_token for m in held] or [message.lock_token])
+            service_bus.purge(queue)
+            held = service_bus.receive(queue, 1)
+            service_bus.complete(queue, [m.lock_token for m in held] or [message.lock_token])
 
 
 def _while_it_is_renewed(message, action):
@@ -134,7 +142,7 @@ def test_an_entity_is_looked_up_as_soon_as_there_are_a_few(broker_database):
     connection = connections.current()
     ((options,),) = connection.execute("SELECT reloptions FROM pg_class WHERE relname = 'vitrine_entity'").fetchall()
     threshold = int(dict(option.split("=") for option in options)["autovacuum_analyze_threshold"])
-    entities.create_namespace("statistics")
+    namespaces.create_namespace("statistics")
     for n in range(threshold + 5):
         entities.create_queue(EntityAddress("statistics", f"q{n}"))
     with connection.transaction(force_rollback=True):

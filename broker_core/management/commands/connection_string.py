@@ -5,9 +5,10 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core import entities, shared_access
-from broker_core.semantics.errors import BrokerError, EntityNotFound
-from broker_core.semantics.types import EntityAddress, Family
+from broker_core import namespaces
+from broker_core.common.errors import BrokerError, EntityNotFound
+from broker_core.common.types import EntityAddress, Family
+from broker_core.service_bus import shared_access
 
 
 class Command(BaseCommand):
@@ -21,7 +22,7 @@ class Command(BaseCommand):
         try:
             scope = EntityAddress.parse(namespace).main if "/" in namespace else namespace
             found = shared_access.get_policy(scope, policy)
-            shown = entities.get_namespace(found.namespace).name
+            shown = namespaces.get_namespace(found.namespace).name
         except BrokerError as exc:
             raise CommandError(_explained(exc, namespace, policy)) from exc
         entity_path = f";EntityPath={found.path}" if found.path else ""
@@ -50,6 +51,6 @@ def _explained(exc: BrokerError, scope: str, policy: str) -> str:
         there = ""
     if there:
         return f"'{scope}' has no policy {policy!r}; it has {there}."
-    of_service_bus = [n for n in entities.list_namespaces() if n.family is Family.SERVICE_BUS and not n.is_system]
+    of_service_bus = [n for n in namespaces.list_namespaces() if n.family is Family.SERVICE_BUS and not n.is_system]
     names = ", ".join(n.name for n in of_service_bus) or "none"
     return f"'{scope}' is no namespace of Service Bus, which alone have connection strings. There are: {names}."

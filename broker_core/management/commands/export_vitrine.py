@@ -4,9 +4,10 @@ import sys
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core.management.commands.import_vitrine import said
-from broker_core.semantics.errors import BrokerError
+from broker_core.common.errors import BrokerError
 from broker_core.transfer.exporting import export
+
+from .import_vitrine import said
 
 
 class Command(BaseCommand):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core.semantics.errors import BrokerError
+from broker_core.common.errors import BrokerError
 from broker_core.transfer.importing import import_
 from broker_core.transfer.lines import lines_of
 

@@ -1,6 +1,6 @@
 -- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
 --
--- The numbers in these files are those of semantics/types.py:
+-- The numbers in these files are those of common/types.py:
 -- subqueue       0 main, 1 dead_letter, 2 transfer_dead_letter, 3 transfer
 -- state          0 active, 1 deferred, 2 scheduled
 -- kind           1 sent, 2 scheduled, 3 activated, 4 received, 5 renewed, 6 completed, 7 abandoned, 8 released, 9 deferred, 10 dead_lettered, 11 expired,

@@ -6,7 +6,7 @@ from random import Random
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from broker_core import entities
+from broker_core import namespaces
 from explorer.demo import pictures, rabbitmq, stage
 from explorer.demo.runner import PauseButton, Runner
 from explorer.demo.traffic import Program, Traffic
@@ -14,7 +14,7 @@ from explorer.demo.traffic import Program, Traffic
 
 def of_other_families(dice: Random) -> dict[str, Program]:
     """The programs of the storage account and the virtual host, where these are: people may have deleted them."""
-    there = {namespace.name for namespace in entities.list_namespaces()}
+    there = {namespace.name for namespace in namespaces.list_namespaces()}
     return {
         name: program
         for place, programs in ((pictures.ACCOUNT, pictures.programs), (rabbitmq.NAME, rabbitmq.programs))

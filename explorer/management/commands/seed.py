@@ -7,7 +7,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
-from broker_core import entities
+from broker_core import namespaces
 from explorer.demo import stage
 from explorer.models import AuditRecord
 from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
@@ -27,7 +27,7 @@ class Command(BaseCommand):
             _create_roles()
             _create_administrator()
         for name, description in NAMESPACES:
-            entities.ensure_namespace(name, description, is_system=name == "system")
+            namespaces.ensure_namespace(name, description, is_system=name == "system")
         if settings.VITRINE_DEMO:
             stage.set_up_once()
 

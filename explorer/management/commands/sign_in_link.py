@@ -5,7 +5,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from explorer.pages.sign_in import link_for
+from explorer.shared.sign_in import link_for
 
 
 def address(port: int | None = None) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 from django.db.backends.postgresql import base
 from django.db.utils import OperationalError
 
-from explorer.site.embedded_postgres import server
 from explorer.site.unready import nothing_set_up
+
+from . import server
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

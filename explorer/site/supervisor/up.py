@@ -17,11 +17,12 @@ from django.conf import settings
 from django.core.management import call_command, get_commands
 from django.db import Error, OperationalError, connection, connections
 
-from broker_core.semantics.errors import BrokerError
+from broker_core.common.errors import BrokerError
 from explorer.site.embedded_postgres import server
-from explorer.site.supervisor import port
-from explorer.site.supervisor.child import Child
-from explorer.site.supervisor.folder import Folder
+
+from . import port
+from .child import Child
+from .folder import Folder
 
 TICK_SECONDS = 0.5
 WEB_READY_SECONDS = 30.0

@@ -1,0 +1,1 @@
+"""What all families share: types, errors, durations, values, limits. Standard library only; no clock, no I/O."""

@@ -1,0 +1,96 @@
+"""A namespace's clock: what it shows, and how it is paused, stepped and let run (design D6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.common.durations import human
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import Actor, Right
+from broker_core.runtime.configured_limits import limits
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from .namespaces import changeable_namespace
+
+LAST_YEAR_OF_A_CLOCK = 3000  # far from what a datetime can hold, so that adding a time-to-live to it always works
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a namespace's clock shows. rate: its seconds in a real second, 0 while paused. is_manual: it left real time once."""
+
+    namespace: str
+    now: datetime
+    rate: float
+    is_manual: bool
+
+
+@use_case
+def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
+    """What the namespace's clock shows, and how fast it runs."""
+    (actor or Actor.local()).require(Right.BROWSE, namespace)
+    rows = yield call("get_clock", name=namespace)
+    if not rows:
+        raise EntityNotFound(namespace, "namespace")
+    return _clock(rows[0])
+
+
+@use_case
+def pause_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
+    """Stop the namespace's clock where it is; returns the Clock. Statements already running may still have read a little more."""
+    return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=0.0))
+
+
+@use_case
+def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -> Steps[Clock]:
+    """Move the namespace's clock forward by `step`, running or paused; returns the Clock. It never goes back."""
+    longest = limits().clock_step
+    if not isinstance(step, timedelta) or not timedelta(0) <= step <= longest:
+        shown = human(step) if isinstance(step, timedelta) else repr(step)
+        raise InvalidArgument("step", f"{shown} is out of range: a clock goes forward only, by at most {human(longest)}")
+    return (yield from _set_clock(namespace, actor, step=step, rate=None))
+
+
+@use_case
+def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps[Clock]:
+    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. Who asks twice at once for the
+    same instant gets there once. Raises InvalidArgument for one that lies behind."""
+    shown = yield from get_clock.steps(namespace, actor=actor)
+    if at <= shown.now:
+        when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"
+        raise InvalidArgument("at", f"lies behind: the clock of '{namespace}' shows {when}, and never goes back")
+    longest = limits().clock_step
+    if at - shown.now > longest:
+        raise InvalidArgument("at", f"a clock goes forward by at most {human(longest)} at a time")
+    return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=None, to=at))
+
+
+@use_case
+def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = None) -> Steps[Clock]:
+    """Let the namespace's clock run on from where it is, `rate` times as fast as real time; returns the Clock."""
+    fastest = limits().clock_rate
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or not 0 < rate <= fastest:
+        raise InvalidArgument("rate", f"{rate!r} is out of range: more than 0, and at most {fastest:,.0f}; to stop it, pause it")
+    return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=float(rate)))
+
+
+def _set_clock(
+    namespace: str, actor: Actor | None, *, step: timedelta, rate: float | None, to: datetime | None = None
+) -> Steps[Clock]:
+    found = yield from changeable_namespace(namespace, actor)
+
+    def steps() -> Steps:
+        rows = yield call("set_clock", namespace_id=found.id, step=step, rate=rate, to=to)
+        if rows[0].now.year >= LAST_YEAR_OF_A_CLOCK:
+            raise InvalidArgument("step", f"the clock of '{namespace}' would pass the year {LAST_YEAR_OF_A_CLOCK}")
+        return _clock(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+def _clock(row: Any) -> Clock:
+    return Clock(row.name, row.now, row.rate, row.is_manual)

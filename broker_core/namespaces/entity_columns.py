@@ -1,0 +1,19 @@
+"""The settings columns of an entity's row. Every row has all of them; unused ones keep their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from broker_core.common.types import Family, QueueSettings, SubscriptionSettings, TopicSettings
+
+_DEFAULTS: dict[str, Any] = {f.name: f.default for of in (SubscriptionSettings, TopicSettings, QueueSettings) for f in fields(of)}
+_STORED_AS = {"status": str, "expiry_mode": str, "history_level": int}
+
+
+def entity_columns(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of an entity with these settings, as the statements `create_entity` and `update_entity` take them."""
+    found = _DEFAULTS | dict(values)
+    stored = {name: _STORED_AS[name](value) if name in _STORED_AS else value for name, value in found.items()}
+    return stored | {"family": str(family), "options": "{}", "effective": "{}", "owner_id": None}

@@ -1,0 +1,225 @@
+"""Namespaces, and the limits that their tier sets to what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NoReturn
+
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.family import definition_of
+from broker_core.common.limits import Limits
+from broker_core.common.types import Actor, EntityAddress, Family, Right, Tier
+from broker_core.runtime.configured_limits import limits
+from broker_core.runtime.find_or_create import find_or_create
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A set of entities with one clock."""
+
+    id: int
+    name: str
+    family: Family
+    description: str
+    is_system: bool
+    tier: Tier
+    created_at: datetime
+
+    @property
+    def limits(self) -> Limits:
+        """The ranges in force for its entities."""
+        return limits(None if self.is_system else self.tier)
+
+
+@use_case
+def create_namespace(
+    name: str,
+    description: str = "",
+    *,
+    family: Family = Family.SERVICE_BUS,
+    tier: Tier | str = Tier.STANDARD,
+    is_system: bool = False,
+    actor: Actor | None = None,
+) -> Steps[Namespace]:
+    """Create a namespace, of Service Bus with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
+
+    family: whose semantics hold in it (design D10); a storage account's and a virtual host's names have rules of their own.
+    tier:   what its entities may have (SB 1.3, 2.4); the system namespace is bound by none, other families have none.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE, name)
+    definition = definition_of(family)
+    definition.check_namespace_name(name)
+    _check_description(description)
+    tier = _tier(tier)
+
+    def steps() -> Steps:
+        rows = yield call(
+            "create_namespace", name=name, family=str(family), description=description, is_system=is_system, tier=str(tier)
+        )
+        if not rows:
+            yield from _refuse_taken(name, family)
+        yield from definition.namespace_created(rows[0].id)
+        return _namespace(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def ensure_namespace(
+    name: str,
+    description: str = "",
+    *,
+    family: Family = Family.SERVICE_BUS,
+    tier: Tier | str = Tier.STANDARD,
+    is_system: bool = False,
+    actor: Actor | None = None,
+) -> Steps:
+    """The namespace of this name, created if it is not there; one that is there is left as it is."""
+
+    def create() -> Steps:
+        return create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor)
+
+    return (yield from find_or_create(lambda: get_namespace.steps(name, actor=actor), create))
+
+
+@use_case
+def get_namespace(name: str, *, actor: Actor | None = None) -> Steps[Namespace]:
+    """One namespace; its name is compared without case."""
+    (actor or Actor.local()).require(Right.BROWSE, name)
+    rows = yield call("get_namespace", name=name)
+    if not rows:
+        raise EntityNotFound(name, "namespace")
+    return _namespace(rows[0])
+
+
+@use_case
+def list_namespaces(*, actor: Actor | None = None) -> Steps[list[Namespace]]:
+    """All namespaces by name."""
+    (actor or Actor.local()).require(Right.BROWSE, "namespaces")
+    rows = yield call("list_namespaces")
+    return [_namespace(row) for row in rows]
+
+
+@use_case
+def update_namespace(
+    name: str, *, description: str | None = None, tier: Tier | str | None = None, actor: Actor | None = None
+) -> Steps[Namespace]:
+    """Change a namespace's description or tier; its name is part of every address and stays. What is None stays, too.
+
+    Raises NotAllowed for a tier that lacks what one of its entities has.
+    """
+    yield from changeable_namespace(name, actor)
+    if description is not None:
+        _check_description(description)
+    wanted = None if tier is None else _tier(tier)
+
+    def steps() -> Steps:
+        held = yield from hold_namespace(name)
+        if wanted is not None and wanted is not held.tier:
+            yield from definition_of(held.family).check_tier(held, wanted)
+        rows = yield call("update_namespace", namespace_id=held.id, description=description, tier=wanted and str(wanted))
+        return _namespace(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
+    """Delete a namespace that has no entity. Of those it had, the history stays readable until its retention is over: under the
+    namespace's name with the time of its deletion. The name itself is free at once."""
+    yield from changeable_namespace(name, actor)
+
+    def steps() -> Steps:
+        rows = yield call("lock_namespace", name=name)
+        if not rows:
+            raise EntityNotFound(name, "namespace")
+        (held,) = yield call("namespace_holds", namespace_id=rows[0].id)
+        if held.entities:
+            raise NotAllowed(f"The namespace '{name}' has {held.entities} entities. Delete them first.")
+        if held.exchanges:
+            raise NotAllowed(f"'{name}' is a virtual host. It is deleted with its exchanges by rabbitmq.delete_vhost.")
+        yield call("bury_namespace" if held.deleted_entities else "delete_namespace", namespace_id=rows[0].id)
+
+    yield Atomically(steps())
+
+
+def _refuse_taken(name: str, family: Family) -> Steps[NoReturn]:
+    if (yield call("get_namespace", name=name)):
+        raise EntityExists(name, definition_of(family).container_noun)
+    raise InvalidArgument("name", f"'{name}' is what a deleted one is called as long as its history is kept. Choose another name")
+
+
+def hold_whole(name: str, family: Family) -> Steps:
+    """The namespace, held before it is deleted with all in it: nobody puts an entity into it, or connects to it, before the
+    transaction ends. Raises EntityNotFound, NotAllowed for one of another family."""
+    if not (yield call("lock_namespace", name=name)):
+        raise EntityNotFound(name, definition_of(family).container_noun)
+    return (yield from of_family(name, family, None))
+
+
+def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
+    """A Namespace of this family. Raises EntityNotFound, NotAllowed."""
+    (actor or Actor.local()).require(Right.BROWSE, name)
+    rows = yield call("get_namespace", name=name)
+    if not rows:
+        raise EntityNotFound(name, definition_of(family).container_noun)
+    found = _namespace(rows[0])
+    if found.family is not family:
+        raise NotAllowed(f"'{found.name}' is of the family {found.family}: it is no {definition_of(family).container_noun}.")
+    return found
+
+
+def contents(namespace_id: int) -> Steps:
+    """What goes with a namespace: its entities (how many, and their ids), and their messages."""
+    (row,) = yield call("namespace_contents", namespace_id=namespace_id)
+    return row
+
+
+def changeable_namespace(name: str, actor: Actor | None) -> Steps:
+    """A namespace that its caller may change: not Vitrine's own."""
+    (actor or Actor.local()).require(Right.MANAGE, name)
+    namespace = yield from get_namespace.steps(name, actor=actor)
+    if namespace.is_system:
+        raise NotAllowed(
+            f"The namespace '{name}' carries Vitrine's own work. It can be neither changed nor deleted, and keeps real time."
+        )
+    return namespace
+
+
+def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family = Family.SERVICE_BUS) -> Steps:
+    """Hold the namespace of an entity that this actor is about to create, change or delete. Raises NotAllowed in one of another
+    family."""
+    namespace = yield from hold_namespace(address.namespace)
+    if namespace.family is not family:
+        raise NotAllowed(f"'{namespace.name}' is of the family {namespace.family}, where nothing of {family} can be.")
+    if namespace.is_system and actor.kind != "process":
+        raise NotAllowed(f"The queues of '{namespace.name}' carry Vitrine's own work; only its processes change them.")
+    return namespace
+
+
+def hold_namespace(name: str) -> Steps[Namespace]:
+    """The namespace, whose tier and entities nobody else changes before the transaction ends."""
+    rows = yield call("hold_namespace", name=name)
+    if not rows:
+        raise EntityNotFound(name, "namespace")
+    return _namespace(rows[0])
+
+
+def _namespace(row: Any) -> Namespace:
+    return Namespace(row.id, row.name, Family(row.family), row.description, row.is_system, Tier(row.tier), row.created_at)
+
+
+def _tier(value: Tier | str) -> Tier:
+    try:
+        return Tier(value.lower())
+    except (ValueError, AttributeError) as exc:
+        raise InvalidArgument("tier", f"{value!r} must be one of {', '.join(Tier)}") from exc
+
+
+def _check_description(description: str) -> None:
+    if not isinstance(description, str) or len(description) > 250 or "\x00" in description:
+        raise InvalidArgument("description", "must be a text of at most 250 characters, without NUL characters")

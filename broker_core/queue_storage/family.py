@@ -1,0 +1,43 @@
+"""What Queue Storage provides to the parts that work on entities of any family."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.common.family import FamilyDefinition
+from broker_core.common.types import Family
+from broker_core.queue_storage.rules.names import check_account_name
+from broker_core.store.driver import Steps
+
+from . import tidying, transfer
+from .queues import delete_account
+from .rules import explaining, standing
+
+
+def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
+    """A queue has no default time-to-live: a message's own expiry decides (QS-070)."""
+    return own
+
+
+def _never_idle(row: Any) -> Steps[bool]:
+    """A storage queue is never deleted for being idle."""
+    yield from ()
+    return False
+
+
+QUEUE_STORAGE = FamilyDefinition(
+    family=Family.QUEUE_STORAGE,
+    title="Queue Storage",
+    container_noun="storage account",
+    check_namespace_name=check_account_name,
+    display_state=standing.standing,
+    next_change_at=standing.next_change_at,
+    why_not=explaining.why_not,
+    life_ends_at=_life_ends_at,
+    has_expired=tidying.is_due,
+    expire=tidying.expire,
+    delete_idle=_never_idle,
+    delete_namespace=delete_account,
+    transfer=transfer,
+)

@@ -1,0 +1,186 @@
+"""What a storage queue refuses, each with the code, the status and the details that the service's answer has (reference, 3.5).
+
+Where the broker has a refusal of the same meaning, the class is one of that as well: whoever handles that handles this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from broker_core.common import errors
+
+
+class StorageRefusal(errors.BrokerError):
+    """code, status: as on the wire. details: the extra elements of the answer, by name."""
+
+    code = "InvalidInput"
+    status = 400
+    details: Mapping[str, str] = {}
+
+
+class InvalidResourceName(StorageRefusal, errors.InvalidArgument):
+    """A queue's name with characters that no name has (1.2)."""
+
+    code = "InvalidResourceName"
+
+    def __init__(self, name: str):
+        super().__init__(
+            "queue", f"{name!r} must be lower-case letters, digits and single dashes, with a letter or digit at both ends"
+        )
+
+
+class OutOfRangeInput(StorageRefusal, errors.InvalidArgument):
+    """A queue's name that is too short or too long (1.2)."""
+
+    code = "OutOfRangeInput"
+
+    def __init__(self, name: str, minimum: int, maximum: int):
+        super().__init__("queue", f"{name!r} has {len(name)} characters; {minimum} to {maximum} are allowed")
+
+
+class OutOfRangeQueryParameterValue(StorageRefusal, errors.InvalidArgument):
+    """A number outside its range. name: the wire's parameter."""
+
+    code = "OutOfRangeQueryParameterValue"
+
+    def __init__(self, name: str, value: Any, minimum: int, maximum: int):
+        super().__init__(name, f"{value} is out of range: {minimum} to {maximum} are allowed")
+        self.details = {
+            "QueryParameterName": name,
+            "QueryParameterValue": str(value),
+            "MinimumAllowed": str(minimum),
+            "MaximumAllowed": str(maximum),
+        }
+
+
+class InvalidQueryParameterValue(StorageRefusal, errors.InvalidArgument):
+    """A value that makes no sense, or none beside another one."""
+
+    code = "InvalidQueryParameterValue"
+
+    def __init__(self, name: str, value: Any, reason: str):
+        super().__init__(name, f"{value}: {reason}")
+        self.details = {"QueryParameterName": name, "QueryParameterValue": str(value), "Reason": reason}
+
+
+class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
+    """A value that an operation cannot do without (QS-054)."""
+
+    code = "MissingRequiredQueryParameter"
+
+    def __init__(self, name: str):
+        super().__init__(name, "is needed and was not given")
+        self.details = {"QueryParameterName": name}
+
+
+class InvalidMetadata(StorageRefusal, errors.InvalidArgument):
+    """Metadata whose names or values cannot be headers (1.2)."""
+
+    code = "InvalidMetadata"
+
+    def __init__(self, problem: str):
+        super().__init__("metadata", problem)
+
+
+class EmptyMetadataKey(InvalidMetadata):
+    """A pair without a name."""
+
+    code = "EmptyMetadataKey"
+
+    def __init__(self) -> None:
+        super().__init__("a name is empty; it must begin with a letter or an underscore")
+
+
+class MetadataTooLarge(InvalidMetadata):
+    """All pairs together are too large."""
+
+    code = "MetadataTooLarge"
+
+    def __init__(self, size: int, limit: int):
+        super().__init__(f"names and values have {size:,} bytes together; at most {limit:,} are allowed")
+
+
+class InvalidXmlDocument(StorageRefusal, errors.InvalidArgument):
+    """A text with a character that XML has no place for: nobody could read it (QS-912)."""
+
+    code = "InvalidXmlDocument"
+
+    def __init__(self, position: int, character: str):
+        super().__init__("text", f"the character U+{ord(character):04X} at position {position} cannot be in a message's text")
+
+
+class RequestBodyTooLarge(StorageRefusal, errors.MessageTooLarge):
+    """A text over the limit (QS-010, QS-905)."""
+
+    code = "RequestBodyTooLarge"
+    status = 413
+
+    def __init__(self, size: int, limit: int):
+        super().__init__("text", size, limit)
+        self.details = {"MaxLimit": str(limit)}
+
+
+class PopReceiptMismatch(StorageRefusal):
+    """The message is there, and this receipt is not its current one (QS-061, QS-902)."""
+
+    code = "PopReceiptMismatch"
+
+    def __init__(self, queue: str, message_id: str):
+        super().__init__(
+            f"The pop receipt is not the current one of message {message_id} in '{queue}': somebody got or updated it since. "
+            "Nothing was changed."
+        )
+        self.queue, self.message_id = queue, message_id
+
+
+class MessageNotFound(StorageRefusal, errors.MessageNotFound):
+    """No such message: never put, deleted, or expired (QS-050, QS-052, QS-061)."""
+
+    code = "MessageNotFound"
+    status = 404
+
+    def __init__(self, queue: str, message_id: str):
+        errors.BrokerError.__init__(self, f"'{queue}' has no message {message_id}, or it has expired. Nothing was changed.")
+        self.entity, self.message_id, self.sequence_numbers = queue, message_id, ()
+
+
+class QueueNotFound(StorageRefusal, errors.EntityNotFound):
+    """No such queue (QS-012, QS-028)."""
+
+    code = "QueueNotFound"
+    status = 404
+
+    def __init__(self, queue: str):
+        errors.BrokerError.__init__(self, f"There is no queue '{queue}'. Check its name, or create it first.")
+        self.entity = queue
+
+
+class AccountNotFound(StorageRefusal, errors.EntityNotFound):
+    """No such account."""
+
+    code = "ResourceNotFound"
+    status = 404
+
+    def __init__(self, account: str):
+        errors.BrokerError.__init__(self, f"There is no storage account '{account}'. Check its name, or create it first.")
+        self.entity = account
+
+
+class QueueAlreadyExists(StorageRefusal, errors.EntityExists):
+    """A queue of this name is there with other metadata (QS-085)."""
+
+    code = "QueueAlreadyExists"
+    status = 409
+
+    def __init__(self, queue: str):
+        errors.BrokerError.__init__(self, f"The queue '{queue}' already exists, with other metadata. Nothing was changed.")
+        self.entity = queue
+
+
+def beyond_expiry(seconds: Any, expires_at: datetime) -> InvalidQueryParameterValue:
+    """An update that reaches over the end of the message's life, where a queue refuses that (QS-903)."""
+    return InvalidQueryParameterValue(
+        "visibilitytimeout", seconds, f"the message would become visible after its expiration time, {expires_at.isoformat()}"
+    )

@@ -1,0 +1,168 @@
+"""Why a storage queue's message is, or is not, to be had now: every reason there is and when it ends (reference, section 5.1).
+
+Pure. What is an obstacle follows from the predicates that gets are held to (`standing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+from broker_core.common.durations import human
+from broker_core.common.explanations import Place, Reason
+
+from . import standing as rules
+from .limits import DEFAULT_GRACE, MOST_MESSAGES
+from .standing import Standing
+
+
+class Code(StrEnum):
+    """What kind of reason it is; a program compares these, a person reads the text."""
+
+    EXPIRED = "expired"
+    DELAYED = "delayed"
+    RESCHEDULED = "rescheduled"
+    LEASED = "leased"
+    EXTENDED = "lease extended"
+    SPENT = "spent"
+    # These keep nothing back.
+    WILL_EXPIRE_FIRST = "will expire first"
+    PARKED = "parked without a poison queue"
+    LAST_GET = "last get"
+    BEYOND_REACH = "beyond the reach of a peek"
+    BEHIND = "behind others"
+    NEXT = "next"
+
+
+class MessageFacts(rules.Facts, Protocol):
+    """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it was got."""
+
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def held_since(self) -> datetime | None: ...
+    @property
+    def renewals(self) -> int: ...
+    @property
+    def locked_by(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """What of a queue bears on its messages. max_dequeue_count: as set. poison_queue: where spent ones go; None: nowhere."""
+
+    max_dequeue_count: int | None = None
+    poison_queue: str | None = None
+    expiry_grace: timedelta = DEFAULT_GRACE
+
+
+def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: Place = Place()) -> list[Reason]:
+    """Every reason that bears on the message at `now`, the obstacles first; each with the instant at which the clock ends it."""
+    reasons = [*obstacles(message, now, queue=queue)]
+    notes = [*_flags(message, queue, now)]
+    if not reasons:
+        notes = [*notes, *_place(place)]
+    return [*reasons, *notes]
+
+
+def why_not(message: MessageFacts, now: datetime) -> str | None:
+    """One sentence on why a get would pass the message over; None where it would not."""
+    return next((reason.text for reason in obstacles(message, now)), None)
+
+
+def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = QueueFacts()) -> Iterator[Reason]:
+    """What keeps a get at `now` from returning it, first things first."""
+    expired_at, hidden_until = rules.expired_at(message, now), rules.hidden_until(message, now)
+    if expired_at is not None:
+        yield _expired(expired_at, queue, now)
+    elif hidden_until is not None:
+        yield _invisible(rules.standing(message, now), message, hidden_until, now)
+    elif queue.poison_queue is None or queue.max_dequeue_count is None:
+        return
+    elif rules.is_spent(message.delivery_count, queue.max_dequeue_count):
+        yield _spent(message.delivery_count, queue.max_dequeue_count, queue.poison_queue)
+
+
+def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
+    removed_at = at + queue.expiry_grace
+    text = f"Its life ended {human(now - at)} ago: it is as if it were gone (QS-073)."
+    when = f"in {human(removed_at - now)}" if removed_at > now else "at the next sweep"
+    values = {"expires_at": at, "removed_at": removed_at}
+    return Reason(Code.EXPIRED, text, values, removed_at, f"Nothing revives it; it is removed {when}.")
+
+
+def _invisible(found: Standing, message: MessageFacts, until: datetime, now: datetime) -> Reason:
+    left, by = human(until - now), f" by {message.locked_by}" if message.locked_by else ""
+    values: dict[str, Any] = {"visible_at": until, "held_since": message.held_since, "held_by": message.locked_by}
+    release = "or an operator releases it"
+    match found:
+        case Standing.DELAYED:
+            code, text = Code.DELAYED, f"It was put with a visibility timeout, which ends in {left} (QS-001)."
+            change = f"That ends, its producer updates it with the receipt of the put, {release}."
+        case Standing.RESCHEDULED:
+            code, text = Code.RESCHEDULED, f"It was updated before anybody got it: visible in {left} (QS-045)."
+            change = f"That ends, it is updated with its current receipt, {release}."
+        case Standing.LEASED:
+            values["dequeue_count"] = message.delivery_count
+            code, text = Code.LEASED, f"A get{by} made it invisible: its lease ends in {left} (QS-021)."
+            change = f"Its holder deletes or updates it, the lease ends, {release}."
+        case _:
+            values |= {"dequeue_count": message.delivery_count, "updates": message.renewals}
+            code = Code.EXTENDED
+            text = (
+                f"It was updated{by} after a get, {_times(message.renewals)} since: invisible for another {left} (QS-045). "
+                "Whether that renewed a lease or put off the next try is not known."
+            )
+            change = f"Its holder deletes or updates it, the time ends, {release}."
+    return Reason(code, text, values, until, change)
+
+
+def _spent(count: int, allowed: int, poison_queue: str) -> Reason:
+    text = (
+        f"It was got {_times(count)}, and {_times(allowed)} is allowed: "
+        f"the next get or sweep that comes to it moves it to '{poison_queue}' (QS-105)."
+    )
+    values = {"dequeue_count": count, "max_dequeue_count": allowed, "poison_queue": poison_queue}
+    return Reason(Code.SPENT, text, values, change="Raise max_dequeue_count, or requeue it from there.")
+
+
+def _flags(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:
+    if rules.has_expired(message, now):
+        return
+    values: dict[str, Any]
+    expires_unseen_at, hidden_until = rules.expires_unseen_at(message, now), rules.hidden_until(message, now)
+    if expires_unseen_at is not None:
+        text = f"Its life ends in {human(expires_unseen_at - now)}, before it is visible: nobody gets it any more (QS-024)."
+        values = {"expires_at": expires_unseen_at, "visible_at": hidden_until}
+        change = "Its holder deletes it, or makes it visible before."
+        yield Reason(Code.WILL_EXPIRE_FIRST, text, values, expires_unseen_at, change, is_obstacle=False)
+    spent = rules.is_spent(message.delivery_count, queue.max_dequeue_count)
+    values = {"dequeue_count": message.delivery_count, "max_dequeue_count": queue.max_dequeue_count}
+    if spent and queue.poison_queue is None:
+        got = _times(message.delivery_count)
+        text = f"It was got {got}, and the queue has no poison queue: it comes back again and again (QS-108)."
+        yield Reason(Code.PARKED, text, values, hidden_until, "Name a poison queue, or remove it.", is_obstacle=False)
+    elif spent and hidden_until is not None:
+        text = f"This is the last of the {queue.max_dequeue_count} gets allowed: then it goes to '{queue.poison_queue}' (QS-105)."
+        yield Reason(Code.LAST_GET, text, values, hidden_until, is_obstacle=False)
+
+
+def _place(place: Place) -> Iterator[Reason]:
+    values = {"before": place.before, "capped": place.capped}
+    if not place.before:
+        yield Reason(Code.NEXT, "It is next: the first that a get returns.", values, is_obstacle=False)
+        return
+    count = f"{place.before:,}{' or more' if place.capped else ''}"
+    one = place.before == 1 and not place.capped
+    text = f"{count} {'message comes' if one else 'messages come'} before it."
+    yield Reason(Code.BEHIND, text, values, is_obstacle=False)
+    if place.before >= MOST_MESSAGES:
+        text = f"A peek shows {MOST_MESSAGES} messages and has no offset: it does not show this one (QS-038)."
+        yield Reason(Code.BEYOND_REACH, text, values, is_obstacle=False)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

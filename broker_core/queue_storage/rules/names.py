@@ -1,0 +1,64 @@
+"""What an account, a queue and its poison queue may be called, and which belong together (reference, 1.1 and 1.2, QS-106)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from broker_core.common.errors import InvalidArgument
+
+from .errors import InvalidResourceName, OutOfRangeInput
+
+SHORTEST, LONGEST = 3, 63
+POISON = "-poison"
+SPENT = "MaxDequeueCountExceeded"  # why a message was moved to a poison queue (QS-105)
+REQUEUED = "Requeued"  # why a message was moved from a poison queue back
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+_QUEUE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def check_account_name(name: str) -> str:
+    """A storage account's name, given back unchanged."""
+    if not isinstance(name, str) or not _ACCOUNT.fullmatch(name):
+        raise InvalidArgument("account", f"{name!r} must have 3 to 24 lower-case letters and digits")
+    return name
+
+
+def check_queue_name(name: str) -> str:
+    """A queue's name, given back unchanged. Its length is looked at first, for that has a code of its own."""
+    if not isinstance(name, str):
+        raise InvalidArgument("queue", f"{name!r} is no text")
+    return _checked(name)
+
+
+@lru_cache(maxsize=10_000)
+def _checked(name: str) -> str:
+    if not SHORTEST <= len(name) <= LONGEST:
+        raise OutOfRangeInput(name, SHORTEST, LONGEST)
+    if not _QUEUE.fullmatch(name):
+        raise InvalidResourceName(name)
+    return name
+
+
+def poison_queue_of(name: str) -> str | None:
+    """What a queue's poison queue is called by convention; None: it can have none (QS-106, QS-108)."""
+    if name.endswith(POISON) or len(name) + len(POISON) > LONGEST:
+        return None
+    return name + POISON
+
+
+def origin_of(poison_queue: str) -> str | None:
+    """The queue that a poison queue belongs to by convention; None: its name does not say so."""
+    return poison_queue.removesuffix(POISON) if poison_queue.endswith(POISON) else None
+
+
+def requeued_to(queue: str, came_from: Mapping | None) -> str | None:
+    """Where a message of this queue is brought back to: the queue that it was moved from because it was spent, else the one that
+    this is named after; None: nowhere. One that was brought back here came from a poison queue, and does not belong there.
+
+    came_from: what the message tells of the one it was (QS-109).
+    """
+    if came_from and came_from.get("reason") != REQUEUED:
+        return came_from.get("path")
+    return origin_of(queue)

@@ -1,0 +1,133 @@
+"""What a queue is set to: its metadata, and our own options (QS-106, QS-903, QS-923)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from broker_core.common.arguments import require_kind
+from broker_core.common.errors import InvalidArgument
+
+from .errors import EmptyMetadataKey, InvalidMetadata, MetadataTooLarge
+from .limits import DEFAULT_GRACE, LONGEST_GRACE, METADATA_BYTES
+from .names import LONGEST, POISON, check_queue_name, poison_queue_of
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VALUE = re.compile(r"[\x20-\x7e\t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """metadata:  names in lower case (QS-924).
+    max_dequeue_count: how often a message is handed out before it is moved to the poison queue; None: as often as it takes.
+    poison_queue: where to, in the same account; None: the queue's name with -poison behind it.
+    expiry_grace: how long expired messages are kept, to be seen by people alone (QS-923).
+    strict_visibility: whether an update may not reach over the end of a message's life (QS-903).
+    """
+
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    max_dequeue_count: int | None = None
+    poison_queue: str | None = None
+    expiry_grace: timedelta = DEFAULT_GRACE
+    strict_visibility: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """After how many gets a message goes where."""
+
+    max_dequeue_count: int
+    queue: str
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Metadata as headers carry it: names in lower case, values without the blanks around them (QS-924, QS-F02). Raises
+    InvalidMetadata, EmptyMetadataKey, MetadataTooLarge."""
+    if not isinstance(metadata, Mapping | None):
+        raise InvalidMetadata(f"{metadata!r} must be names with their values")
+    found: dict[str, str] = {}
+    for name, value in (metadata or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidMetadata(f"{name!r}: names and values must be texts")
+        if not name:
+            raise EmptyMetadataKey
+        if not _NAME.fullmatch(name):  # before its case is lost: some letters become ASCII ones with it
+            raise InvalidMetadata(
+                f"{name!r} must begin with a letter or an underscore and go on with letters, digits, underscores"
+            )
+        key = name.lower()
+        if not _VALUE.fullmatch(value):
+            raise InvalidMetadata(f"the value of {name!r} must be printable ASCII; encode anything else")
+        if key in found:
+            raise InvalidMetadata(f"{name!r} is given twice; names are compared without case")
+        found[key] = value.strip()
+    size = sum(len(name) + len(value) for name, value in found.items())
+    if size > METADATA_BYTES:
+        raise MetadataTooLarge(size, METADATA_BYTES)
+    return found
+
+
+def check_options(name: str, options: QueueOptions) -> QueueOptions:
+    """The options of the queue of this name, checked. Raises InvalidArgument."""
+    count, grace, target = options.max_dequeue_count, options.expiry_grace, options.poison_queue
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**31):
+        raise InvalidArgument("max_dequeue_count", f"{count!r} is no whole number from 1 to 2^31 - 1")
+    require_kind("expiry_grace", grace, timedelta)
+    if not timedelta(0) <= grace <= LONGEST_GRACE:
+        raise InvalidArgument("expiry_grace", f"{grace!r} must be 0 to {LONGEST_GRACE.days} days")
+    if not isinstance(options.strict_visibility, bool):
+        raise InvalidArgument("strict_visibility", f"{options.strict_visibility!r} must be true or false")
+    if target is not None and check_queue_name(target) == name:
+        raise InvalidArgument("poison_queue", f"'{name}' cannot be its own poison queue")
+    if count is not None and target is None and not name.endswith(POISON) and len(name) + len(POISON) > LONGEST:
+        raise InvalidArgument("poison_queue", f"'{name}' has no room for {POISON} behind it; name another queue (QS-106)")
+    return replace(options, metadata=check_metadata(options.metadata))
+
+
+def changed(name: str, options: QueueOptions, changes: Mapping[str, Any]) -> QueueOptions:
+    """The options after a change, checked. Raises InvalidArgument for one that a queue does not have."""
+    known = [f.name for f in fields(QueueOptions)]
+    for wrong in changes.keys() - set(known):
+        raise InvalidArgument(wrong, f"is no option of a storage queue; those are {', '.join(known)}")
+    return check_options(name, replace(options, **changes))
+
+
+def poison_of(name: str, options: QueueOptions) -> Poison | None:
+    """When and where messages of this queue are moved; None: never. A poison queue has none of its own unless one is named
+    (QS-108)."""
+    target = options.poison_queue or poison_queue_of(name)
+    if options.max_dequeue_count is None or target is None:
+        return None
+    return Poison(options.max_dequeue_count, target)
+
+
+def as_json(options: QueueOptions) -> dict[str, Any]:
+    """As stored in the entity's options."""
+    return {
+        "metadata": dict(options.metadata),
+        "max_dequeue_count": options.max_dequeue_count,
+        "poison_queue": options.poison_queue,
+        "expiry_grace": options.expiry_grace.total_seconds(),
+        "strict_visibility": options.strict_visibility,
+    }
+
+
+def from_json(stored: Mapping[str, Any]) -> QueueOptions:
+    """What as_json made."""
+    return QueueOptions(
+        MappingProxyType(dict(stored.get("metadata", {}))),
+        stored.get("max_dequeue_count"),
+        stored.get("poison_queue"),
+        timedelta(seconds=stored.get("expiry_grace", DEFAULT_GRACE.total_seconds())),
+        stored.get("strict_visibility", False),
+    )
+
+
+def effective_json(name: str, options: QueueOptions) -> dict[str, Any]:
+    """As stored beside them: what follows for the queue's messages."""
+    poison = poison_of(name, options)
+    return {} if poison is None else {"max_dequeue_count": poison.max_dequeue_count, "poison_queue": poison.queue}

@@ -1,0 +1,78 @@
+"""Queue Storage in an export. Receipts and leases are exported: a receipt decides, not who holds it, and an invisible message is
+so until an instant; without its receipt nobody could delete it in the copy before then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from broker_core.common.types import EntityAddress, Family
+from broker_core.queue_storage.rules.names import check_queue_name
+from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
+from broker_core.queue_storage.rules.standing import HoldKind
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+from broker_core.transfer import part
+from broker_core.transfer.lines import Fields, instant
+from broker_core.transfer.part import Given
+
+
+def lines_before(namespace_id: int) -> Steps:
+    yield from ()
+    return []
+
+
+def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps:
+    yield from ()
+    return []
+
+
+def described(row: Any) -> dict[str, Any]:
+    return {"settings": part.own_settings(row), "options": row.options}
+
+
+def told_of_message(row: Any) -> dict[str, Any]:
+    return {
+        "pop_receipt": str(row.lock_token),
+        "visible_at": instant(row.visible_at),
+        "hold": HoldKind(row.hold_kind).name.lower() if row.hold_kind else None,
+        "held_since": instant(row.held_since),
+        "held_by": row.locked_by,
+        "renewals": row.renewals,
+    }
+
+
+class Reader(part.Reader):
+    """Checks options as their use cases do."""
+
+    def entity(self, address: EntityAddress, content: Fields) -> Given:
+        check_queue_name(address.path)
+        given = content.inner("options")
+        read = QueueOptions(
+            metadata=given.mapping("metadata"),
+            max_dequeue_count=given.whole("max_dequeue_count", optional=True),
+            poison_queue=given.text("poison_queue", optional=True),
+            expiry_grace=timedelta(seconds=given.number("expiry_grace")),
+            strict_visibility=given.flag("strict_visibility"),
+        )
+        given.done()
+        options = check_options(address.path, read)
+        return part.queue_of(Family.QUEUE_STORAGE, as_json(options), effective_json(address.path, options), content)
+
+    def message(self, content: Fields) -> dict[str, Any]:
+        hold = content.member("hold", HoldKind, optional=True)
+        return {
+            "lock_token": content.uuid("pop_receipt"),
+            "visible_at": content.instant("visible_at"),
+            "hold_kind": hold and int(hold),
+            "held_since": content.instant("held_since", optional=True),
+            "locked_by": content.text("held_by", optional=True),
+            "renewals": content.whole("renewals", optional=True, least=0, most=2**31 - 1),
+        }
+
+    def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
+        part.only_main_and_active(row, content)
+
+    def entity_end(self, entity_id: int) -> Steps:
+        yield call("import_finish_queue_storage", entity_id=entity_id)

@@ -1,0 +1,481 @@
+"""Channels: delivery tags, acknowledgements, prefetch, and the consumers whose deliveries are fetched here.
+
+Each function is a use case, so that a front end can await it; Channel has them as methods for code that waits. A refusal that
+ends a channel ends it here too, with all that follows: its deliveries go back to their places, its consumers end (RMQ-123).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from itertools import groupby
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+from broker_core.common.arguments import require_count
+from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.types import EntityAddress, EventKind, Right
+from broker_core.rabbitmq.messages import delivering, publishing, tidying
+from broker_core.rabbitmq.messages.delivery import Delivery
+from broker_core.rabbitmq.rules import errors
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
+from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
+from broker_core.rabbitmq.topology import compiled, queues
+from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.runtime.waiting import look_again
+from broker_core.store import aio
+from broker_core.store.driver import Atomically, Steps, UseCase, use_case
+from broker_core.store.statements import call
+
+from . import connections, consumers
+from .channel_state import ChannelState, Tagged
+from .consumers import Consumer, registry
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MOST_PREFETCH = 65_535
+OVERDUE_BATCH = 500
+
+
+class Channel(ChannelState):
+    """A channel of a connection. Its methods are called from one thread at a time."""
+
+    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
+        for address, tokens in _by_queue(found):
+            yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
+
+    def publish(self, publications: Sequence[Any]) -> Any:
+        return publish(self, publications)
+
+    def get(self, queue: str = "", *, no_ack: bool = False) -> Tagged | None:
+        return get(self, queue, no_ack=no_ack)
+
+    def consume(self, queue: str = "", **options: Any) -> str:
+        return consume(self, queue, **options)
+
+    def cancel(self, tag: str) -> None:
+        cancel(self, tag)
+
+    def deliveries(self, max_count: int = 1, *, max_wait_seconds: float = 0) -> list[Tagged]:
+        return deliveries(self, max_count, max_wait_seconds=max_wait_seconds)
+
+    def qos(self, prefetch: int = 0, *, global_: bool = False, prefetch_size: int = 0) -> None:
+        qos(self, prefetch, global_=global_, prefetch_size=prefetch_size)
+
+    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
+        ack(self, delivery_tag, multiple=multiple)
+
+    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
+        nack(self, delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
+        reject(self, delivery_tag, requeue=requeue)
+
+    def recover(self, *, requeue: bool = True) -> None:
+        recover(self, requeue=requeue)
+
+    def declare_queue(self, queue: str = "", **options: Any) -> queues.DeclaredQueue:
+        return declare_queue(self, queue, **options)
+
+    def delete_queue(self, queue: str = "", *, if_unused: bool = False, if_empty: bool = False) -> int:
+        return delete_queue(self, queue, if_unused=if_unused, if_empty=if_empty)
+
+    def close(self) -> None:
+        close(self)
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _OnChannel(UseCase[Concatenate[Channel, P], T]):
+    """A use case on a channel. Where awaiting it is cancelled it comes to its end first, or to its next wait: what is stored and
+    what the channel knows of it change together, and what it has taken is not lost."""
+
+    async def aio(self, channel: Channel, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = super().aio(channel, *args, **kwargs)
+        return await aio.to_its_end(call, left_behind=lambda result: _keep(channel, result))
+
+
+async def _keep(channel: Channel, result: Any) -> None:
+    """What a cancelled call has taken: deliveries are the next call's, what was got goes back."""
+    if isinstance(result, list):
+        channel.kept += [found for found in result if isinstance(found, Tagged)]
+    elif isinstance(result, Tagged) and result.delivery_tag in channel.unacked:
+        await nack.aio(channel, result.delivery_tag)
+
+
+def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[Concatenate[Channel, P], T]:
+    """A use case on an open channel. What RabbitMQ refuses ends the channel, or the whole connection, before it is raised."""
+
+    @_OnChannel
+    @wraps(steps)
+    def guarded(channel: Channel, *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
+        channel.require_open()
+        try:
+            channel.require_in_time()
+            return (yield from steps(channel, *args, **kwargs))
+        except AmqpError as refusal:
+            with suppress(BrokerError):  # what cannot be given back now goes back when the connection ends
+                if refusal.is_connection_error:
+                    yield from connections.close_because(channel.connection, refusal)
+                else:
+                    yield from _close(channel, refusal)
+            raise
+
+    return guarded
+
+
+@_on_channel
+def publish(channel: Channel, publications: Sequence[Any]) -> Steps:
+    """Publish (see publishing.publish). What only a consumer of this process can take at once is handed to it (RMQ-016)."""
+    connection = channel.connection
+    return (yield from publishing.publish.steps(connection.vhost, publications, owner_id=connection.id, actor=connection.actor))
+
+
+@_on_channel
+def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
+    """The next message of a queue, or None; prefetch does not count (RMQ-128, RMQ-144). An empty answer is use, too (RMQ-041)."""
+    connection, address = channel.connection, channel.address(queue)
+    delivery = yield from delivering.get.steps(
+        address, no_ack=no_ack, owner_id=connection.id, holder=connection.name, actor=connection.actor
+    )
+    if delivery is None:
+        return None
+    yield from _require_still_open(channel, () if no_ack else [delivery])
+    info = (yield from compiled.of(connection.vhost)).queues.get(address.path)
+    return channel.tag(delivery, info.id if info else 0, None, no_ack)
+
+
+@_on_channel
+def consume(
+    channel: Channel,
+    queue: str = "",
+    *,
+    tag: str = "",
+    no_ack: bool = False,
+    exclusive: bool = False,
+    priority: int | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Steps:
+    """Begin to consume from a queue. Returns the consumer's tag, `amq.ctag-` and 22 characters where none is given.
+
+    exclusive: nobody else may (RMQ-149). priority: instead of the argument x-priority.
+    """
+    address = channel.address(queue)
+    channel.connection.actor.require(Right.LISTEN, address)
+    if not isinstance(tag, str) or len(tag.encode()) > 255:
+        raise InvalidArgument("tag", f"{tag!r} is no text of at most 255 bytes")
+    if tag in channel.consumers:
+        raise errors.consumer_tag_reused(tag)
+    tag = tag or generated(TAG_PREFIX, os.urandom(16))
+    arguments = arguments or {}
+    found = yield from consumers.open_queue(address, channel.connection.id)
+    registering = consumers.register(
+        channel, address, found.id, tag=tag, no_ack=no_ack, exclusive=exclusive, priority=priority, arguments=arguments
+    )
+    consumer = yield Atomically(registering)
+    channel.consumers[tag] = consumer
+    registry.add(consumer)
+    return tag
+
+
+@_on_channel
+def cancel(channel: Channel, tag: str) -> Steps:
+    """End a consumer; its deliveries stay to be acknowledged (RMQ-124). An unknown tag is none to end (RMQ-147)."""
+    if (consumer := channel.consumers.get(tag)) is not None:
+        yield Atomically(consumers.unregister(consumer))
+        registry.drop(consumer)
+        channel.consumers.pop(tag, None)
+
+
+@_on_channel
+def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float = 0) -> Steps:
+    """Up to max_count deliveries to the channel's consumers, as far as they have room; waits so long for the first one.
+
+    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145, RMQ 1.7). Where their queue is gone,
+    consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
+    dead-lettered to them, about once a second (RMQ-920).
+    """
+    require_count("max_count", max_count)
+
+    def take() -> Steps:
+        channel.require_open()
+        channel.require_in_time()
+        found = _fetch_handed(channel, max_count)
+        if not found and channel.consumers:
+            found = yield from _take_from_all(channel, max_count)
+            if not found and channel.waits and (yield from tidying.bring_dead_letters(channel.connection.vhost)):
+                found = _fetch_handed(channel, max_count) or (yield from _take_from_all(channel, max_count))
+            channel.came_up_short = not found
+        return found
+
+    found = yield from take()
+    if found or max_wait_seconds <= 0:
+        return found
+    channel.waits = True
+    try:
+        entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
+        return (yield from look_again(take, entity_ids, max_wait_seconds))
+    finally:
+        channel.waits = False
+
+
+@_on_channel
+def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_size: int = 0) -> Steps:
+    """How many deliveries may be unacknowledged: for each consumer that begins later, or for all of the channel together."""
+    if prefetch_size:
+        raise errors.not_implemented(f"prefetch_size!=0 ({prefetch_size})")
+    if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 0 <= prefetch <= MOST_PREFETCH:
+        raise InvalidArgument("prefetch", f"{prefetch!r} is no whole number from 0 to {MOST_PREFETCH}")
+    if global_:
+        channel.prefetch_of_all = prefetch
+    else:
+        channel.prefetch = prefetch
+    yield from ()
+
+
+@_on_channel
+def ack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False) -> Steps:
+    """Acknowledge one delivery, or all up to it; tag 0 with multiple: all there are (RMQ-112, RMQ-113)."""
+    yield from _settle(channel, _chosen(channel, delivery_tag, multiple), delivering.acknowledge.steps)
+
+
+@_on_channel
+def nack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> Steps:
+    """Refuse deliveries: back to their places, or dead-lettered, or dropped (RMQ-115, RMQ-116)."""
+    how = delivering.requeue.steps if requeue else delivering.reject.steps
+    yield from _settle(channel, _chosen(channel, delivery_tag, multiple), how)
+
+
+@_on_channel
+def reject(channel: Channel, delivery_tag: int, *, requeue: bool = True) -> Steps:
+    """Refuse one delivery."""
+    how = delivering.requeue.steps if requeue else delivering.reject.steps
+    yield from _settle(channel, _chosen(channel, delivery_tag, multiple=False), how)
+
+
+@_on_channel
+def recover(channel: Channel, *, requeue: bool = True) -> Steps:
+    """Give back all that the channel holds, to whichever consumer is next (RMQ-125)."""
+    if not requeue:
+        raise errors.not_implemented("requeue=false")
+    yield from _settle(channel, list(channel.unacked), delivering.requeue.steps)
+
+
+@_on_channel
+def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False, **options: Any) -> Steps:
+    """Declare a queue (see queues.declare_queue), which the empty name means from then on. An exclusive one is the
+    connection's."""
+    connection, address = channel.connection, EntityAddress(channel.connection.vhost, queue)
+    queues.declare_queue.check(**options)
+    options |= {"exclusive": exclusive, "owner_id": connection.id, "actor": connection.actor}
+
+    def steps() -> Steps:
+        yield from hold_vhost(connection.vhost)
+        if not (yield call("hold_connection", connection_id=connection.id)):
+            raise connection.lost("others have taken its process for dead")
+        return (yield from queues.declare_queue.steps(address, **options))
+
+    if exclusive:
+        declared = yield Atomically(steps())
+    else:
+        declared = yield from queues.declare_queue.steps(address, **options)
+    channel.last_queue = declared.address.path
+    return declared
+
+
+@_on_channel
+def delete_queue(channel: Channel, queue: str = "", *, if_unused: bool = False, if_empty: bool = False) -> Steps:
+    """Delete a queue (see queues.delete_queue). Returns how many messages were ready."""
+    connection, address = channel.connection, channel.address(queue)
+    who: dict[str, Any] = {"owner_id": connection.id, "actor": connection.actor}
+    return (yield from queues.delete_queue.steps(address, if_unused=if_unused, if_empty=if_empty, **who))
+
+
+@connections.EndsWhatItBegan
+def close(channel: Channel) -> Steps:
+    """Close a channel; closing one that is closed, or lost, does nothing."""
+    yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
+
+
+@use_case
+def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
+    """Give back what was not acknowledged in time, and tell its channels, which end at their next use (RMQ-126); and what was
+    delivered to a connection in the moment it was ended. For a sweep.
+
+    default_timeout: milliseconds, for queues that have none of their own (RMQ-127).
+    """
+    total = 0
+    while True:
+        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=OVERDUE_BATCH)
+        for (vhost, path), group in groupby(rows, key=lambda row: (row.vhost, row.path)):
+            overdue = list(group)
+            tokens = [row.lock_token for row in overdue]
+            yield from delivering.requeue.steps(EntityAddress(vhost, path), tokens, kind=EventKind.LOCK_LOST)
+            for row in overdue:
+                what = f"overdue {row.lock_token} {row.milliseconds}"
+                yield call("tell_connection", connection_id=row.owner_id, what=what)
+        total += len(rows)
+        if len(rows) < OVERDUE_BATCH:
+            return {"overdue": total} if total else {}
+
+
+def _close(channel: Channel, because: Exception) -> Steps:
+    """Give back all that it holds, in its order, then end its consumers (RMQ-123)."""
+    if channel.closed is not None:
+        return
+    channel.end(because)
+    if channel.connection.closed is not None:
+        return
+    held = [unacked.delivery for unacked in channel.unacked.values()]
+    held += [delivery for _, delivery in channel.handed]
+    had_consumers = bool(channel.consumers)
+    channel.unacked.clear()
+    channel.handed.clear()
+    channel.kept.clear()
+    channel.consumers.clear()
+    yield from channel.give_back(held)
+    if had_consumers:
+        yield Atomically(_forget_consumers(channel))
+
+
+def _forget_consumers(channel: Channel) -> Steps:
+    held = yield from hold_vhost(channel.connection.vhost)
+    yield from consumers.forget_all(channel.connection.id, channel.number, held)
+
+
+def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
+    """Deliveries that wait in memory. What was kept for a call that was cancelled may be settled since."""
+    found: list[Tagged] = []
+    while channel.kept and len(found) < count:
+        kept = channel.kept.popleft()
+        if kept.token is None or kept.delivery_tag in channel.unacked:
+            found.append(kept)
+    while channel.handed and len(found) < count:
+        consumer, delivery = channel.handed.popleft()
+        found.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))
+    return found
+
+
+def _take_from_all(channel: Channel, count: int) -> Steps:
+    """Deliveries of the queues that the channel consumes from, in turn. What one refuses is told when there is nothing of others
+    to be handed out first."""
+    if channel.knows_too_little():
+        yield from _refresh(channel)
+    found: list[Tagged] = []
+    for group in channel.in_turn():
+        try:
+            found += yield from _take(channel, group, count - len(found))
+        except BrokerError:
+            if not found:
+                raise
+        if found and (len(found) == count or not channel.is_open):
+            break
+    return found
+
+
+def _refresh(channel: Channel) -> Steps:
+    """Learn which consumers are still there, and whose turn it is."""
+    rows = yield call("stand_in_line", connection_id=channel.connection.id, channel=channel.number)
+    if not rows:
+        raise channel.connection.lost("others have ended it")
+    channel.refreshed_at = time.monotonic()
+    may_take = {row.consumer_id: row.may_take for row in rows}
+    for consumer in list(channel.consumers.values()):
+        if consumer.id in may_take:
+            consumer.may_take = may_take[consumer.id]
+        else:
+            _queue_is_gone(channel, consumer)
+
+
+def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
+    registry.drop(consumer)
+    channel.consumers.pop(consumer.tag, None)
+    channel.cancelled.append(consumer.tag)
+
+
+def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
+    """Deliveries of one queue to these consumers, in turns."""
+    with consumers.planned(group, count) as plan:
+        taken = (yield from _take_for(channel, group, len(plan))) if plan else []
+        for consumer, _ in zip(plan, taken, strict=False):
+            consumer.count(1)
+    return [channel.tag(d, c.entity_id, c, c.no_ack) for c, d in zip(plan, taken, strict=False)]
+
+
+def _take_for(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
+    connection, first = channel.connection, group[0]
+    who: dict[str, Any] = {"owner_id": connection.id, "holder": connection.name, "actor": connection.actor}
+    try:
+        taken = yield from delivering.take.steps(first.address, count, no_ack=first.no_ack, queue_id=first.entity_id, **who)
+    except AmqpError as refusal:
+        if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # or somebody has it anew, for himself
+            raise
+        for consumer in group:
+            _queue_is_gone(channel, consumer)
+        return []
+    yield from _require_still_open(channel, () if first.no_ack else taken)
+    return taken
+
+
+def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
+    """A process that was stopped while it asked may have got something in the name of a connection that was ended meanwhile."""
+    if channel.connection.is_lost and taken:
+        with suppress(BrokerError):
+            yield from channel.give_back(taken)
+    channel.connection.require_open()
+
+
+def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
+    """The tags that an acknowledgement means; the one it names must be outstanding. Raises AmqpError (406)."""
+    if multiple and delivery_tag == 0:
+        return list(channel.unacked)
+    if delivery_tag not in channel.unacked:
+        raise errors.unknown_delivery_tag(delivery_tag)
+    return [tag for tag in channel.unacked if tag <= delivery_tag] if multiple else [delivery_tag]
+
+
+def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) -> Steps:
+    """Settle deliveries, queue by queue. Where the queue is gone, silently (RMQ-044); where it is not, and the delivery is no
+    longer this connection's, it says why."""
+    chosen = {tag: channel.unacked.pop(tag) for tag in sorted(tags)}
+    lost: set[UUID] = set()
+    try:
+        for address, tokens in _by_queue(unacked.delivery for unacked in chosen.values()):
+            report = yield from how(address, tokens, actor=channel.connection.actor)
+            lost.update(report.lost)
+    except BrokerError:
+        channel.unacked = dict(sorted((chosen | channel.unacked).items()))
+        raise
+    for unacked in chosen.values():
+        if unacked.consumer is not None:
+            unacked.consumer.count(-1)
+    if lost:
+        yield from _explain(channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost})
+
+
+def _explain(channel: Channel, entity_ids: Iterable[int]) -> Steps:
+    """Raise why deliveries of these queues are no longer the channel's, unless their queues are gone (RMQ-044)."""
+    (row,) = yield call(
+        "why_lost", connection_id=channel.connection.id, entity_ids=list(entity_ids), default_timeout=DEFAULT_TIMEOUT
+    )
+    if not row.is_connected:
+        raise channel.connection.lost("others have ended it")
+    if row.milliseconds is not None:
+        raise errors.acknowledgement_timed_out(channel.number, row.milliseconds)
+
+
+def _by_queue(deliveries: Iterable[Delivery]) -> list[tuple[EntityAddress, list[UUID]]]:
+    """The tokens of each queue, in the order they were delivered."""
+    found: dict[EntityAddress, list[UUID]] = {}
+    for delivery in deliveries:
+        if delivery.token is not None:
+            found.setdefault(delivery.address, []).append(delivery.token)
+    return list(found.items())

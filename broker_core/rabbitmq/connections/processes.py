@@ -1,0 +1,199 @@
+"""What this process is to the others: an epoch, which it keeps by a lease and by an advisory lock (wire.md 4).
+
+A database connection of its own holds the lock and renews the lease, from a thread. It is a direct one: where a pooler stands in
+between, a session is nobody's. A killed process loses the lock at once; a stopped one, or one that is cut off, its lease.
+What breaks is not mended: the process takes a fresh epoch, and the connections of the old one are lost. A connection that the
+process has forgotten, or could not end in the database, is given to the dead, so that whoever looks for them ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any, Protocol
+
+import psycopg
+
+from broker_core.common.types import Actor
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.store import connections
+from broker_core.store.failures import translated
+from broker_core.store.statements import SQL
+
+log = logging.getLogger(__name__)
+LEASE = timedelta(seconds=15)  # real time
+RENEW_SECONDS = 5.0
+CHANNEL = "vitrine_connection"
+
+
+class ConnectionLost(AmqpError):
+    """The connection has ended, and not by its client: what it held is given back. Connect again."""
+
+    def __init__(self, name: str, why: str):
+        super().__init__("CONNECTION_FORCED", f"connection '{name}' is lost: {why}; what it held is given back, connect again")
+        self.name, self.why = name, why
+
+
+class Owned(Protocol):
+    """What a process keeps alive: a connection."""
+
+    id: int
+
+    def hear(self, what: str) -> None:
+        """Something another process says about the connection. Called from the keeping thread."""
+
+
+class Process:
+    """One epoch of this process. lost: why it ended; None while it lives."""
+
+    def __init__(self, database: connections.Database):
+        with translated(), ExitStack() as unless_it_succeeds:
+            self._keeper = psycopg.connect(**database.parameters())
+            unless_it_succeeds.callback(self._keeper.close)
+            self.epoch: int = self._run("register_process", label=Actor.local().name).epoch
+            self._keeper.execute(f"LISTEN {CHANNEL}")
+            unless_it_succeeds.pop_all()
+        self.is_fresh = True  # nobody has looked yet what the dead before it left
+        self.lost: str | None = None
+        self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()
+        self._not_owned: set[int] = set()  # connections of this epoch that nobody here had when last asked
+        self._valid_until = time.monotonic() + LEASE.total_seconds()
+        self._wake, self._woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._keep, name=f"vitrine-epoch-{self.epoch}", daemon=True)
+        self._thread.start()
+
+    @property
+    def why_lost(self) -> str | None:
+        """Why nothing may be done in this epoch's name any more; None: it may."""
+        if self.lost is None and time.monotonic() > self._valid_until:
+            return "its process was stopped for longer than its lease"
+        return self.lost
+
+    def leave(self, why: str) -> None:
+        """End the epoch: its lock is free when this returns."""
+        self.lost = self.lost or why
+        self._wake.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5)
+
+    def disown(self) -> None:
+        """In a forked child: the session stays the parent's, also when the parent is killed and the child lives on."""
+        self.lost = "it belongs to the process that this one was forked from"
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, self._keeper.pgconn.socket)
+        os.close(nothing)
+
+    def _keep(self) -> None:
+        """The thread: renews the lease in time, hears what is told to its connections, and notices when the session breaks."""
+        renew_at = time.monotonic() + RENEW_SECONDS
+        why = "its process has left"
+        try:
+            while self.lost is None:
+                if (left := renew_at - time.monotonic()) <= 0:
+                    self._renew()
+                    self._give_up_forgotten()
+                    renew_at = time.monotonic() + RENEW_SECONDS
+                elif not self._something_came(left):
+                    continue
+                for notification in self._keeper.notifies(timeout=0):
+                    self._pass_on(notification.payload)
+        except psycopg.Error as exc:
+            why = f"the database has ended the session of its process ({str(exc).strip().splitlines()[0]})"
+        except _Condemned:
+            why = "others have taken its process for dead"
+        except Exception:
+            log.exception("Keeping epoch %s failed", self.epoch)
+            why = "its process cannot keep its lease"
+        if self.lost is None:
+            log.warning("Epoch %s is over: %s", self.epoch, why)
+            self.lost = why
+        self._woken.close()
+        self._keeper.close()
+
+    def _renew(self) -> None:
+        began = time.monotonic()
+        if self._run("renew_lease", epoch=self.epoch) is None:
+            raise _Condemned
+        self._valid_until = began + LEASE.total_seconds()
+
+    def _give_up_forgotten(self) -> None:
+        """Twice in a row nobody here had them: one that is just being opened is somebody's the next time."""
+        here = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
+        not_owned = here - set(self.owned)
+        if forgotten := not_owned & self._not_owned:
+            self._run("give_to_the_dead", connection_ids=list(forgotten), label=Actor.local().name)
+        self._not_owned = not_owned - forgotten
+
+    def _something_came(self, seconds: float) -> bool:
+        """Wait for a notification, the end of the session, or leave()."""
+        readable = select.poll()
+        readable.register(self._keeper.pgconn.socket, select.POLLIN)
+        readable.register(self._woken, select.POLLIN)
+        return bool(readable.poll(seconds * 1000))
+
+    def _pass_on(self, payload: str) -> None:
+        connection_id, _, what = payload.partition(" ")
+        if (connection := self.owned.get(int(connection_id))) is not None:
+            try:
+                connection.hear(what)
+            except Exception:  # one connection's trouble is not the others'
+                log.exception("Connection %s did not understand %r", connection_id, what)
+
+    def _run(self, name: str, **params: Any) -> Any:
+        return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchone()
+
+
+class _Condemned(Exception):
+    """The row says that this process is dead."""
+
+
+_processes: dict[connections.Database, Process] = {}
+_joining = threading.Lock()
+_forked_from: list[Process] = []  # kept, so that nothing of them is ever ended here
+
+
+def current() -> Process | None:
+    """This process's living epoch in the database in use, if it has one."""
+    found = _processes.get(connections.current_database())
+    return found if found is not None and found.why_lost is None else None
+
+
+def joined() -> Process:
+    """This process's epoch in the database in use, taken now if it has none that lives.
+
+    Raises BrokerUnavailable if the database cannot be reached. It blocks as long as connecting takes.
+    """
+    with _joining:
+        if (found := current()) is not None:
+            return found
+        database = connections.current_database()
+        if (old := _processes.pop(database, None)) is not None:
+            old.leave("its process was stopped for longer than its lease")
+        _processes[database] = found = Process(database)
+        return found
+
+
+def leave_all() -> None:
+    """End all epochs of this process. What their connections hold goes back when somebody looks for the dead."""
+    while _processes:
+        _processes.popitem()[1].leave("its process closed its connections to the database")
+
+
+def _start_anew() -> None:
+    global _joining
+    _joining = threading.Lock()
+    for process in _processes.values():
+        process.disown()
+        _forked_from.append(process)
+    _processes.clear()
+
+
+connections.at_close(leave_all)
+os.register_at_fork(after_in_child=_start_anew)

@@ -1,0 +1,281 @@
+"""What pages ask about a virtual host: messages with what is written on them, consumers, connections and what these hold.
+
+Nothing here counts as use of a queue, and nothing is marked as redelivered (RMQ-906): it is all read, never got and put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core import reads
+from broker_core.common.arguments import whole_numbers
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.explanations import Place
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.rules import explaining, messages, table
+from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
+from broker_core.rabbitmq.topology import catalog, compiled
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
+MOST_CONSUMERS = 1_000
+MOST_CONNECTIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """What is written on a message: where it was published, its expiration as given, its deaths as stored, newest first.
+
+    redelivered: whether a consumer had it before. connection: the name of the one that holds it; None: nobody does.
+    """
+
+    exchange: str
+    routing_key: str
+    expiration: str | None
+    deaths: Any
+    redelivered: bool
+    connection_id: int | None
+    connection: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """The beginning of a queue. scanned: messages looked at; capped: there are more.
+
+    behind_the_head: expired messages that wait behind one that is alive (RMQ-013); at_the_head: those that go next.
+    head: the first message that can be delivered; None: none among those looked at.
+    expires_at: when the queue itself is deleted unless it is used before; None: never, or not while it has a consumer (RMQ-041).
+    owner: the name of the connection that an exclusive queue belongs to.
+    """
+
+    scanned: int
+    capped: bool
+    behind_the_head: int
+    at_the_head: int
+    head: int | None
+    expires_at: datetime | None
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRow:
+    """A consumer. order: its place in line at its queue, from 1."""
+
+    id: int
+    tag: str
+    queue: EntityAddress
+    connection_id: int
+    connection: str
+    channel: int
+    no_ack: bool
+    exclusive: bool
+    priority: int
+    prefetch: int
+    arguments: Mapping[str, Any]
+    began_at: datetime
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a connection holds of a queue. at_least: not all of the queue's messages were looked at."""
+
+    queue: EntityAddress
+    connection_id: int
+    count: int
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRow:
+    """A connection. opened_at: by the virtual host's clock; lease_until: real time.
+
+    lease_left: how long its process is still believed alive without a sign; negative once it is silent.
+    owned: the exclusive queues that end with it, the first twenty by name.
+    """
+
+    id: int
+    name: str
+    opened_at: datetime
+    epoch: int
+    process: str
+    started_at: datetime
+    lease_until: datetime
+    lease_left: timedelta
+    consumers: int
+    owned: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a message would go. keys: its routing key and those of CC and BCC; headers: without BCC.
+
+    queues: names, each once. missing: exchanges that were to be asked and are not there.
+    """
+
+    keys: tuple[str, ...]
+    headers: Mapping[str, Any]
+    queues: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostCounts:
+    """What a virtual host has. exchanges: with the default one, which is no row."""
+
+    exchanges: int
+    bindings: int
+    policies: int
+    connections: int
+    consumers: int
+
+
+@use_case
+def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
+    """MessageFacts of these messages by number; those that are gone are missing."""
+    _require(actor, f"entity {entity_id}")
+    rows = yield call("browse_message_facts", entity_id=entity_id, numbers=whole_numbers(numbers))
+    return {
+        row.sequence_number: MessageFacts(
+            row.exchange or "", row.routing_key or "", row.expiration, row.deaths, row.redelivered, row.owner_id, row.connection
+        )
+        for row in rows
+    }
+
+
+@use_case
+def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead]:
+    """The QueueHead of a queue: what stands first, and what expired ones wait behind it."""
+    _require(actor, f"entity {entity_id}")
+    (row,) = yield call("browse_queue_head", entity_id=entity_id, cap=HEAD_CAP)
+    return QueueHead(
+        row.scanned, row.scanned >= HEAD_CAP, row.behind_the_head, row.at_the_head, row.head, row.expires_at, row.owner
+    )  # fmt: skip
+
+
+@use_case
+def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None = None, actor: Actor | None = None) -> Steps:
+    """ConsumerRow of each consumer, by queue and then by place in line; at most MOST_CONSUMERS."""
+    _require(actor, vhost)
+    rows = yield call("browse_consumers", vhost=vhost, queue=queue, connection_id=connection_id, max_count=MOST_CONSUMERS)
+    found: list[ConsumerRow] = []
+    orders: dict[int, int] = {}
+    for row in rows:
+        orders[row.entity_id] = order = orders.get(row.entity_id, 0) + 1
+        found.append(
+            ConsumerRow(
+                row.id, row.tag, EntityAddress(vhost, row.queue), row.connection_id, row.connection, row.channel, row.no_ack,
+                row.exclusive, row.priority, row.prefetch, table.decode(row.arguments), row.began_at, order,
+            )
+        )  # fmt: skip
+    return found
+
+
+@use_case
+def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[ConnectionRow]]:
+    """ConnectionRow of each connection, oldest first; at most MOST_CONNECTIONS."""
+    _require(actor, vhost)
+    rows = yield call("browse_connections", vhost=vhost, max_count=MOST_CONNECTIONS)
+    return [
+        ConnectionRow(
+            row.id, row.name, row.opened_at, row.epoch, row.process, row.started_at, row.lease_until, row.lease_left,
+            row.consumers, tuple(row.owned),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+@use_case
+def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[Held]]:
+    """What connections hold of these queues, as Held; HEAD_CAP messages of each queue are looked at."""
+    _require(actor, vhost)
+    ids = whole_numbers(entity_ids, "entity_ids")
+    rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
+    return [Held(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
+
+
+@use_case
+def would_route(
+    vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+) -> Steps[Route]:
+    """Where a message would go that is published now, as a Route. Raises AmqpError as publishing it would (RMQ-309, RMQ-312)."""
+    _require(actor, vhost)
+    known = yield from compiled.current(vhost)
+    keys, kept = messages.keys_of(routing_key, headers or {})
+    routed = known.router.route(exchange, keys, kept)
+    return Route(tuple(keys), kept, routed.queues, routed.missing)
+
+
+@use_case
+def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps[VhostCounts]:
+    """VhostCounts. Raises EntityNotFound."""
+    _require(actor, vhost)
+    rows = yield call("browse_vhost_counts", vhost=vhost)
+    if not rows:
+        raise EntityNotFound(vhost, "virtual host")
+    (row,) = rows
+    return VhostCounts(row.exchanges + 1, row.bindings, row.policies, row.connections, row.consumers)
+
+
+@use_case
+def explain(address: EntityAddress, number: int, *, actor: Actor | None = None) -> Steps:
+    """Why a message is still there, with every reason, as reads.Explanation; None: it is gone. Raises EntityNotFound."""
+    _require(actor, address)
+    detail = yield from reads.message.steps(address, number, actor=actor)
+    if detail is None:
+        return None
+    queue = yield from catalog.get_queue.steps(address, actor=actor)
+    row = replace(detail.row, held_since=detail.row.last_received_at if detail.row.owner_id else None)
+    (place,) = yield call("browse_place", entity_id=queue.id, sequence_number=number, cap=HEAD_CAP)
+    facts = yield from _facts(queue, row, actor)
+    reasons = explaining.explain(row, facts, row.read_at, place=Place(place.before, place.capped))
+    return reads.Explanation(row, tuple(reasons), not any(reason.is_obstacle for reason in reasons), row.read_at)
+
+
+def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | None) -> Steps:
+    """What of the queue bears on one of its messages."""
+    vhost, in_force = queue.address.namespace, queue.effective
+    head = yield from queue_head.steps(queue.id, actor=actor)
+    found = yield from consumers.steps(vhost, queue.name, actor=actor)
+    holding = yield from held.steps(vhost, [queue.id], actor=actor)
+    exchange = in_force.get("dead_letter_exchange")
+    lost = exchange is not None and exchange not in (yield from compiled.current(vhost)).router
+    timeout = timedelta(milliseconds=in_force.get("consumer_timeout", DEFAULT_TIMEOUT))
+    return explaining.QueueFacts(
+        consumers=_with_outstanding(found, {one.connection_id: one.count for one in holding}),
+        single_active=bool(in_force.get("single_active_consumer")),
+        head=(yield from _head_before(queue.id, row, head.head, actor)),
+        exact_expiry=bool(queue.options.get("exact_expiry")),
+        delivery_limit=in_force.get("delivery_limit"),
+        dead_letter_exchange=exchange,
+        dead_letters_lost=lost,
+        acknowledgement_timeout_at=row.held_since + timeout if row.held_since and timeout else None,
+        unused_until=head.expires_at,
+    )
+
+
+def _head_before(entity_id: int, row: reads.MessageRow, number: int | None, actor: Actor | None) -> Steps:
+    """The first message that is alive, where it is before this one."""
+    if number is None or number >= row.sequence_number:
+        return None
+    rows = yield from reads.messages_by_number.steps(entity_id, [number], actor=actor)
+    return explaining.HeadFacts(number, rows[0].expires_at) if rows else None
+
+
+def _with_outstanding(found: Sequence[ConsumerRow], holding: Mapping[int, int]) -> list[explaining.ConsumerFacts]:
+    """What a connection holds is shared out among its consumers of the queue: a message does not say by which of them it came."""
+    left, facts = dict(holding), []
+    for one in found:
+        share = left.get(one.connection_id, 0)
+        share = min(share, one.prefetch) if one.prefetch else share
+        left[one.connection_id] = left.get(one.connection_id, 0) - share
+        facts.append(explaining.ConsumerFacts(one.tag, one.connection, one.prefetch, share))
+    return facts
+
+
+def _require(actor: Actor | None, what: EntityAddress | str) -> None:
+    (actor or Actor.local()).require(Right.BROWSE, what)

@@ -1,0 +1,72 @@
+"""What is delivered: a message of a queue, as consumers and gets are given it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.rules.arguments import QUORUM
+from broker_core.rabbitmq.topology.compiled import QueueInfo
+
+from .properties import Properties, read
+
+DELIVERY_COUNT = "x-delivery-count"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as it is delivered. token: what it is acknowledged with; None where it is not to be (RMQ-114).
+
+    redelivered: whether it was delivered before (RMQ-119). delivery_count: how often it came back. message_count: what is ready
+    behind it, of a get (RMQ-128).
+    """
+
+    address: EntityAddress
+    number: int
+    token: UUID | None
+    body: bytes
+    redelivered: bool
+    delivery_count: int
+    is_quorum: bool
+    raw_properties: dict[str, Any]
+    raw_headers: dict[str, list] | None
+    message_id: str | None
+    enqueued_at: Any
+    message_count: int | None = None
+
+    @property
+    def exchange(self) -> str:
+        return self.raw_properties["exchange"]
+
+    @property
+    def routing_key(self) -> str:
+        return self.raw_properties["routing_key"]
+
+    @cached_property
+    def properties(self) -> Properties:
+        """As published (RMQ-009, RMQ-360); in a quorum queue with the header x-delivery-count, which a consumer gets once there
+        is something to count, and a get always (RMQ-120)."""
+        headers = self.raw_headers or {}
+        if self.is_quorum and (self.delivery_count or self.message_count is not None):
+            headers = headers | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}
+        return read(self.raw_properties, self.message_id, headers)
+
+
+def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_count: int | None = None) -> Delivery:
+    return Delivery(
+        address,
+        row.sequence_number,
+        row.lock_token,
+        row.body,
+        row.redelivered,
+        row.delivery_count,
+        queue.type == QUORUM,
+        row.properties,
+        row.application_properties,
+        row.message_id,
+        row.enqueued_at,
+        message_count,
+    )

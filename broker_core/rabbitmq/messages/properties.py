@@ -1,0 +1,109 @@
+"""A message's properties (class basic, reference 2.1): as a publisher gives them, as they are stored, as a consumer gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from broker_core.common.arguments import require_kind
+from broker_core.common.errors import InvalidArgument
+from broker_core.rabbitmq.rules import messages, table
+
+MAX_SHORT = 255  # bytes of a short string
+SHORT = (
+    *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "user_id", "app_id"),
+    "cluster_id",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Basic properties; None: not present. headers: a field table, see rabbitmq.rules.table.
+
+    expiration: the life in milliseconds as a text of digits (RMQ-005). delivery_mode: 1, or 2 for persistent. timestamp: whole
+    seconds.
+    """
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: datetime | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+
+NONE = Properties()
+_STORED = tuple(f.name for f in fields(Properties) if f.name not in ("message_id", "timestamp", "headers"))
+
+
+class Checked(NamedTuple):
+    """Properties as they are stored, without where they were published to. expiration: milliseconds."""
+
+    message_id: str | None
+    stored: dict[str, Any]
+    expiration: int | None
+
+
+def check(properties: Properties) -> Checked:
+    """Raises AmqpError for what RabbitMQ refuses (RMQ-006, RMQ-361), InvalidArgument for what the wire could not carry."""
+    if properties is NONE:
+        return Checked(None, {}, None)
+    require_kind("properties", properties, Properties)
+    require_kind("headers", properties.headers, Mapping)
+    for name in SHORT:
+        _check_short(name, getattr(properties, name))
+    if properties.priority is not None and (type(properties.priority) is not int or not 0 <= properties.priority <= 255):
+        raise InvalidArgument("priority", f"{properties.priority!r} is no whole number from 0 to 255")
+    stored = {name: value for name in _STORED if (value := getattr(properties, name)) is not None}
+    life = messages.check_properties(stored)
+    if properties.timestamp is not None:
+        stored["timestamp"] = _seconds(properties.timestamp)
+    return Checked(properties.message_id, stored, life)
+
+
+def read(stored: Mapping[str, Any], message_id: str | None, headers: Mapping[str, list] | None) -> Properties:
+    """Stored properties as a consumer gets them."""
+    found = {name: stored[name] for name in _STORED if name in stored}
+    if "timestamp" in stored:
+        found["timestamp"] = datetime.fromtimestamp(stored["timestamp"], UTC)
+    return Properties(**found, message_id=message_id, headers=table.decode(headers or {}))
+
+
+def _check_short(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise InvalidArgument(name, f"must be a text, not {value!r}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidArgument(name, f"{value!r} is no UTF-8") from exc
+    if size > MAX_SHORT or "\x00" in value:
+        raise InvalidArgument(name, f"must have at most {MAX_SHORT} bytes and no NUL character")
+
+
+def _seconds(timestamp: Any) -> int:
+    if not isinstance(timestamp, datetime) or timestamp.tzinfo is None or timestamp.microsecond or timestamp.timestamp() < 0:
+        raise InvalidArgument("timestamp", f"{timestamp!r} is no datetime with a time zone, of whole seconds since 1970")
+    return int(timestamp.timestamp())
+
+
+def check_routing_key(routing_key: Any) -> None:
+    check_short("routing_key", routing_key)
+
+
+def check_short(name: str, value: Any) -> None:
+    """Raises InvalidArgument for what is no short string."""
+    _check_short(name, value)
+    if value is None:
+        raise InvalidArgument(name, "must be a text; the empty one is one")

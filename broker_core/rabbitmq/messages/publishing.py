@@ -1,0 +1,239 @@
+"""Publishing: a message to an exchange, and from there to every queue it is routed to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from broker_core.common.arguments import require_kind
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, Right
+from broker_core.rabbitmq.rules import errors, messages, table
+from broker_core.rabbitmq.topology import compiled
+from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .arrivals import make_room, settle_in
+from .dead_lettering import take_in
+from .length_limits import is_limited
+from .placing import BLIND_KEYS, Outgoing, Placing
+from .properties import NONE, Properties, check, check_routing_key, check_short
+from .routing_transaction import TRIES_UNHELD, Stale, Work, require_current, transact
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message and where it is published. mandatory: the publisher wants it back if it is routed to no queue (RMQ-363)."""
+
+    body: bytes
+    exchange: str = ""
+    routing_key: str = ""
+    properties: Properties = NONE
+    mandatory: bool = False
+
+
+class Published(NamedTuple):
+    """What became of a publication.
+
+    queues: the queues that took it, with the number it has there. refused: a queue refused it, so the publisher is told (RMQ-093,
+    RMQ-095). unroutable: no queue was found for it; whoever said mandatory gets it back, else it is dropped (RMQ-363, RMQ-364).
+    """
+
+    queues: tuple[tuple[str, int], ...] = ()
+    refused: bool = False
+    unroutable: bool = False
+
+
+class _Prepared(NamedTuple):
+    """A publication that was checked. headers: as published. properties, stored_headers: as stored, as texts, BCC removed."""
+
+    body: bytes
+    message_id: str | None
+    expiration: int | None
+    keys: Sequence[str]
+    headers: Mapping[str, Any]
+    exchange: str
+    properties: dict[str, Any]
+    stored_headers: dict[str, list] | None
+
+
+@use_case
+def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | None = None, actor: Actor | None = None) -> Steps:
+    """Publish messages in order, all or none. Returns Published for each.
+
+    owner_id: the connection that publishes; anybody may publish to an exclusive queue (RMQ-330).
+    Raises AmqpError for a missing or internal exchange (404, 403) and for what cannot be published (406), InvalidArgument.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.SEND, vhost)
+    prepared = [_prepare(publication) for publication in publications]
+    if not prepared:
+        return []
+    for _ in range(TRIES_UNHELD):
+        known = yield from compiled.of(vhost)
+        try:
+            return (yield from _publish(known, prepared, str(actor)))
+        except Stale:
+            compiled.look_again(vhost)
+    return (yield from transact(vhost, str(actor), lambda work: _publish_with_care(work, prepared)))
+
+
+def _prepare(publication: Publication) -> _Prepared:
+    require_kind("publications", publication, Publication)
+    if not isinstance(publication.body, bytes | bytearray | memoryview):
+        raise InvalidArgument("body", f"must be bytes, not {type(publication.body).__name__}")
+    messages.check_body(publication.body)
+    check_short("exchange", publication.exchange)
+    check_routing_key(publication.routing_key)
+    checked = check(publication.properties)
+    headers = publication.properties.headers
+    keys, kept = messages.keys_of(publication.routing_key, headers) if headers else ((publication.routing_key,), {})
+    stored = {"exchange": publication.exchange, "routing_key": publication.routing_key, **checked.stored}
+    if blind := messages.carbon_copies(headers, messages.BCC):
+        stored[BLIND_KEYS] = tuple(blind)
+    return _Prepared(
+        bytes(publication.body),
+        checked.message_id,
+        checked.expiration,
+        keys,
+        headers,
+        publication.exchange,
+        stored,
+        table.encode(kept) if kept else None,
+    )
+
+
+def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Steps:
+    """Store by what is known of the topology. Raises Stale if that is not how it is any more."""
+    routed = yield from _route(known, prepared)
+    names = {name for found in routed for name in found}
+    if not names:
+        yield from require_current(known)
+        return [Published(unroutable=True) for _ in prepared]
+    queues = {name: known.queues[name] for name in names}
+    if any(is_limited(q) or q.lets_nothing_wait for q in queues.values()) or any(p.expiration == 0 for p in prepared):
+        return (yield from transact(known.vhost, actor, lambda work: _publish_with_care(work, prepared)))
+    if len(names) == 1 and all(routed):
+        [target] = queues.items()
+        return (yield from _publish_to_one(known, target, prepared, actor))
+    work = Work(known, actor)
+    published = yield from _publish_copies(work, prepared, routed)
+    yield from wake(work.waiting)
+    return published
+
+
+def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
+    """The queues of each publication. Many of a batch go the same way, which is then found once."""
+    ways: dict[Any, tuple[str, ...]] = {}
+    routed = []
+    for p in prepared:
+        way = None if p.headers else (p.exchange, *p.keys)
+        found = ways.get(way) if way else None
+        if found is None:
+            try:
+                found = known.router.route(p.exchange, p.keys, p.headers).queues
+            except errors.AmqpError:
+                yield from require_current(known)  # else the exchange may be there by now
+                raise
+            if way:
+                ways[way] = found
+        routed.append(found)
+    return routed
+
+
+def _publish_to_one(
+    known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str
+) -> Steps[list[Published]]:
+    """The common case: one queue gets all."""
+    name, queue = target
+    rows = yield call(
+        "rabbit_publish",
+        entity_id=queue.id,
+        topology_version=known.version,
+        actor=actor,
+        bytes=sum(len(p.body) for p in prepared),
+        bodies=[p.body for p in prepared],
+        message_ids=_unless_empty([p.message_id for p in prepared]),
+        expirations=_unless_empty([p.expiration for p in prepared]),
+        properties=_as_texts(p.properties for p in prepared),
+        headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
+    )
+    if not rows:
+        raise Stale
+    if rows[0].waiting:
+        yield from wake([queue.id])
+    return [Published(((name, number),)) for number in range(rows[0].first, rows[0].first + len(prepared))]
+
+
+def _as_texts(properties: Iterable[Mapping[str, Any]]) -> list[str]:
+    """As JSON; most of a batch have the same, and share one text."""
+    found: dict[tuple, str] = {}
+    return [found.get(key := tuple(p.items())) or found.setdefault(key, json.dumps(p)) for p in properties]
+
+
+def _unless_empty(values: list) -> list | None:
+    return None if all(value is None for value in values) else values
+
+
+def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]) -> Steps[list[Published]]:
+    """Store copies in all queues that take them."""
+    placing, outcomes = Placing(work), []
+    for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
+        message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
+        outcomes.append((yield from placing.put(message, names)))
+    numbers: dict[tuple[int, str], int] = {}
+    if placing.picks:
+        rows = yield call(
+            "rabbit_publish_copies",
+            namespace_id=work.topology.namespace_id,
+            topology_version=work.topology.version,
+            actor=work.actor,
+            bodies=[p.body for p in prepared],
+            **placing.columns(),
+        )
+        if not rows:
+            raise Stale
+        work.waiting.update(row.entity_id for row in rows if row.waiting)
+        for row in rows:
+            name = placing.names[row.entity_id]
+            for number, place in enumerate(placing.places(row.entity_id), row.first):
+                numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
+        yield from take_in(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
+    else:
+        yield from require_current(work.topology)
+    return [
+        Published(
+            tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # else it is gone by now
+            bool(placed.refused),
+            not (placed.taken or placed.refused),
+        )
+        for place, placed in enumerate(outcomes)
+    ]
+
+
+# Where a queue has a limit, or a message no time to live
+
+
+def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
+    """In one transaction: room is made first where a queue needs it; what is too much then leaves again, and so does what may
+    live for no time."""
+    routed = yield from _route(work.topology, prepared)
+    names = dict.fromkeys(name for found in routed for name in found)
+    limited = yield from make_room(work, names, {key for p in prepared for key in p.keys})
+    published = yield from _publish_copies(work, prepared, routed)
+    yield from settle_in(work, limited, _brief(work, prepared, published))
+    return published
+
+
+def _brief(work: Work, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
+    """What may live for no time: its numbers, by queue."""
+    found: dict[str, list[int]] = {}
+    for p, outcome in zip(prepared, published, strict=True):
+        for name, number in outcome.queues:
+            if p.expiration == 0 or work.topology.queues[name].lets_nothing_wait:
+                found.setdefault(name, []).append(number)
+    return found

@@ -1,0 +1,132 @@
+"""Tidying: what has expired, and what is too much, leaves its queue. Deliveries, sweeps and changes of policies ask for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import BROKER, SubQueue
+from broker_core.runtime.entity_cache import Memory
+from broker_core.runtime.pacing import advance_head, in_batches
+from broker_core.store import connections
+from broker_core.store.driver import AfterCommit, Steps
+from broker_core.store.statements import call
+
+from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, hold_chain, keep_limits, take_in
+from .length_limits import drops_head
+from .routing_transaction import Work, transact
+
+LOOK_SECONDS = 0.9  # between looks for dead letters to come; those who wait look once a second
+MOST_HEADS = 20  # queues that one look expires
+
+_looked_at = Memory(1_000)  # database and virtual host -> when somebody here last looked for dead letters to come
+
+
+def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+    """All that has expired of a queue, for a sweep. entity: with entity_id. Returns how many messages left."""
+    queue = next(iter((yield call("rabbit_queues_due", entity_ids=[entity.entity_id]))), None)
+    if queue is None:
+        return 0
+
+    def batch() -> Steps:
+        done = yield from expire_some(queue.namespace_name, queue.path)
+        return done, done == BATCH
+
+    return (yield from in_batches(batch, deadline, pause))
+
+
+def expire_head(entity_id: int) -> Steps:
+    """What has expired of a queue, as much as may be on the way of something else. Returns how many messages left."""
+    total = 0
+    for queue in (yield call("rabbit_queues_due", entity_ids=[entity_id])):
+        for _ in range(ROUNDS):
+            done = yield from expire_some(queue.namespace_name, queue.path)
+            total += done
+            if done < BATCH:
+                break
+    return total
+
+
+def after_policy(entity_ids: Sequence[int]) -> Steps[None]:
+    """What a change of policies means for messages that are there: too many leave (RMQ-097), and those whose life is over by it
+    (RMQ-902). After the commit of that change, if there is a transaction around it."""
+    yield AfterCommit(_after_policy(list(entity_ids)))
+
+
+def _after_policy(entity_ids: list[int]) -> Steps[None]:
+    for queue in (yield call("rabbit_queues_due", entity_ids=entity_ids)):
+        if queue.expired:
+            yield from expire_head(queue.entity_id)
+        done = BATCH
+        while queue.over and done >= BATCH:
+            done = yield from keep_limit(queue.namespace_name, queue.path)
+        yield from advance_head(queue.entity_id, SubQueue.MAIN)
+
+
+def bring_dead_letters(vhost: str) -> Steps:
+    """For who waits in vain: take away what has expired at the head of queues that dead-letter, at which nobody else may look
+    (RMQ-004, RMQ-920). In a process one look a second does for all who wait. Returns how many messages left."""
+    key, began, total = (connections.current_database(), vhost.lower()), time.monotonic(), 0
+    if began < _looked_at.get(key, -LOOK_SECONDS) + LOOK_SECONDS:
+        return 0
+    _looked_at.keep(key, began)
+    while time.monotonic() < began + LOOK_SECONDS:
+        done = 0
+        for queue in (yield call("rabbit_heads_due", vhost=vhost, max_count=MOST_HEADS)):
+            done += yield from _expire_unless_busy(vhost, queue.path)
+        if not done:
+            break
+        total += done
+        _looked_at.pop(key, None)  # what arrived in other queues may be due there soon
+    return total
+
+
+def _expire_unless_busy(vhost: str, name: str) -> Steps:
+    """A busy queue is left to its consumers, to the next look and to the sweeps."""
+    try:
+        return (yield from expire_some(vhost, name))
+    except BrokerError as refusal:
+        if not refusal.retryable:
+            raise
+        return 0
+
+
+def clear_head(vhost: str, name: str) -> Steps[bool]:
+    """Take away what has expired at the head, as much as may be on the way of something else. Returns whether that was all."""
+    for _ in range(ROUNDS):
+        if (yield from expire_some(vhost, name)) < BATCH:
+            return True
+    return False
+
+
+def expire_some(vhost: str, name: str) -> Steps:
+    """Take away a batch of what has expired, in a transaction: at the head (RMQ-012), or anywhere in a queue that expires exactly
+    (RMQ-901). Returns how many messages left; fewer than BATCH: that was all."""
+
+    def steps(work: Work) -> Steps:
+        done = yield from expire_at_head(work, name)
+        queue = work.queue(name)
+        if queue is None or done == BATCH:
+            return done
+        for how in ("anywhere", "by_default") if queue.has_priorities else ("anywhere",):
+            rows = yield from dying(how, queue, max_count=BATCH)
+            yield from take_in(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+            done = BATCH if len(rows) == BATCH else done + len(rows)
+        return done
+
+    return (yield from transact(vhost, BROKER, steps))
+
+
+def keep_limit(vhost: str, name: str) -> Steps:
+    """Take away what a queue has more than it may, in a transaction. Returns how many messages left."""
+
+    def steps(work: Work) -> Steps:
+        queue = work.queue(name)
+        if queue is None or not drops_head(queue):
+            return 0
+        yield from hold_chain(work, [name])
+        return (yield from keep_limits(work, [name]))
+
+    return (yield from transact(vhost, BROKER, steps))

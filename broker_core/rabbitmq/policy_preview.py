@@ -1,0 +1,455 @@
+"""What setting or deleting a policy would do now, before it is done; then the change itself, or a refusal where the world moved.
+
+A preview compares what is in force for each queue and exchange, and what tidying would do with the messages that are there: which
+expire, are too many, are dead-lettered or dropped. It looks at no more than SCAN_CAP messages, the heads first: beyond that its
+numbers are lower bounds, and say so. What dead letters do in the queues that they go to is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from broker_core.common.durations import human
+from broker_core.common.errors import WorldMoved
+from broker_core.common.types import BROKER, Actor, EntityAddress, Right
+from broker_core.rabbitmq.messages.dead_lettering import as_outgoing
+from broker_core.rabbitmq.messages.placing import die
+from broker_core.rabbitmq.messages.routing_transaction import Work
+from broker_core.rabbitmq.rules.arguments import ExchangeDef
+from broker_core.rabbitmq.rules.exchanges import BindingDef, Router
+from broker_core.rabbitmq.rules.policies import Effective, ObjectType, Policy
+from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
+from broker_core.runtime.previews import Effect, counted, listed, token_of
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from .messages import length_limits
+from .rules import policies as rules
+from .rules import table
+from .topology import catalog, compiled, effective, policies, vhosts
+
+SCAN_CAP = 20_000
+STAYS, EXPIRED, MAXLEN = "stays", "expired", "maxlen"
+
+
+class What(StrEnum):
+    """What happens to messages. One that expires or is too many is counted as dead-lettered, or dropped, as well."""
+
+    EXPIRED = "expired"
+    TRIMMED = "too many"
+    DEAD_LETTERED = "dead-lettered"
+    DROPPED = "dropped"
+    SAVED = "saved"  # it was about to leave, and stays
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A key of what is in force. before, after: None where there is none. The sources are "argument", "policy P" ..."""
+
+    key: str
+    before: Any
+    before_source: str | None
+    after: Any
+    after_source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChange:
+    """A queue for which something else would be in force.
+
+    policy, operator_policy: which apply, (before, after). keys: those whose value or source changes. messages: ready ones.
+    effects:  on messages that are there.
+    """
+
+    address: EntityAddress
+    policy: tuple[str | None, str | None]
+    operator_policy: tuple[str | None, str | None]
+    keys: tuple[KeyChange, ...]
+    messages: int = 0
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeChange:
+    """The same of an exchange, which holds no messages."""
+
+    name: str
+    policy: tuple[str | None, str | None]
+    operator_policy: tuple[str | None, str | None]
+    keys: tuple[KeyChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPreview:
+    """What it would mean, at `at` of the virtual host's clock, that a policy is `after` and no longer `before`.
+
+    before:  None: there is none of this name. after: None: it is deleted.
+    token:   of everything that was looked at: equal tokens mean the same changes and the same effects on the same messages.
+    governed: how many (queues, exchanges) it rules then. notes: what it means beside that.
+    scanned: messages looked at; capped: there are more, so numbers are lower bounds.
+    """
+
+    vhost: str
+    name: str
+    is_operator: bool
+    at: datetime
+    before: Policy | None
+    after: Policy | None
+    queues: tuple[QueueChange, ...]
+    exchanges: tuple[ExchangeChange, ...]
+    token: str
+    governed: tuple[int, int] = (0, 0)
+    notes: tuple[str, ...] = ()
+    scanned: int = 0
+    capped: bool = False
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        return tuple(effect for queue in self.queues for effect in queue.effects)
+
+    @property
+    def lives(self) -> int:
+        """Ready messages whose life another time-to-live would count (RMQ-902)."""
+        return sum(queue.messages for queue in self.queues if any(key.key == "message_ttl" for key in queue.keys))
+
+    def count(self, what: What) -> int:
+        """Messages of all queues to which this would happen."""
+        return counted(self.effects, what)
+
+
+@use_case
+def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
+    """What setting this policy, or operator policy, would do now. Changes nothing.
+
+    Needs MANAGE, as setting it does. Raises InvalidPolicy; EntityNotFound for the virtual host.
+    """
+    rules.check(policy)
+    _allowed(vhost, actor)
+    return (yield Atomically(_preview(vhost, policy.name, policy.is_operator, policy, actor)))
+
+
+@use_case
+def preview_delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
+    """The same for deleting one."""
+    _allowed(vhost, actor)
+    return (yield Atomically(_preview(vhost, name, operator, None, actor)))
+
+
+@use_case
+def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Steps:
+    """Do what was previewed if it would still do the same, in one transaction; else raise WorldMoved and change nothing.
+
+    Returns PolicyChange. Messages leave right after the commit, as with every change of a policy.
+    """
+    _allowed(previewed.vhost, actor)
+    if previewed.after is not None:
+        rules.check(previewed.after)
+    place = previewed.vhost, previewed.name, previewed.is_operator
+    _, change = yield Atomically(_changed(*place, previewed.after, actor, previewed))
+    return change
+
+
+@use_case
+def change_policy(
+    vhost: str, name: str, operator: bool, policy: Policy | None, *, actor: Actor | None = None
+) -> Steps[PolicyPreview]:
+    """Set a policy of this name, or delete it (None), and tell what that means: a PolicyPreview, counted in the transaction that
+    does it. Raises as set_policy does."""
+    if policy is not None:
+        rules.check(policy)
+    _allowed(vhost, actor)
+    told, _ = yield Atomically(_changed(vhost, name, operator, policy, actor))
+    return told
+
+
+def _changed(
+    vhost: str, name: str, operator: bool, wanted: Policy | None, actor: Actor | None, expected: PolicyPreview | None = None
+) -> Steps:
+    """(what it means, PolicyChange), in the caller's transaction. expected: nothing is done where it means something else."""
+    yield from vhosts.hold_vhost(vhost)
+    told = yield from _preview(vhost, name, operator, wanted, actor)
+    if expected is not None:
+        _require_same(expected, told)
+    if wanted is None:
+        return told, (yield from policies.delete_policy.steps(vhost, name, operator, actor=actor))
+    return told, (yield from policies.set_policy.steps(vhost, wanted, actor=actor))
+
+
+def _allowed(vhost: str, actor: Actor | None) -> None:
+    (actor or Actor.local()).require(Right.MANAGE, vhost)
+
+
+def _require_same(previewed: PolicyPreview, now: PolicyPreview) -> None:
+    if now.token == previewed.token:
+        return
+    what = f"{'operator ' if now.is_operator else ''}policy '{now.name}' of '{now.vhost}'"
+    if now.before != previewed.before:
+        raise WorldMoved(what, "it has been changed")
+    numbers = f"{len(now.queues)} queues and {len(now.exchanges)} exchanges"
+    raise WorldMoved(what, f"it would now change {numbers}: {listed(now.effects)}")
+
+
+# Comparing what is in force
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """A queue that changes: its row, and what is in force before and after."""
+
+    row: Any
+    before: Effective
+    after: Effective
+
+
+def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
+    """A preview, in the caller's transaction."""
+    host = yield from vhosts.get_vhost.steps(vhost, actor=actor)
+    there = yield from effective.policies_of(host.id)
+    before = next((p for p in there if (p.name, p.is_operator) == (name, is_operator)), None)
+    then = [p for p in there if p is not before] + ([wanted] if wanted else [])
+    rows = yield call("queues_of", namespace_id=host.id)
+    compared = [_queue(row, there, then) for row in rows]
+    changing = [q for q in compared if _differs(q.before, q.after)]
+    exchanges, alternates, ruled = yield from _exchanges(host.id, there, then)
+    ruler = "operator_policy" if is_operator else "policy"
+    fates = yield from _fates(host.name, changing, alternates, actor)
+    queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
+    clock = yield call("rabbit_now", namespace_id=host.id)
+    return PolicyPreview(
+        vhost=host.name,
+        name=name,
+        is_operator=is_operator,
+        at=clock[0].now,
+        before=before,
+        after=wanted,
+        queues=queues,
+        exchanges=exchanges,
+        token=_token(before, queues, exchanges, fates),
+        governed=(sum(q.after.values.get(ruler) == name for q in compared), sum(one.get(ruler) == name for one in ruled)),
+        notes=tuple(_notes(before, wanted, changing, exchanges, then)),
+        scanned=sum(found.seen for found in fates.values()),
+        capped=any(found.is_partial for found in fates.values()),
+    )
+
+
+def _queue(row: Any, there: Sequence[Policy], then: Sequence[Policy]) -> _Queue:
+    return _Queue(row, *(effective.of_queue(row.name, row.options, found) for found in (there, then)))
+
+
+def _differs(before: Effective, after: Effective) -> bool:
+    return before.values != after.values or before.sources != after.sources
+
+
+def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy]) -> Steps:
+    """The exchanges that change; of each one its alternate exchange after the change; and what is in force for each one then."""
+    changes, alternates, ruled = [], {}, []
+    for row in (yield call("exchanges_of", namespace_id=namespace_id)):
+        arguments = table.decode(row.arguments)
+        before, after = (effective.of_exchange(row.name, arguments, found) for found in (there, then))
+        alternates[row.name] = after.values.get("alternate_exchange")
+        ruled.append(after.values)
+        if _differs(before, after):
+            changes.append(ExchangeChange(row.name, *_names(before, after), _keys(before, after)))
+    return tuple(changes), alternates, ruled
+
+
+def _names(before: Effective, after: Effective) -> tuple[tuple, tuple]:
+    policy, operator = ((before.values.get(key), after.values.get(key)) for key in ("policy", "operator_policy"))
+    return policy, operator
+
+
+def _keys(before: Effective, after: Effective) -> tuple[KeyChange, ...]:
+    def told(found: Effective, key: str) -> tuple:
+        return found.values.get(key), found.sources.get(key)
+
+    keys = sorted(before.sources.keys() | after.sources.keys())
+    return tuple(KeyChange(key, *told(before, key), *told(after, key)) for key in keys if told(before, key) != told(after, key))
+
+
+def _queue_change(vhost: str, queue: _Queue, fates: _Fates | None) -> QueueChange:
+    address = EntityAddress(vhost, queue.row.name)
+    effects = tuple(fates.effects(address)) if fates else ()
+    ready = fates.ready if fates else 0
+    return QueueChange(address, *_names(queue.before, queue.after), _keys(queue.before, queue.after), ready, effects)
+
+
+# What becomes of messages
+
+
+@dataclass(slots=True)
+class _Fates:
+    """What becomes of a queue's messages. groups: numbers by what happens and why."""
+
+    ready: int
+    seen: int
+    groups: dict[tuple[What, str | None], list[int]] = field(default_factory=dict)
+
+    @property
+    def is_partial(self) -> bool:
+        return self.seen < self.ready
+
+    def add(self, number: int, before: tuple, after: tuple) -> None:
+        """before, after: (how it leaves, what it becomes, why)."""
+        if before == after:
+            return
+        if after[0] == STAYS:
+            self._add(What.SAVED, None, number)
+            return
+        if after[0] != before[0]:
+            self._add(What.EXPIRED if after[0] == EXPIRED else What.TRIMMED, None, number)
+        self._add(after[1], after[2], number)
+
+    def _add(self, what: What, why: str | None, number: int) -> None:
+        self.groups.setdefault((what, why), []).append(number)
+
+    def effects(self, address: EntityAddress) -> Iterable[Effect]:
+        order = list(What)
+        for what, why in sorted(self.groups, key=lambda group: (order.index(group[0]), group[1] or "")):
+            numbers = self.groups[what, why]
+            yield Effect(what, address, len(numbers), tuple(sorted(numbers)[:5]), why, self.is_partial)
+
+
+def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | None], actor: Actor | None) -> Steps:
+    """By the ids of those queues that have messages."""
+    if not queues:
+        return {}
+    infos = {queue.row.id: (_info(queue.row, queue.before), _info(queue.row, queue.after)) for queue in queues}
+    now_routed = _Route((yield from compiled.current(vhost)))
+    then_routed = _Route((yield from _topology_after(now_routed.topology, queues, infos, alternates, actor)))
+    names = {queue.row.id: queue.row.name for queue in queues}
+    found: dict[int, _Fates] = {}
+    for row in (yield call("rabbit_preview", scan_cap=SCAN_CAP, ids=list(infos), **_settings(queues, infos))):
+        fates = found.setdefault(row.entity_id, _Fates(row.ready, row.seen))
+        if row.sequence_number is not None:
+            before, after = infos[row.entity_id]
+            told = yield from now_routed.fate(names[row.entity_id], before, row, row.before)
+            fates.add(row.sequence_number, told, (yield from then_routed.fate(names[row.entity_id], after, row, row.after)))
+    return found
+
+
+def _info(row: Any, found: Effective) -> QueueInfo:
+    return QueueInfo(row.id, found.values, row.options["type"], row.owner_id, 0)
+
+
+def _settings(queues: Sequence[_Queue], infos: Mapping[int, tuple[QueueInfo, QueueInfo]]) -> dict[str, list]:
+    """What the statement compares, queue by queue."""
+    settings: dict[str, list] = {}
+    for queue in queues:
+        for side, found, info in zip(("old", "new"), (queue.before, queue.after), infos[queue.row.id], strict=True):
+            ttl = effective.queue_columns(queue.row.options, found)["default_message_time_to_live"]
+            settings.setdefault(f"{side}_ttls", []).append(ttl)
+            settings.setdefault(f"{side}_drops", []).append(length_limits.drops_head(info))
+            settings.setdefault(f"{side}_lengths", []).append(info.effective.get("max_length"))
+            settings.setdefault(f"{side}_bytes", []).append(info.effective.get("max_length_bytes"))
+    return settings
+
+
+def _topology_after(
+    now: Topology,
+    queues: Sequence[_Queue],
+    infos: Mapping[int, tuple[QueueInfo, QueueInfo]],
+    alternates: Mapping[str, str | None],
+    actor: Actor | None,
+) -> Steps:
+    """The topology with what would be in force: dead letters are routed by it."""
+    changed = {queue.row.name: infos[queue.row.id][1] for queue in queues}
+    exchanges, bindings = [], []
+    for found in (yield from catalog.list_exchanges.steps(now.vhost, actor=actor)):
+        flags = found.durable, found.auto_delete, found.internal
+        exchanges.append(ExchangeDef(found.name, found.type, *flags, found.arguments, alternates.get(found.name)))
+    for found in (yield from catalog.list_bindings.steps(now.vhost, actor=actor)):
+        to_queue = found.destination_type == "queue"
+        bindings.append(BindingDef(found.source, found.destination, to_queue, found.routing_key, found.arguments))
+    there = {**now.queues, **{name: info for name, info in changed.items() if name in now.queues}}
+    return now._replace(router=Router(exchanges, bindings, there.keys(), now.vhost), queues=there)
+
+
+class _Route:
+    """Where messages go that leave, by one topology. Counts what queues that refuse still take, and locks nothing."""
+
+    def __init__(self, topology: Topology):
+        self.topology = topology
+        self._work = Work(topology, BROKER)
+        self._rooms = length_limits.Rooms()
+
+    def fate(self, name: str, queue: QueueInfo, row: Any, how: str) -> Steps:
+        """(how it leaves, what it becomes, why)."""
+        if how == STAYS:
+            return STAYS, None, None
+        if "dead_letter_exchange" not in queue.effective:
+            return how, What.DROPPED, f"{how}: there is no dead-letter exchange"
+        dead = die(self._work, name, queue, as_outgoing(row), how, row.now)
+        if dead.letter is None:
+            return how, What.DROPPED, f"{how}: {dead.why}"
+        targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]
+        yield from self._rooms.look(targets, hold=False)  # a guess of this instant
+        admitted = [self._rooms.admit(target, row.size) for target in targets]
+        if not any(admitted):
+            return how, What.DROPPED, f"{how}: the queues it is routed to take no more"
+        return how, What.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
+
+
+# What it means besides
+
+
+def _notes(
+    before: Policy | None, after: Policy | None, queues: Sequence[_Queue], exchanges: Sequence[Any], then: Sequence[Policy]
+) -> Iterable[str]:
+    if before is None and after is None:
+        yield "There is no policy of this name."
+    if not queues and not exchanges:
+        yield "Nothing else is in force for any queue or exchange."
+    yield from _notes_on_lives(queues)
+    if rivals := sum(_has_rival(queue.row, then) for queue in queues):
+        yield f"Another policy of the same priority applies to {_count(rivals, 'queue')}; the lower name wins (RMQ-917)."
+    if any(queue.after.values.get("dead_letter_exchange") is not None for queue in queues):
+        yield "What dead letters do in the queues that they go to is not counted."
+
+
+def _notes_on_lives(queues: Sequence[_Queue]) -> Iterable[str]:
+    def changed(key: str) -> list[_Queue]:
+        return [queue for queue in queues if queue.before.values.get(key) != queue.after.values.get(key)]
+
+    lives = changed("message_ttl")
+    kept = [queue for queue in lives if not queue.row.options["retroactive_ttl"]]
+    if kept:
+        yield f"What is in {_count(len(kept), 'queue')} now keeps the end of its life: retroactive_ttl is off (RMQ-902)."
+    if any(_longer(queue.before, queue.after) for queue in lives):
+        yield "Messages that are there now keep the instant they got when they came, if that is earlier (RMQ-903)."
+    ending: dict[int, int] = {}
+    for queue in changed("expires"):
+        if (life := queue.after.values.get("expires")) is not None:
+            ending[life] = ending.get(life, 0) + 1
+    for life, count in sorted(ending.items()):
+        yield (
+            f"{_count(count, 'queue')} would be deleted, with all messages, once unused for "
+            f"{human(timedelta(milliseconds=life))}, counted from the change (RMQ-040, RMQ-048)."
+        )
+
+
+def _longer(before: Effective, after: Effective) -> bool:
+    old, new = before.values.get("message_ttl"), after.values.get("message_ttl")
+    return old is not None and (new is None or new > old)
+
+
+def _has_rival(row: Any, then: Sequence[Policy]) -> bool:
+    for is_operator in (False, True):
+        some = [policy for policy in then if policy.is_operator is is_operator]
+        ranked = rules.ranking(some, row.name, ObjectType.QUEUE, row.options["type"])
+        if len(ranked) > 1 and ranked[0].priority == ranked[1].priority:
+            return True
+    return False
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _token(before: Policy | None, queues: Sequence[QueueChange], exchanges: Sequence[Any], fates: Mapping[int, _Fates]) -> str:
+    facts = [(entity_id, sorted(found.groups.items(), key=str)) for entity_id, found in sorted(fates.items())]
+    changes = [(str(queue.address), queue.policy, queue.operator_policy, queue.keys) for queue in queues]
+    return token_of(before, changes, exchanges, facts)

@@ -1,0 +1,361 @@
+"""The arguments of queues, exchanges, bindings and consumers: their types and ranges, and what a second declaration must repeat.
+
+Decides whether a declaration is accepted (reference, sections 1.2 to 1.7). Refuses to know what is stored: whether the queue is
+there already, and whether an exchange that is named exists, is the use case's to ask. Arguments are decoded tables: see table.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument
+
+from . import errors
+from .erlang import Atom, Chars, term
+from .names import DEFAULT_EXCHANGE, RESERVED, check_new_exchange_name
+from .table import INTEGERS, encode, typed
+
+Arguments = Mapping[str, Any]
+
+MAX_EXPIRY = 315_360_000_000  # ms: 10 times 365 days (RMQ-001)
+CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
+MOST_BYTES = 128 * 1024  # as in one frame (5.1)
+QUEUE_TYPES = (CLASSIC, QUORUM)  # streams are not built (RMQ-908)
+EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+STRATEGIES = ("at-most-once", "at-least-once")
+QUEUE_MODES = ("default", "lazy")
+QUEUE_VERSIONS = (1, 2)
+LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders")
+X_MATCH = ("all", "any", "all-with-x", "any-with-x")
+ALTERNATE_EXCHANGE = "alternate-exchange"
+
+_BOTH = (CLASSIC, QUORUM)
+_Check = Callable[[str, Any, Arguments], Any]  # type, value, all arguments -> the reason of a refusal, or None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDef:
+    """A queue as declared. owner_id: the connection an exclusive one belongs to."""
+
+    name: str
+    type: str = CLASSIC
+    durable: bool = True
+    auto_delete: bool = False
+    owner_id: int | None = None
+    arguments: Arguments = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDef:
+    """An exchange as declared. alternate_exchange: the one in force, by argument or policy (RMQ-316)."""
+
+    name: str
+    type: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = field(default_factory=dict)
+    alternate_exchange: str | None = None
+
+
+def queue_type(type: str | None, arguments: Arguments) -> str:
+    """The type a queue is to have: as said beside the arguments, else by them, else classic. Not checked here."""
+    _, named = typed(arguments.get("x-queue-type"))
+    return type or (named if isinstance(named, str) else CLASSIC)
+
+
+def check_size(arguments: Arguments) -> None:
+    """No client could send more in a frame, and every change of a policy reads them all. Raises InvalidArgument."""
+    if (size := len(json.dumps(encode(arguments, "argument")).encode())) > MOST_BYTES:
+        raise InvalidArgument("arguments", f"have {size:,} bytes; at most {MOST_BYTES:,} are allowed")
+
+
+def check_queue(
+    vhost: str, name: str, *, type: str | None, durable: bool, exclusive: bool, auto_delete: bool, arguments: Arguments
+) -> str:
+    """Whether a new queue may be declared so. Returns its type. Raises AmqpError (RMQ-332 to RMQ-343, RMQ-001, RMQ-908)."""
+    check_size(arguments)
+    exchange_type, _ = typed(arguments.get("x-dead-letter-exchange", ""))
+    if exchange_type != "longstr":
+        raise errors.invalid_argument_type(exchange_type, "x-dead-letter-exchange", errors.queue(vhost, name))
+    named = arguments if type is None else {**arguments, "x-queue-type": type}
+    if type is not None and typed(arguments.get("x-queue-type", type))[1] != type:
+        raise errors.inequivalent("x-queue-type", errors.queue(vhost, name), _shown(arguments["x-queue-type"]), f"'{type}'")
+    _check_value(vhost, name, "x-queue-type", named)
+    found = queue_type(type, arguments)
+    for argument, known in _ARGUMENTS.items():
+        if found in known.types:
+            _check_value(vhost, name, argument, arguments)
+    for argument in arguments:
+        if argument in _ARGUMENTS and found not in _ARGUMENTS[argument].types:
+            raise errors.unsupported_argument(argument, vhost, name, found)
+    if found == QUORUM:
+        _check_quorum(vhost, name, durable, exclusive, auto_delete)
+    return found
+
+
+def check_equivalent_queue(vhost: str, current: QueueDef, wanted: QueueDef) -> None:
+    """Whether a second declaration is the same as the first. Raises AmqpError for the first difference (RMQ-344 to RMQ-348).
+
+    A type beside the arguments is as good as one among them. Only arguments that the type of queue has are compared.
+    """
+    if current.owner_id != wanted.owner_id:
+        raise errors.locked_queue(vhost, current.name)
+    what = errors.queue(vhost, current.name)
+    _check_same("durable", what, current.durable, wanted.durable)
+    _check_same("auto_delete", what, current.auto_delete, wanted.auto_delete)
+    of_classic = (argument for argument, known in _ARGUMENTS.items() if CLASSIC in known.types)
+    compared = _OF_QUORUM if current.type == QUORUM else tuple(of_classic)
+    _check_same_arguments(what, _with_type(current), _with_type(wanted), compared)
+
+
+def check_queue_deletion(vhost: str, name: str, type: str, *, if_unused: bool, if_empty: bool) -> None:
+    """Whether a queue of this type may be deleted under such conditions. Raises AmqpError (RMQ-385)."""
+    asked = "if-unused" if if_unused else "if-empty" if if_empty else None
+    if type == QUORUM and asked:
+        raise errors.unsupported_deletion(vhost, name, asked)
+
+
+def check_exchange(vhost: str, name: str, type: str, arguments: Arguments, *, exists: bool) -> None:
+    """Whether an exchange may be declared so. Raises AmqpError (RMQ-305 to RMQ-307)."""
+    if type not in EXCHANGE_TYPES:
+        raise errors.unknown_exchange_type(type)
+    check_not_default_exchange(name)
+    if exists:
+        return
+    check_new_exchange_name(name)
+    check_size(arguments)
+    alternate, _ = typed(arguments.get(ALTERNATE_EXCHANGE, ""))
+    if alternate != "longstr":
+        raise errors.invalid_argument_type(alternate, ALTERNATE_EXCHANGE, errors.exchange(vhost, name))
+
+
+def check_not_default_exchange(name: str) -> None:
+    """The default exchange is neither declared, deleted, bound nor unbound (RMQ-305)."""
+    if name == DEFAULT_EXCHANGE:
+        raise errors.default_exchange_refused()
+
+
+def check_exchange_deletion(vhost: str, name: str) -> None:
+    """Whether an exchange of this name may be deleted at all (RMQ-305, RMQ-307)."""
+    check_not_default_exchange(name)
+    if name.startswith(RESERVED):
+        raise errors.system_exchange_deletion(vhost, name)
+
+
+def check_equivalent_exchange(vhost: str, current: ExchangeDef, wanted: ExchangeDef) -> None:
+    """Whether a second declaration is the same as the first. Raises AmqpError (RMQ-310, RMQ-311)."""
+    what = errors.exchange(vhost, current.name)
+    for property in ("type", "durable", "auto_delete", "internal"):
+        _check_same(property, what, getattr(current, property), getattr(wanted, property))
+    _check_same_arguments(what, current.arguments, wanted.arguments, (ALTERNATE_EXCHANGE,))
+
+
+def check_binding_arguments(exchange_type: str, arguments: Arguments) -> None:
+    """Whether an exchange of this type takes a binding with these arguments. Raises AmqpError (RMQ-352)."""
+    check_size(arguments)
+    if exchange_type != "headers" or "x-match" not in arguments:
+        return
+    kind, value = typed(arguments["x-match"])
+    if kind != "longstr":
+        raise errors.invalid_x_match_type(kind, value)
+    if value not in X_MATCH:
+        raise errors.invalid_x_match_value(value)
+
+
+def consumer_priority(vhost: str, queue: str, arguments: Arguments) -> int:
+    """The priority a consumer asks for, 0 where it asks for none. Raises AmqpError (RMQ-382)."""
+    kind, value = typed(arguments.get("x-priority", 0))
+    if reason := _integer(kind, value, arguments):
+        raise errors.invalid_argument("x-priority", vhost, queue, reason)
+    return value
+
+
+# Values
+
+
+def _check_value(vhost: str, name: str, argument: str, arguments: Arguments) -> None:
+    if argument in arguments:
+        kind, value = typed(arguments[argument])
+        reason = _ARGUMENTS[argument].check(kind, value, arguments)
+        if reason is not None:
+            raise errors.invalid_argument(argument, vhost, name, reason)
+
+
+def _check_quorum(vhost: str, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+    if auto_delete:
+        raise errors.invalid_property("auto-delete", vhost, name)
+    if exclusive:
+        raise errors.invalid_property("exclusive-owner", vhost, name)
+    if not durable:
+        raise errors.invalid_property("non-durable", vhost, name)
+
+
+def _integer(kind: str, value: Any, _: Arguments) -> Any:
+    return None if kind in INTEGERS else Chars(f"expected integer, got {kind}")
+
+
+def _not_negative(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _integer(kind, value, arguments)
+    return reason or ((Atom("value_negative"), value) if value < 0 else None)
+
+
+def _duration(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _integer(kind, value, arguments)
+    return reason or expiry_problem(value)
+
+
+def expiry_problem(milliseconds: int) -> tuple | None:
+    """Why a number of milliseconds is no time-to-live, as an Erlang term (RMQ-001, RMQ-006)."""
+    if milliseconds > MAX_EXPIRY:
+        return (Atom("value_too_large"), milliseconds)
+    return (Atom("value_negative"), milliseconds) if milliseconds < 0 else None
+
+
+def _positive_duration(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _duration(kind, value, arguments)
+    return reason or _zero(value)
+
+
+def _positive(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _not_negative(kind, value, arguments)
+    return reason or _zero(value)
+
+
+def _zero(value: int) -> tuple | None:
+    return (Atom("value_zero"), value) if value == 0 else None
+
+
+def _priority(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _not_negative(kind, value, arguments)
+    return reason or ((Atom("max_value_exceeded"), value) if value > 255 else None)
+
+
+def _boolean(kind: str, value: Any, _: Arguments) -> Any:
+    return None if kind == "bool" else _unacceptable(kind)
+
+
+def _text(kind: str, value: Any, _: Arguments) -> Any:
+    return None if kind == "longstr" else _unacceptable(kind)
+
+
+def _dead_letter_routing_key(kind: str, value: Any, arguments: Arguments) -> Any:
+    if kind != "longstr":
+        return _unacceptable(kind)
+    return None if "x-dead-letter-exchange" in arguments else Atom("routing_key_but_no_dlx_defined")
+
+
+def _one_of(allowed: Sequence[str], reason: str, unsupported: str | None = None) -> _Check:
+    """reason: an atom. unsupported: what the value is called in a text of the server's own instead."""
+
+    def check(kind: str, value: Any, _: Arguments) -> Any:
+        if kind != "longstr":
+            return _unacceptable(kind)
+        if value in allowed:
+            return None
+        return Chars(f"unsupported {unsupported} '{value}'") if unsupported else Atom(reason)
+
+    return check
+
+
+def _version(kind: str, value: Any, arguments: Arguments) -> Any:
+    reason = _not_negative(kind, value, arguments)
+    return reason or (None if value in QUEUE_VERSIONS else Chars(f"unsupported queue version '{value}'"))
+
+
+def _unacceptable(kind: str) -> tuple:
+    return (Atom("unacceptable_type"), Atom(kind))
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """check: why a value is refused. types: of the queues that have it."""
+
+    check: _Check
+    types: Sequence[str] = _BOTH
+
+
+# In the order in which they are checked, and compared for a classic queue.
+_ARGUMENTS: dict[str, _Argument] = {
+    "x-expires": _Argument(_positive_duration),
+    "x-message-ttl": _Argument(_duration),
+    "x-dead-letter-exchange": _Argument(_text),
+    "x-dead-letter-routing-key": _Argument(_dead_letter_routing_key),
+    "x-dead-letter-strategy": _Argument(_one_of(STRATEGIES, "invalid_dlx_strategy"), (QUORUM,)),
+    "x-max-length": _Argument(_not_negative),
+    "x-max-length-bytes": _Argument(_not_negative),
+    "x-max-in-memory-length": _Argument(_not_negative, (QUORUM,)),
+    "x-max-in-memory-bytes": _Argument(_not_negative, (QUORUM,)),
+    "x-max-priority": _Argument(_priority, (CLASSIC,)),
+    "x-overflow": _Argument(_one_of(OVERFLOWS, "invalid_overflow")),
+    "x-queue-mode": _Argument(_one_of(QUEUE_MODES, "", "queue mode"), (CLASSIC,)),
+    "x-queue-version": _Argument(_version, (CLASSIC,)),
+    "x-single-active-consumer": _Argument(_boolean),
+    "x-queue-type": _Argument(_one_of(QUEUE_TYPES, "", "queue type")),
+    "x-quorum-initial-group-size": _Argument(_positive, (QUORUM,)),
+    "x-delivery-limit": _Argument(_integer, (QUORUM,)),
+    "x-max-age": _Argument(_text, (STREAM,)),
+    "x-stream-max-segment-size-bytes": _Argument(_not_negative, (STREAM,)),
+    "x-initial-cluster-size": _Argument(_integer, (STREAM,)),
+    "x-queue-leader-locator": _Argument(_one_of(LEADER_LOCATORS, "invalid_queue_locator_arg"), (QUORUM, STREAM)),
+    "x-queue-master-locator": _Argument(
+        _one_of(("client-local", "min-masters", "random"), "", "queue master locator"), (CLASSIC,)
+    ),
+    "x-consumer-timeout": _Argument(_not_negative),
+}
+# In the order in which they are compared for a quorum queue: of several differences the first is told (RMQ-384).
+_OF_QUORUM = (
+    *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length"),
+    *("x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer"),
+    *("x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator"),
+    "x-consumer-timeout",
+)
+
+
+# Second declarations
+
+
+def _with_type(queue: QueueDef) -> Arguments:
+    """Its arguments with its type among them; that it is classic need not be said (RMQ-347)."""
+    return queue.arguments if queue.type == CLASSIC else {**queue.arguments, "x-queue-type": queue.type}
+
+
+def _check_same(property: str, what: str, current: Any, wanted: Any) -> None:
+    if current != wanted:
+        raise errors.inequivalent(property, what, _quoted(wanted), _quoted(current))
+
+
+def _check_same_arguments(what: str, current: Arguments, wanted: Arguments, compared: Sequence[str]) -> None:
+    for argument in compared:
+        if argument in current and argument in wanted:
+            (old_type, old), (new_type, new) = typed(current[argument]), typed(wanted[argument])
+            if _class(old_type) != _class(new_type) or old != new:
+                raise errors.inequivalent(argument, what, _quoted(new), _quoted(old))
+        elif (argument in current or argument in wanted) and not _is_classic(argument, current, wanted):
+            sides = (_shown(side[argument]) if argument in side else "none" for side in (wanted, current))
+            raise errors.inequivalent(argument, what, *sides)
+
+
+def _is_classic(argument: str, current: Arguments, wanted: Arguments) -> bool:
+    """Whether one side says that the queue is classic, and the other nothing."""
+    return argument == "x-queue-type" and typed({**current, **wanted}[argument])[1] == CLASSIC
+
+
+def _class(kind: str) -> str:
+    """The width of an integer does not matter (RMQ-346)."""
+    return "int" if kind in INTEGERS or kind == "decimal" else "float" if kind in ("float", "double") else kind
+
+
+def _quoted(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"'{value}'" if isinstance(value, str) else f"'{term(value)}'"
+
+
+def _shown(value: Any) -> str:
+    kind, value = typed(value)
+    return f"the value {_quoted(value)} of type '{kind}'"

@@ -1,0 +1,442 @@
+"""RabbitMQ's definitions.json, read into what is to be declared, and written (reference, section 6.2; RMQ-378, RMQ-379).
+
+Reading finds every problem in one go, each with its path in the file, and leaves out what has one. What Vitrine has no use for
+(users, permissions, most parameters) is named with its reason rather than dropped in silence. Refuses to know what is there
+already: whether a virtual host exists, and whether a queue differs, is the import's to ask.
+
+JSON has no types of its own for arguments: a whole number is read as signedint, or as long where it does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument
+
+from . import arguments, names, policies
+from .arguments import MAX_EXPIRY, ExchangeDef, QueueDef
+from .errors import AmqpError, InvalidPolicy
+from .exchanges import PREDECLARED, BindingDef
+from .policies import Policy
+from .table import encode, plain
+
+OPERATOR_POLICY = "operator_policy"
+FILE = "(file)"
+
+_SYSTEM_TYPES = {exchange.name: str(exchange.type) for exchange in PREDECLARED}
+_VERSIONS = ("rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format", "explanation")
+_NOT_TAKEN = {  # by list: what its entries are called, and why they are not taken over
+    "users": ("name", "Vitrine's users are its own"),
+    "permissions": ("user", "Vitrine's rights are its own"),
+    "topic_permissions": ("user", "Vitrine's rights are its own"),
+    "global_parameters": ("name", "it is about a RabbitMQ cluster"),
+}
+_TTL_KEYS = ("message-ttl", "expires")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about one place of the file: a problem, a warning, or why it is not taken over."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class VhostItem:
+    """path, here and below: where it is in the file."""
+
+    name: str
+    description: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeItem:
+    vhost: str
+    exchange: ExchangeDef
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    vhost: str
+    queue: QueueDef
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingItem:
+    vhost: str
+    binding: BindingDef
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyItem:
+    """A policy or an operator policy."""
+
+    vhost: str
+    policy: Policy
+    path: str = ""
+
+
+@dataclass(slots=True)
+class Definitions:
+    """What a file says, in the order in which it is to be declared. problems: what is left out. warnings: what is changed."""
+
+    vhosts: list[VhostItem] = field(default_factory=list)
+    policies: list[PolicyItem] = field(default_factory=list)
+    queues: list[QueueItem] = field(default_factory=list)
+    exchanges: list[ExchangeItem] = field(default_factory=list)
+    bindings: list[BindingItem] = field(default_factory=list)
+    problems: list[Note] = field(default_factory=list)
+    warnings: list[Note] = field(default_factory=list)
+    not_taken: list[Note] = field(default_factory=list)
+
+
+def parse(document: Any, *, vhost: str | None = None) -> Definitions:
+    """What a definitions file says. Raises nothing for a bad one: see Definitions.problems.
+
+    document: the file's text, or the JSON in it. vhost: where its objects go that name none, as in the export of one host.
+    """
+    if isinstance(document, str | bytes):
+        try:
+            document = json.loads(document)
+        except (ValueError, RecursionError) as exc:
+            return Definitions(problems=[Note(FILE, f"is no JSON: {exc}")])
+    return _Reader(vhost).read(document)
+
+
+class _Reader:
+    """One reading of one document."""
+
+    def __init__(self, vhost: str | None):
+        self.vhost = vhost
+        self.found = Definitions()
+        self.seen: dict[tuple, str] = {}
+        self.types: dict[tuple[str, str], str] = {}  # of exchanges, by virtual host and name
+
+    def read(self, document: Any) -> Definitions:
+        if not isinstance(document, Mapping):
+            self._problem(FILE, "must be a JSON object")
+            return self.found
+        readers: dict[str, Callable[[Mapping, str], None]] = {
+            "vhosts": self._vhost,
+            "parameters": self._parameter,
+            "policies": self._policy,
+            "queues": self._queue,
+            "exchanges": self._exchange,
+            "bindings": self._binding,
+        }
+        for section, reader in readers.items():
+            for item, path in self._items(document, section):
+                try:
+                    reader(item, path)
+                except _Skip as skip:
+                    self._problem(skip.path, skip.text)
+        for section, (name, why) in _NOT_TAKEN.items():
+            for item, path in self._items(document, section):
+                self.found.not_taken.append(Note(path, f"{item.get(name)!r} is not taken over: {why}"))
+        for key in document.keys() - readers.keys() - _NOT_TAKEN.keys() - set(_VERSIONS):
+            self.found.warnings.append(Note(str(key), "is not known, and not taken over"))
+        return self.found
+
+    def _vhost(self, item: Mapping, path: str) -> None:
+        name = self._text(item, path, "name")
+        try:
+            names.check_vhost_name(name)
+        except InvalidArgument as exc:
+            raise _Skip(f"{path}.name", exc.problem) from exc
+        self._once(path, "virtual host", name)
+        description = item.get("description")
+        self.found.vhosts.append(VhostItem(name, description if isinstance(description, str) else "", path))
+
+    def _queue(self, item: Mapping, path: str) -> None:
+        vhost, name = self._vhost_of(item, path), self._name(item, path)
+        given = self._arguments(item, path)
+        durable = self._flag(item, path, "durable", True)
+        auto_delete = self._flag(item, path, "auto_delete", False)
+        wanted = self._text(item, path, "type") if "type" in item else None
+        try:
+            names.check_new_queue_name(name)
+            kind = arguments.check_queue(
+                vhost, name, type=wanted, durable=durable, exclusive=False, auto_delete=auto_delete, arguments=given
+            )
+        except AmqpError as exc:
+            raise _Skip(_path_of(path, exc), exc.text) from exc
+        self._once(path, "queue", vhost, name)
+        queue = QueueDef(name, kind, durable, auto_delete, arguments=given)
+        self.found.queues.append(QueueItem(vhost, queue, path))
+
+    def _exchange(self, item: Mapping, path: str) -> None:
+        vhost, name = self._vhost_of(item, path), self._name(item, path)
+        given, kind = self._arguments(item, path), self._text(item, path, "type")
+        try:
+            arguments.check_exchange(vhost, name, kind, given, exists=name in _SYSTEM_TYPES)
+        except AmqpError as exc:
+            raise _Skip(_path_of(path, exc), exc.text) from exc
+        durable, auto_delete = self._flag(item, path, "durable", True), self._flag(item, path, "auto_delete", False)
+        internal = self._flag(item, path, "internal", False)
+        self._once(path, "exchange", vhost, name)
+        self.types[vhost, name] = kind
+        self.found.exchanges.append(ExchangeItem(vhost, ExchangeDef(name, kind, durable, auto_delete, internal, given), path))
+
+    def _binding(self, item: Mapping, path: str) -> None:
+        vhost = self._vhost_of(item, path)
+        source, destination = self._text(item, path, "source"), self._text(item, path, "destination")
+        to = self._text(item, path, "destination_type") if "destination_type" in item else "queue"
+        if to not in ("queue", "exchange"):
+            raise _Skip(f"{path}.destination_type", f"{to!r} must be 'queue' or 'exchange'")
+        key = self._text(item, path, "routing_key") if "routing_key" in item else ""
+        given = self._arguments(item, path)
+        try:
+            arguments.check_not_default_exchange(source)
+            kind = self.types.get((vhost, source)) or _SYSTEM_TYPES.get(source)
+            if kind:
+                arguments.check_binding_arguments(kind, given)
+        except AmqpError as exc:
+            raise _Skip(f"{path}.arguments" if source else f"{path}.source", exc.text) from exc
+        self.found.bindings.append(BindingItem(vhost, BindingDef(source, destination, to == "queue", key, given), path))
+
+    def _parameter(self, item: Mapping, path: str) -> None:
+        component = self._text(item, path, "component")
+        if component == OPERATOR_POLICY:
+            self._add_policy(item, item.get("value"), path, f"{path}.value", is_operator=True)
+        else:
+            self.found.not_taken.append(
+                Note(path, f"the parameter {item.get('name')!r} is not taken over: Vitrine has no {component!r}")
+            )
+
+    def _policy(self, item: Mapping, path: str) -> None:
+        rest = {key: value for key, value in item.items() if key not in ("vhost", "name")}
+        self._add_policy(item, rest, path, path, is_operator=False)
+
+    def _add_policy(self, item: Mapping, value: Any, path: str, inside: str, *, is_operator: bool) -> None:
+        vhost, name = self._vhost_of(item, path), self._text(item, path, "name")
+        try:
+            policy = policies.parse(name, self._clamped(value, inside), is_operator=is_operator)
+        except InvalidPolicy as exc:
+            raise _Skip(_path_of_policy(path, inside, exc.field), exc.reason) from exc
+        self._once(path, "operator policy" if is_operator else "policy", vhost, name)
+        self.found.policies.append(PolicyItem(vhost, policy, path))
+
+    def _clamped(self, value: Any, path: str) -> Any:
+        """RabbitMQ checks no upper bound of these: a file may have what cannot be set here (RMQ-918)."""
+        definition = value.get("definition") if isinstance(value, Mapping) else None
+        if not isinstance(definition, Mapping):
+            return value
+        changed = {key: MAX_EXPIRY for key in _TTL_KEYS if isinstance(n := definition.get(key), int) and n > MAX_EXPIRY}
+        for key in changed:
+            text = f"{definition[key]} is lowered to {MAX_EXPIRY}, which is ten years"
+            self.found.warnings.append(Note(f"{path}.definition.{key}", text))
+        return {**value, "definition": {**definition, **changed}}
+
+    # Members
+
+    def _items(self, document: Mapping, section: str) -> Iterable[tuple[Mapping, str]]:
+        items = document.get(section, [])
+        if not isinstance(items, list):
+            self._problem(section, "must be a list")
+            return
+        for i, item in enumerate(items):
+            path = f"{section}[{i}]"
+            if isinstance(item, Mapping):
+                yield item, path
+            else:
+                self._problem(path, "must be an object")
+
+    def _vhost_of(self, item: Mapping, path: str) -> str:
+        if "vhost" not in item and self.vhost is not None:
+            return self.vhost
+        return self._text(item, path, "vhost")
+
+    def _name(self, item: Mapping, path: str) -> str:
+        name = self._text(item, path, "name")
+        try:
+            cleaned = names.clean(name)
+        except InvalidArgument as exc:
+            raise _Skip(f"{path}.name", exc.problem) from exc
+        if not cleaned:
+            raise _Skip(f"{path}.name", "must not be empty")
+        return cleaned
+
+    def _text(self, item: Mapping, path: str, member: str) -> str:
+        value = item.get(member)
+        if not isinstance(value, str):
+            raise _Skip(f"{path}.{member}", "is missing" if member not in item else f"must be a text, not {value!r}")
+        if "\x00" in value:
+            raise _Skip(f"{path}.{member}", "has a NUL character, which cannot be stored")
+        return value
+
+    @staticmethod
+    def _flag(item: Mapping, path: str, member: str, default: bool) -> bool:
+        value = item.get(member, default)
+        if not isinstance(value, bool):
+            raise _Skip(f"{path}.{member}", f"must be true or false, not {value!r}")
+        return value
+
+    @staticmethod
+    def _arguments(item: Mapping, path: str) -> dict[str, Any]:
+        given = item.get("arguments", {})
+        if given == []:  # as RabbitMQ's HTTP API writes an empty table
+            given = {}
+        if not isinstance(given, Mapping):
+            raise _Skip(f"{path}.arguments", f"must be an object, not {given!r}")
+        try:
+            encode(given, "argument")
+        except InvalidArgument as exc:
+            raise _Skip(f"{path}.arguments", str(exc)) from exc
+        return dict(given)
+
+    def _once(self, path: str, *identity: str) -> None:
+        first = self.seen.setdefault(identity, path)
+        if first != path:
+            raise _Skip(path, f"the {identity[0]} {identity[-1]!r} is there twice; the first is {first}")
+
+    def _problem(self, path: str, text: str) -> None:
+        self.found.problems.append(Note(path, text))
+
+
+class _Skip(Exception):
+    """An object that is left out."""
+
+    def __init__(self, path: str, text: str):
+        super().__init__(text)
+        self.path, self.text = path, text
+
+
+def _path_of(path: str, error: AmqpError) -> str:
+    if error.argument is not None:
+        return f"{path}.arguments.{error.argument}"
+    return f"{path}.type" if error.reply_name == "COMMAND_INVALID" else path
+
+
+def _path_of_policy(path: str, inside: str, field: str) -> str:
+    """field: as InvalidPolicy has it. inside: where all but the name is."""
+    if field in ("name", "policy"):
+        return f"{path}.name" if field == "name" else inside
+    is_member = field in ("pattern", "priority", "apply-to", "definition")
+    return f"{inside}.{field}" if is_member else f"{inside}.definition.{field}"
+
+
+# Writing
+
+
+def format(definitions: Definitions, *, vhost: str | None = None, versions: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The JSON of a definitions file. vhost: the one it is of, as RabbitMQ exports it: objects then name none; else it is of all.
+
+    Left out, as RabbitMQ does: exclusive queues, the default exchange and those named `amq.`, and bindings of what is left out.
+    versions: members such as "rabbitmq_version".
+    """
+
+    def there(item: Any) -> bool:
+        return vhost is None or item.vhost == vhost
+
+    def named(item: Any) -> dict[str, str]:
+        return {} if vhost is not None else {"vhost": item.vhost}
+
+    queues = [item for item in definitions.queues if there(item) and item.queue.owner_id is None]
+    exclusive = {(item.vhost, item.queue.name) for item in definitions.queues if item.queue.owner_id is not None}
+    found: dict[str, Any] = dict(versions or {})
+    if vhost is None:
+        found |= {"users": [], "vhosts": [_vhost_json(item) for item in definitions.vhosts], "permissions": []}
+        found |= {"topic_permissions": [], "global_parameters": []}
+    owned = [item for item in definitions.policies if there(item)]
+    found["parameters"] = [_operator_json(item) for item in owned if item.policy.is_operator]
+    found["policies"] = [_policy_json(item) for item in owned if not item.policy.is_operator]
+    found["queues"] = [_queue_json(item.queue) | named(item) for item in queues]
+    found["exchanges"] = [
+        _exchange_json(item.exchange) | named(item)
+        for item in definitions.exchanges
+        if there(item) and item.exchange.name and not item.exchange.name.startswith(names.RESERVED)
+    ]
+    found["bindings"] = [
+        _binding_json(item.binding) | named(item)
+        for item in definitions.bindings
+        if there(item)
+        and item.binding.source
+        and not (item.binding.destination_is_queue and (item.vhost, item.binding.destination) in exclusive)
+    ]
+    return found
+
+
+def _vhost_json(item: VhostItem) -> dict[str, Any]:
+    return {"name": item.name} | ({"description": item.description} if item.description else {})
+
+
+def _queue_json(queue: QueueDef) -> dict[str, Any]:
+    given = _json(queue.arguments)
+    if queue.type != arguments.queue_type(None, queue.arguments):
+        given["x-queue-type"] = queue.type
+    return {"name": queue.name, "durable": queue.durable, "auto_delete": queue.auto_delete, "arguments": given}
+
+
+def _exchange_json(exchange: ExchangeDef) -> dict[str, Any]:
+    return {
+        "name": exchange.name,
+        "type": str(exchange.type),
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": _json(exchange.arguments),
+    }
+
+
+def _binding_json(binding: BindingDef) -> dict[str, Any]:
+    return {
+        "source": binding.source,
+        "destination": binding.destination,
+        "destination_type": "queue" if binding.destination_is_queue else "exchange",
+        "routing_key": binding.routing_key,
+        "arguments": _json(binding.arguments),
+    }
+
+
+def _policy_json(item: PolicyItem) -> dict[str, Any]:
+    return {"vhost": item.vhost, "name": item.policy.name, **_policy_value(item.policy)}
+
+
+def _operator_json(item: PolicyItem) -> dict[str, Any]:
+    value = _policy_value(item.policy)
+    return {"component": OPERATOR_POLICY, "vhost": item.vhost, "name": item.policy.name, "value": value}
+
+
+def _policy_value(policy: Policy) -> dict[str, Any]:
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "priority": policy.priority,
+        "definition": dict(policy.definition),
+    }
+
+
+def _json(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table as JSON has it: instants as their seconds, bytes as text, decimals as numbers, what is no finite number as text."""
+    return {name: _json_value(value) for name, value in plain(table).items()}
+
+
+def _json_value(value: Any) -> Any:
+    match value:
+        case datetime():
+            return int(value.timestamp())
+        case bytes():
+            return value.decode("latin-1")
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Decimal():
+            return float(value)
+        case dict():
+            return {name: _json_value(v) for name, v in value.items()}
+        case list():
+            return [_json_value(v) for v in value]
+    return value

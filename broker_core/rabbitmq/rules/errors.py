@@ -1,0 +1,309 @@
+"""What RabbitMQ refuses: one function for each text, exactly as clients and their tests look for it (reference, section 5.6).
+
+Each makes an error to be raised. The numbers after a text are the rules that lead to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.common.errors import BrokerError
+
+from .erlang import Atom, term
+
+MAX_TEXT = 255  # bytes: a reply text is a short string (RMQ-349)
+
+# Reply codes by name, and whether such an error ends the connection or only its channel.
+CODES = {
+    "CONTENT_TOO_LARGE": (311, False),
+    "CONNECTION_FORCED": (320, True),
+    "ACCESS_REFUSED": (403, False),
+    "NOT_FOUND": (404, False),
+    "RESOURCE_LOCKED": (405, False),
+    "PRECONDITION_FAILED": (406, False),
+    "FRAME_ERROR": (501, True),
+    "SYNTAX_ERROR": (502, True),
+    "COMMAND_INVALID": (503, True),
+    "CHANNEL_ERROR": (504, True),
+    "UNEXPECTED_FRAME": (505, True),
+    "RESOURCE_ERROR": (506, True),
+    "NOT_ALLOWED": (530, True),
+    "NOT_IMPLEMENTED": (540, True),
+    "INTERNAL_ERROR": (541, True),
+}
+
+
+class AmqpError(BrokerError):
+    """A refusal as AMQP 0-9-1 tells it. Nothing was stored.
+
+    reply_code, reply_name: 404 and "NOT_FOUND". text: as sent, "NOT_FOUND - no queue 'q' in vhost '/'". is_connection_error:
+    whether it ends the connection, or only the channel. argument: the one that is refused, if it is one.
+    """
+
+    def __init__(self, reply_name: str, problem: str, argument: str | None = None):
+        self.reply_name, self.problem, self.argument = reply_name, problem, argument
+        self.reply_code, self.is_connection_error = CODES[reply_name]
+        self.text = cut(f"{reply_name} - {problem}")
+        super().__init__(self.text)
+
+
+class InvalidPolicy(BrokerError):
+    """A policy that is refused (RMQ-370 to RMQ-376): the management API answers 400 with `reason`. field: which part."""
+
+    def __init__(self, field: str, reason: str):
+        super().__init__(reason)
+        self.field, self.reason = field, reason
+
+
+def cut(text: str) -> str:
+    """A reply text as short as it must be, and not cut within a character (RMQ-349)."""
+    return text.encode()[:MAX_TEXT].decode(errors="ignore")
+
+
+def queue(vhost: str, name: str) -> str:
+    """How texts name a queue."""
+    return f"queue '{name}' in vhost '{vhost}'"
+
+
+def exchange(vhost: str, name: str) -> str:
+    """How texts name an exchange."""
+    return f"exchange '{name}' in vhost '{vhost}'"
+
+
+def refused(problem: str) -> AmqpError:
+    return AmqpError("ACCESS_REFUSED", problem)
+
+
+def failed(problem: str, argument: str | None = None) -> AmqpError:
+    return AmqpError("PRECONDITION_FAILED", problem, argument)
+
+
+# Virtual hosts and users
+
+
+def vhost_not_found(vhost: str) -> AmqpError:
+    return AmqpError("NOT_ALLOWED", f"vhost {vhost} not found")
+
+
+def vhost_refused(vhost: str, user: str) -> AmqpError:
+    return AmqpError("NOT_ALLOWED", f"access to vhost '{vhost}' refused for user '{user}'")
+
+
+def access_refused(what: str, user: str) -> AmqpError:
+    """what: as `queue` and `exchange` above name it."""
+    return refused(f"access to {what} refused for user '{user}'")
+
+
+def connection_forced(reason: str) -> AmqpError:
+    return AmqpError("CONNECTION_FORCED", reason)
+
+
+# Exchanges
+
+
+def not_found_exchange(vhost: str, name: str) -> AmqpError:
+    """RMQ-309"""
+    return AmqpError("NOT_FOUND", f"no {exchange(vhost, name)}")
+
+
+def default_exchange_refused() -> AmqpError:
+    """RMQ-305"""
+    return refused("operation not permitted on the default exchange")
+
+
+def unknown_exchange_type(type: str) -> AmqpError:
+    """RMQ-306"""
+    return AmqpError("COMMAND_INVALID", f"unknown exchange type '{type}'")
+
+
+def reserved_exchange_name(name: str) -> AmqpError:
+    """RMQ-307"""
+    return refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+
+
+def system_exchange_deletion(vhost: str, name: str) -> AmqpError:
+    """RMQ-307"""
+    return refused(f"deletion of system {exchange(vhost, name)} not allowed")
+
+
+def exchange_in_use(vhost: str, name: str) -> AmqpError:
+    """RMQ-308"""
+    return failed(f"{exchange(vhost, name)} in use")
+
+
+def internal_exchange(vhost: str, name: str) -> AmqpError:
+    """RMQ-312"""
+    return refused(f"cannot publish to internal {exchange(vhost, name)}")
+
+
+def invalid_x_match_value(value: str) -> AmqpError:
+    """RMQ-352"""
+    return failed(f"Invalid x-match field value {term(value)}; expected all, any, all-with-x, or any-with-x")
+
+
+def invalid_x_match_type(type: str, value: Any) -> AmqpError:
+    """RMQ-352"""
+    return failed(f"Invalid x-match field type {type} (value {term(value)}); expected longstr")
+
+
+# Queues
+
+
+def not_found_queue(vhost: str, name: str) -> AmqpError:
+    """RMQ-325"""
+    return AmqpError("NOT_FOUND", f"no {queue(vhost, name)}")
+
+
+def no_previously_declared_queue() -> AmqpError:
+    """RMQ-321"""
+    return AmqpError("NOT_FOUND", "no previously declared queue")
+
+
+def reserved_queue_name(name: str) -> AmqpError:
+    """RMQ-324"""
+    return refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+
+
+def queue_in_use(vhost: str, name: str) -> AmqpError:
+    """RMQ-326"""
+    return failed(f"{queue(vhost, name)} in use")
+
+
+def queue_not_empty(vhost: str, name: str) -> AmqpError:
+    """RMQ-326"""
+    return failed(f"{queue(vhost, name)} not empty")
+
+
+def locked_queue(vhost: str, name: str) -> AmqpError:
+    """RMQ-330"""
+    return AmqpError(
+        "RESOURCE_LOCKED",
+        f"cannot obtain exclusive access to locked {queue(vhost, name)}. It could be originally declared on another connection "
+        "or the exclusive property value does not match that of the original declaration.",
+    )
+
+
+def no_get(vhost: str, name: str) -> AmqpError:
+    """RMQ-387"""
+    return AmqpError(
+        "RESOURCE_LOCKED",
+        f"cannot obtain access to locked {queue(vhost, name)}. basic.get operations are not supported by quorum queues with "
+        "single active consumer",
+    )
+
+
+def invalid_property(property: str, vhost: str, name: str) -> AmqpError:
+    """property: non-durable, exclusive-owner or auto-delete (RMQ-332)."""
+    return failed(f"invalid property '{property}' for {queue(vhost, name)}")
+
+
+def invalid_argument(argument: str, vhost: str, name: str, reason: Any) -> AmqpError:
+    """reason: an Erlang term (RMQ-333)."""
+    return failed(f"invalid arg '{argument}' for {queue(vhost, name)}: {term(reason)}", argument)
+
+
+def invalid_argument_type(type: str, argument: str, what: str) -> AmqpError:
+    """An exchange's name that is no text (RMQ-337, RMQ-311). what: as `queue` and `exchange` above name it."""
+    return failed(f"invalid type '{type}' for arg '{argument}' in {what}", argument)
+
+
+def unsupported_argument(argument: str, vhost: str, name: str, queue_type: str) -> AmqpError:
+    """RMQ-343"""
+    return failed(f"invalid arg '{argument}' for {queue(vhost, name)} of queue type rabbit_{queue_type}_queue", argument)
+
+
+def inequivalent(argument: str, what: str, received: str, current: str) -> AmqpError:
+    """A second declaration that differs (RMQ-310, RMQ-311, RMQ-344, RMQ-345). received, current: as texts show them."""
+    return failed(f"inequivalent arg '{argument}' for {what}: received {received} but current is {current}", argument)
+
+
+# Messages
+
+
+def invalid_expiration(expiration: str, reason: Any) -> AmqpError:
+    """reason: an Erlang term (RMQ-006)."""
+    return failed(f"invalid expiration '{expiration}': {term(reason)}")
+
+
+def invalid_message(reason: tuple) -> AmqpError:
+    """reason: an Erlang term."""
+    return failed(f"invalid message: {term(reason)}")
+
+
+def unknown_delivery_mode(mode: int) -> AmqpError:
+    """RMQ-361"""
+    return invalid_message((Atom("delivery_mode_unknown"), mode))
+
+
+def invalid_user_id(user_id: str, user: str) -> AmqpError:
+    """RMQ-362"""
+    return failed(f"user_id property set to '{user_id}' but authenticated user was '{user}'")
+
+
+def message_too_large(size: int, limit: int) -> AmqpError:
+    """Sizes in bytes (RMQ-369)."""
+    return failed(f"message size {size} is larger than configured max size {limit}")
+
+
+# Consumers, channels and deliveries
+
+
+def not_implemented(what: str) -> AmqpError:
+    """what: "immediate=true" (RMQ-365), "prefetch_size!=0 (10)" (RMQ-142), "requeue=false" (RMQ-125), "active=false"."""
+    return AmqpError("NOT_IMPLEMENTED", what)
+
+
+def unsupported_deletion(vhost: str, name: str, condition: str) -> AmqpError:
+    """RMQ-385"""
+    return not_implemented(
+        f"cannot delete {queue(vhost, name)}. queue.delete operations with {condition} flag set are not supported by quorum "
+        "queues"
+    )
+
+
+def consumer_tag_reused(tag: str) -> AmqpError:
+    """RMQ-380"""
+    return AmqpError("NOT_ALLOWED", f"attempt to reuse consumer tag '{tag}'")
+
+
+def exclusive_use(vhost: str, name: str) -> AmqpError:
+    """RMQ-381, RMQ-148"""
+    return refused(f"{queue(vhost, name)} in exclusive use")
+
+
+def unknown_delivery_tag(tag: int) -> AmqpError:
+    """RMQ-112"""
+    return failed(f"unknown delivery tag {tag}")
+
+
+def acknowledgement_timed_out(channel: int, milliseconds: int) -> AmqpError:
+    """RMQ-126"""
+    return failed(
+        f"delivery acknowledgement on channel {channel} timed out. Timeout value used: {milliseconds} ms. "
+        "This timeout value can be configured, see consumers doc guide to learn more"
+    )
+
+
+def no_tx_while_confirming() -> AmqpError:
+    """RMQ-172"""
+    return failed("cannot switch from confirm to tx mode")
+
+
+def no_confirms_in_tx() -> AmqpError:
+    """RMQ-172"""
+    return failed("cannot switch from tx to confirm mode")
+
+
+def not_transactional() -> AmqpError:
+    """RMQ-172"""
+    return failed("channel is not transactional")
+
+
+def reply_consumer_cannot_acknowledge() -> AmqpError:
+    """RMQ-180"""
+    return failed("reply consumer cannot acknowledge")
+
+
+def no_reply_consumer() -> AmqpError:
+    """RMQ-180"""
+    return failed("fast reply consumer does not exist")

@@ -1,0 +1,210 @@
+"""Why a RabbitMQ queue's message is, or is not, delivered now: every reason there is, and the instant that ends it.
+
+Pure. An obstacle keeps it from a get as well; the others say why no consumer has taken it yet, and what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from broker_core.common.durations import human
+from broker_core.common.explanations import Place, Reason
+
+from . import standing as rules
+from .standing import Standing, standing
+
+
+class Code(StrEnum):
+    """What kind of reason it is; a program compares these, a person reads the text."""
+
+    UNACKED = "unacked"
+    EXPIRED = "expired"
+    EXPIRED_BEHIND_HEAD = "expired behind the head"
+    # These keep nothing from a get.
+    NO_CONSUMER = "no consumer"
+    CONSUMERS_FULL = "consumers full"
+    ACTIVE_CONSUMER_FULL = "single active consumer full"
+    BEHIND = "behind others"
+    NEXT = "next"
+    WILL_EXPIRE = "will expire"
+    EXPIRES_ON_RETURN = "expires when it returns"
+    LAST_DELIVERY = "last delivery"
+    QUEUE_EXPIRES = "queue expires"
+
+
+class MessageFacts(rules.Facts, Protocol):
+    """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it came back."""
+
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def held_since(self) -> datetime | None: ...
+    @property
+    def locked_by(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFacts:
+    """A consumer of the queue, in their order. prefetch: 0 without a limit; outstanding: what it holds of that limit."""
+
+    tag: str
+    connection: str
+    prefetch: int = 0
+    outstanding: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.prefetch == 0 or self.outstanding < self.prefetch
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFacts:
+    """The first message of the queue that is ready and not expired. expires_at None: never."""
+
+    number: int
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """What of a queue bears on its messages.
+
+    head:                   what expired messages wait behind; None: nothing is before them.
+    dead_letter_exchange:   where the dead go; None: they are dropped. dead_letters_lost: it is not there (RMQ-061).
+    acknowledgement_timeout_at: when the connection that holds the message is closed for it (RMQ-126); None: never, or not held.
+    unused_until:           when the queue goes for want of use (RMQ-040); None: it does not, or it has consumers.
+    """
+
+    consumers: Sequence[ConsumerFacts] = ()
+    single_active: bool = False
+    head: HeadFacts | None = None
+    exact_expiry: bool = False
+    delivery_limit: int | None = None
+    dead_letter_exchange: str | None = None
+    dead_letters_lost: bool = False
+    acknowledgement_timeout_at: datetime | None = None
+    unused_until: datetime | None = None
+
+
+def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: Place = Place()) -> list[Reason]:
+    """Every reason that bears on the message at `now`, the obstacles first. place: among the ready messages."""
+    reasons = [*obstacles(message, now, queue=queue)]
+    notes: list[Reason] = []
+    if not reasons:
+        notes = [*_of_consumers(queue), _place(place)]
+    return [*reasons, *notes, *_future(message, queue, now)]
+
+
+def why_not(message: MessageFacts, now: datetime) -> str | None:
+    """One sentence on why a consumer or a get would not be given the message; None where it would."""
+    return next((reason.text for reason in obstacles(message, now)), None)
+
+
+def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = QueueFacts()) -> Iterator[Reason]:
+    """What keeps a get and every consumer from it."""
+    expired_at = rules.expired_at(message, now)
+    if expired_at is not None:
+        yield _expired(expired_at, queue, now)
+    elif standing(message, now) is Standing.UNACKED:
+        yield _unacked(message, queue, now)
+
+
+def _unacked(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
+    by = f" to {message.locked_by}" if getattr(message, "locked_by", None) else ""
+    since = getattr(message, "held_since", None)
+    ago = f" {human(now - since)} ago" if since else ""
+    return Reason(
+        Code.UNACKED,
+        f"It was delivered{by}{ago} and not acknowledged yet; it comes back when its channel or connection ends (RMQ-123).",
+        {"held_by": getattr(message, "locked_by", None), "held_since": since},
+        queue.acknowledgement_timeout_at,
+        "Its consumer acknowledges, rejects or returns it, or its connection ends.",
+    )
+
+
+def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
+    ended = f"Its life ended {human(now - at)} ago: it is never delivered"
+    head = queue.head
+    if head is None or queue.exact_expiry:
+        text = f"{ended}, and goes once it is at the head (RMQ-002, RMQ-012)."
+        return Reason(Code.EXPIRED, text, {"expires_at": at}, change=f"Nothing revives it; {_fate(queue)}.")
+    return Reason(
+        Code.EXPIRED_BEHIND_HEAD,
+        f"{ended}, but counted until it is at the head: message {head.number} is before it and lives (RMQ-013).",
+        {"expires_at": at, "head": head.number, "head_expires_at": head.expires_at},
+        head.expires_at,
+        f"What is before it is taken or expires; then {_fate(queue)}. Exact expiry removes each message at its own instant.",
+    )
+
+
+def _fate(queue: QueueFacts) -> str:
+    """What becomes of the dead."""
+    if queue.dead_letter_exchange is None:
+        return "it is dropped"
+    if queue.dead_letters_lost:
+        return f"it is dropped, as the dead-letter exchange '{queue.dead_letter_exchange}' is not there (RMQ-061)"
+    return f"it goes to the dead-letter exchange '{queue.dead_letter_exchange}'"
+
+
+def _of_consumers(queue: QueueFacts) -> Iterator[Reason]:
+    """Why no consumer takes it, though a get could."""
+    if not queue.consumers:
+        yield Reason(Code.NO_CONSUMER, "The queue has no consumer.", change="Somebody consumes, or gets it.", is_obstacle=False)
+        return
+    serving = queue.consumers[:1] if queue.single_active else queue.consumers
+    if any(consumer.has_room for consumer in serving):
+        return
+    values = {"consumers": [consumer.tag for consumer in serving]}
+    change = "One of its deliveries is acknowledged, or the prefetch is raised."
+    if queue.single_active:
+        active = serving[0]
+        text = (
+            f"Only the active consumer '{active.tag}' of {active.connection} is served, and it holds all {active.prefetch} that "
+            f"its prefetch allows; {len(queue.consumers) - 1} more wait for their turn (RMQ-148)."
+        )
+        yield Reason(Code.ACTIVE_CONSUMER_FULL, text, values, change=change, is_obstacle=False)
+        return
+    text = f"{_all(len(serving))} as many unacknowledged messages as the prefetch allows (RMQ-140)."
+    yield Reason(Code.CONSUMERS_FULL, text, values, change=change, is_obstacle=False)
+
+
+def _all(consumers: int) -> str:
+    return "The only consumer holds" if consumers == 1 else f"All {consumers} consumers hold"
+
+
+def _place(place: Place) -> Reason:
+    values = {"before": place.before, "capped": place.capped}
+    if not place.before:
+        return Reason(Code.NEXT, "It is next: the first to be delivered.", values, is_obstacle=False)
+    count = f"{place.before:,}{' or more' if place.capped else ''}"
+    one = place.before == 1 and not place.capped
+    return Reason(Code.BEHIND, f"{count} {'message is' if one else 'messages are'} before it.", values, is_obstacle=False)
+
+
+def _future(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:
+    """What becomes of it."""
+    at = standing(message, now)
+    expires_at = message.expires_at
+    if at is Standing.READY and expires_at is not None:
+        text = f"It expires in {human(expires_at - now)}: {_fate(queue)} once it is at the head."
+        yield Reason(Code.WILL_EXPIRE, text, {"expires_at": expires_at}, expires_at, is_obstacle=False)
+    elif at is Standing.UNACKED and expires_at is not None:
+        over = expires_at <= now
+        when = "is over" if over else f"ends in {human(expires_at - now)}"
+        text = f"Its life {when}. It does not expire while unacknowledged; returned after that, it goes (RMQ-020)."
+        yield Reason(Code.EXPIRES_ON_RETURN, text, {"expires_at": expires_at}, None if over else expires_at, is_obstacle=False)
+    if queue.delivery_limit is not None and message.delivery_count >= queue.delivery_limit:
+        text = f"It came back {message.delivery_count} times; the next time {_fate(queue)} (RMQ-121)."
+        values = {"delivery_count": message.delivery_count, "delivery_limit": queue.delivery_limit}
+        yield Reason(Code.LAST_DELIVERY, text, values, is_obstacle=False)
+    if queue.unused_until is not None:
+        left = human(max(queue.unused_until - now, now - now))
+        text = f"The queue goes with all its messages in {left}, unless somebody uses it; nothing is dead-lettered (RMQ-040)."
+        change = "A get, a declaration or a consumer renews it; publishing does not (RMQ-042)."
+        yield Reason(
+            Code.QUEUE_EXPIRES, text, {"unused_until": queue.unused_until}, queue.unused_until, change, is_obstacle=False
+        )

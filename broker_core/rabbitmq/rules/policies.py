@@ -1,0 +1,341 @@
+"""Policies and operator policies: what they may say, which one applies, and what is in force with the arguments beside them.
+
+Texts are the reference's, sections 4.1 and 4.2; rules RMQ-200 to RMQ-211, RMQ-370 to RMQ-377, RMQ-904, RMQ-917, RMQ-918. Refuses
+to know what is stored, and what a change does to messages.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from broker_core.common.arguments import is_storable
+
+from . import patterns
+from .arguments import ALTERNATE_EXCHANGE, CLASSIC, MAX_EXPIRY, OVERFLOWS, QUEUE_MODES, QUEUE_VERSIONS, QUORUM, STRATEGIES
+from .erlang import term
+from .errors import InvalidPolicy
+from .table import plain
+
+Arguments = Mapping[str, Any]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+_LARGEST = sys.float_info.max
+QUORUM_DELIVERY_LIMIT = 20  # where nobody says one (RMQ-910)
+
+
+class ObjectType(StrEnum):
+    QUEUE = "queue"
+    EXCHANGE = "exchange"
+
+
+APPLY_TO = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy as stored. priority: whole or not. definition: plain JSON values by key."""
+
+    checks_itself: ClassVar = True
+
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    apply_to: str = "all"
+    priority: int | float = 0
+    is_operator: bool = False
+
+    def applies_to(self, name: str, object_type: str, queue_type: str | None = None) -> bool:
+        """Whether it may apply to this object: by type, by keys that the type can have, and by name (RMQ-210)."""
+        if not _types_fit(self.apply_to, object_type, queue_type):
+            return False
+        if not _UNFIT.get(queue_type or "", frozenset()).isdisjoint(self.definition):
+            return False
+        return patterns.found(self.pattern, name)
+
+
+def _types_fit(apply_to: str, object_type: str, queue_type: str | None) -> bool:
+    if object_type == ObjectType.EXCHANGE:
+        return apply_to in ("exchanges", "all")
+    return apply_to in ("queues", "all") or apply_to == f"{queue_type}_queues"
+
+
+# What a policy may say
+
+
+def parse(name: str, document: Any, *, is_operator: bool = False) -> Policy:
+    """A policy from its JSON form, {"pattern": .., "definition": .., "apply-to": .., "priority": ..}. Raises InvalidPolicy."""
+    if not isinstance(document, Mapping):
+        raise InvalidPolicy("policy", f"must be an object, not {term(document)}")
+    missing = [key for key in ("pattern", "definition") if key not in document]
+    if missing:
+        raise InvalidPolicy(missing[0], "[" + ",".join(f"{{key_missing,{key}}}" for key in missing) + "]")
+    apply_to, priority = document.get("apply-to", "all"), document.get("priority", 0)
+    return check(Policy(name, document["pattern"], document["definition"], apply_to, priority, is_operator))
+
+
+def check(policy: Policy) -> Policy:
+    """The policy, if all of it can be accepted. Raises InvalidPolicy with the text of the first thing that cannot."""
+    if not isinstance(policy.name, str) or not policy.name or not is_storable(policy.name) or len(policy.name.encode()) > 255:
+        raise InvalidPolicy("name", f"name should be a text of 1 to 255 bytes, actually was {term(policy.name)}")
+    if not isinstance(policy.is_operator, bool):
+        raise InvalidPolicy("operator", f"operator should be true or false, actually was {policy.is_operator!r:.80}")
+    _check_definition(policy.definition, OPERATOR_KEYS if policy.is_operator else KEYS)
+    if policy.apply_to not in APPLY_TO:
+        choices = ", ".join(f"'{choice}'" for choice in APPLY_TO[:-1])
+        raise InvalidPolicy("apply-to", f"apply-to '{policy.apply_to}' unrecognised; should be one of: {choices}, or 'all'")
+    _check_pattern(policy.pattern)
+    if not _is_finite(policy.priority):
+        raise InvalidPolicy("priority", f"priority should be a number, actually was {term(policy.priority)}")
+    return policy
+
+
+def _is_finite(number: Any) -> bool:
+    """Whether it is a number that is stored as it is told: neither NaN nor infinite, nor beyond what a double can be."""
+    return isinstance(number, int | float) and not isinstance(number, bool) and -_LARGEST <= number <= _LARGEST
+
+
+def _check_pattern(pattern: Any) -> None:
+    if not isinstance(pattern, str) or not is_storable(pattern):
+        raise InvalidPolicy("pattern", f"pattern should be a binary but was {term(pattern)}")
+    patterns.compiled(pattern)
+
+
+def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
+    if not isinstance(definition, Mapping):
+        raise InvalidPolicy("definition", f"parse error while reading policy: {term(definition)}")
+    if not definition:
+        raise InvalidPolicy("definition", "no policy provided")
+    unknown = sorted(((key, value) for key, value in definition.items() if key not in known), key=lambda item: str(item[0]))
+    if unknown:
+        raise InvalidPolicy("definition", f"{term(unknown)} are not recognised policy settings")
+    for key, value in definition.items():
+        if not known[key].accepts(value):
+            raise InvalidPolicy(key, f"{term(value)} is not a valid {known[key].called}")
+
+
+def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any], bool]:
+    """most: what an argument can say, too (a long)."""
+    return lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v <= most
+
+
+def _among(*allowed: Any) -> Callable[[Any], bool]:
+    return lambda v: not isinstance(v, bool) and v in allowed
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and is_storable(value)
+
+
+def _anything(value: Any) -> bool:
+    """Whatever JSON can say."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A key of definitions. called: in the text of a refusal. argument: the same for one queue, if it has one."""
+
+    called: str
+    accepts: Callable[[Any], bool]
+    argument: str | None = None
+
+
+def _queue_key(key: str, called: str, accepts: Callable[[Any], bool]) -> tuple[str, _Key]:
+    return key, _Key(called, accepts, f"x-{key}")
+
+
+# What has an effect here. A time-to-live has a bound that RabbitMQ does not check (RMQ-918).
+_EFFECTIVE_KEYS = dict(
+    [
+        _queue_key("message-ttl", "message TTL", _whole(0, MAX_EXPIRY)),
+        _queue_key("expires", "queue expiry", _whole(1, MAX_EXPIRY)),
+        _queue_key("max-length", "maximum length", _whole(0)),
+        _queue_key("max-length-bytes", "maximum length in bytes", _whole(0)),
+        _queue_key("overflow", "overflow value", _among(*OVERFLOWS)),
+        _queue_key("dead-letter-exchange", "dead letter exchange name", _text),
+        _queue_key("dead-letter-routing-key", "dead letter routing key", _text),
+        _queue_key("dead-letter-strategy", "dead letter strategy", _among(*STRATEGIES)),
+        _queue_key("delivery-limit", "delivery limit", _whole(0)),
+        _queue_key("consumer-timeout", "consumer timeout", _whole(0)),
+        (ALTERNATE_EXCHANGE, _Key("alternate exchange name", _text, ALTERNATE_EXCHANGE)),
+    ]
+)
+_MIRRORING = ("ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure")
+# What is accepted and kept, and tells RabbitMQ's cluster, disks or streams what a database needs not be told.
+_KEPT_KEYS = {
+    "queue-mode": _Key("queue-mode value", _among(*QUEUE_MODES), "x-queue-mode"),
+    "queue-version": _Key("queue-version value", _among(*QUEUE_VERSIONS), "x-queue-version"),
+    "max-in-memory-length": _Key("maximum memory in bytes", _whole(0)),
+    "max-in-memory-bytes": _Key("maximum memory in bytes", _whole(0)),
+    "max-age": _Key("max age", _text),
+    "stream-max-segment-size-bytes": _Key("segment size", _whole(0)),
+    "initial-cluster-size": _Key("cluster size", _whole(0)),
+    "target-group-size": _Key("target group size", _whole(0)),
+    "queue-leader-locator": _Key("queue leader locator value", _text),
+    "queue-master-locator": _Key("master locator", _text),
+    "federation-upstream": _Key("upstream", _text),
+    "federation-upstream-set": _Key("upstream set", _text),
+    **dict.fromkeys(_MIRRORING, _Key("mirroring setting", _anything)),
+}
+KEYS: Mapping[str, _Key] = MappingProxyType(_EFFECTIVE_KEYS | _KEPT_KEYS)
+# What an operator policy may say: those of 3.10, and of later versions (RMQ-203).
+OPERATOR_KEYS: Mapping[str, _Key] = MappingProxyType(
+    {
+        key: KEYS[key]
+        for key in (
+            *("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"),
+            *("max-in-memory-length", "max-in-memory-bytes"),
+            *("overflow", "queue-version", "target-group-size"),
+        )
+    }
+)
+# A policy with a key that a type of queue has not at all does not apply to queues of that type.
+_STREAM_ONLY = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
+_UNFIT = {
+    CLASSIC: frozenset({*_STREAM_ONLY, "delivery-limit", "dead-letter-strategy"}),
+    QUORUM: frozenset({*_STREAM_ONLY, "queue-mode", "queue-master-locator", *_MIRRORING}),
+}
+
+MINIMUM = frozenset(
+    {
+        *("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "consumer-timeout"),
+        *("max-in-memory-length", "max-in-memory-bytes"),
+    }
+)
+MAXIMUM = frozenset({"target-group-size"})  # between two policies
+
+
+# Which one applies
+
+
+def select(
+    policies: Iterable[Policy], name: str, object_type: str, queue_type: str | None = None
+) -> tuple[Policy | None, Policy | None]:
+    """The user policy and the operator policy that apply to an object: of each the one of highest priority (RMQ-200, RMQ-204).
+
+    Equal priorities: the lowest name (RMQ-917).
+    """
+    ranked = sorted(policies, key=_rank)
+    user, operator = (
+        next((p for p in ranked if p.is_operator is kind and p.applies_to(name, object_type, queue_type)), None)
+        for kind in (False, True)
+    )
+    return user, operator
+
+
+def ranking(policies: Iterable[Policy], name: str, object_type: str, queue_type: str | None = None) -> list[Policy]:
+    """All policies that match an object, user and operator ones, the winners first; the others have no effect (RMQ-200)."""
+    matching = [policy for policy in policies if policy.applies_to(name, object_type, queue_type)]
+    return sorted(matching, key=_rank)
+
+
+def _rank(policy: Policy) -> tuple[float, str]:
+    return -policy.priority, policy.name
+
+
+# What is in force
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One who says a value for a key. source: "argument", "policy P", "operator policy P" or "default"."""
+
+    source: str
+    value: Any
+    wins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """What is in force, and why.
+
+    values:     by name as entity.effective has them: "message_ttl", "dead_letter_exchange"; only those there are. With them the
+                names of the policies, "policy" and "operator_policy".
+    sources:    of each value, whose it is.
+    candidates: of each value, all that were said, the winner first.
+    definition: the two policies merged, without arguments: the management API's effective_policy_definition (RMQ-206).
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    candidates: dict[str, tuple[Candidate, ...]] = field(default_factory=dict)
+    definition: dict[str, Any] = field(default_factory=dict)
+
+
+ARGUMENT, DEFAULT = "argument", "default"
+# What a queue has by argument alone (RMQ-162).
+_ARGUMENTS_ONLY = {"x-max-priority": "max_priority", "x-single-active-consumer": "single_active_consumer"}
+
+
+def effective_queue(
+    arguments: Arguments, user: Policy | None = None, operator: Policy | None = None, *, queue_type: str = CLASSIC
+) -> Effective:
+    """What is in force for a queue (RMQ-202, RMQ-205, RMQ-904): of numbers the least; of the rest the argument, else the operator
+    policy, else the policy. arguments: decoded, and valid.
+
+    A delivery limit below 0 is none (RMQ-341); a quorum queue for which nobody says one has 20 (RMQ-910).
+    """
+    keys = {key: known.argument for key, known in _EFFECTIVE_KEYS.items() if key != ALTERNATE_EXCHANGE}
+    found = _merged(keys, arguments, user, operator)
+    for argument, name in _ARGUMENTS_ONLY.items():
+        if argument in arguments:
+            _put(found, name, [Candidate(ARGUMENT, plain(arguments[argument]), wins=True)])
+    if queue_type == QUORUM and "delivery_limit" not in found.values and "x-delivery-limit" not in arguments:
+        _put(found, "delivery_limit", [Candidate(DEFAULT, QUORUM_DELIVERY_LIMIT, wins=True)])
+    return found
+
+
+def effective_exchange(arguments: Arguments, user: Policy | None = None, operator: Policy | None = None) -> Effective:
+    """What is in force for an exchange: its alternate exchange, by argument or else by policy (RMQ-316)."""
+    return _merged({ALTERNATE_EXCHANGE: ALTERNATE_EXCHANGE}, arguments, user, operator)
+
+
+def merged_definition(user: Policy | None, operator: Policy | None) -> dict[str, Any]:
+    """The two policies that apply, merged (RMQ-202, RMQ-203, RMQ-206)."""
+    mine, theirs = (policy.definition if policy else NOTHING for policy in (user, operator))
+    both = {key: _of_both(key, mine[key], theirs[key]) for key in mine.keys() & theirs.keys()}
+    return dict(sorted({**mine, **theirs, **both}.items()))
+
+
+def _of_both(key: str, users: Any, operators: Any) -> Any:
+    if key in MINIMUM:
+        return min(users, operators)
+    return max(users, operators) if key in MAXIMUM else operators
+
+
+def _merged(keys: Mapping[str, str | None], arguments: Arguments, user: Policy | None, operator: Policy | None) -> Effective:
+    found = Effective(definition=merged_definition(user, operator))
+    for key, argument in keys.items():
+        candidates = [Candidate(ARGUMENT, plain(arguments[argument]))] if argument is not None and argument in arguments else []
+        for policy, source in ((operator, "operator policy"), (user, "policy")):
+            if policy and key in policy.definition:
+                candidates.append(Candidate(f"{source} {policy.name}", policy.definition[key]))
+        if key == "delivery-limit":
+            candidates = [c for c in candidates if c.value >= 0]
+        if candidates:
+            _put(found, key.replace("-", "_"), _winner_first(key, candidates))
+    for policy, name in ((user, "policy"), (operator, "operator_policy")):
+        if policy:
+            found.values[name] = policy.name
+    return found
+
+
+def _winner_first(key: str, candidates: list[Candidate]) -> list[Candidate]:
+    """candidates: in the order in which they win where the value does not decide."""
+    ranked = sorted(candidates, key=lambda c: c.value) if key in MINIMUM else candidates
+    return [Candidate(ranked[0].source, ranked[0].value, wins=True), *ranked[1:]]
+
+
+def _put(found: Effective, name: str, candidates: list[Candidate]) -> None:
+    found.values[name], found.sources[name] = candidates[0].value, candidates[0].source
+    found.candidates[name] = tuple(candidates)

@@ -1,0 +1,1 @@
+"""Virtual hosts and what is in them: exchanges, bindings, queues, policies, definitions."""

@@ -1,0 +1,374 @@
+"""RabbitMQ's definitions.json in both directions (reference, 6.2; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
+
+An import adds and updates, and deletes nothing. Each object is a change of its own, so what fails keeps nothing else back, and
+each has its outcome. What is there already and equal, as JSON has it, is not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from broker_core import namespaces
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.rules import definitions as file
+from broker_core.rabbitmq.rules.arguments import ExchangeDef, QueueDef
+from broker_core.rabbitmq.rules.definitions import Definitions, Note
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.rabbitmq.rules.exchanges import BindingDef
+from broker_core.store.driver import Steps, use_case
+
+from . import bindings, catalog, exchanges, policies, queues, vhosts
+
+# The version whose form is written: what RabbitMQ's tools look for.
+VERSIONS = {"rabbit_version": "3.13.0", "rabbitmq_version": "3.13.0", "product_name": "Vitrine"}
+
+
+class Result(StrEnum):
+    """What became of an object of a file."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    KEPT = "kept"  # there is another one of that name, which stays as it is (RMQ-927)
+    FAILED = "failed"
+    NOT_TAKEN = "not taken over"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one object.
+
+    path:    where it is in the file, as precisely as is known: "queues[3].arguments.x-max-length".
+    kind:    "queue", "operator policy" ... vhost: empty where it is in none.
+    problem: why it failed, was kept or was not taken over; of one that was, what was changed about it.
+    """
+
+    path: str
+    kind: str
+    vhost: str
+    name: str
+    result: Result
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        where = f" of '{self.vhost}'" if self.vhost else ""
+        named = f" '{self.name}'" if self.name else ""
+        at = "" if self.path == file.FILE else f"{self.path}: "  # the file itself is named by the kind
+        because = f" ({at}{self.problem})" if self.problem else ""
+        return f"{self.result} {self.kind}{named}{where}{because}"
+
+
+# Export
+
+
+@use_case
+def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
+    """All virtual hosts, or one, as the JSON of a definitions file; the form of one host names no host (6.2).
+
+    Without messages. Exclusive queues, the default exchange and those named `amq.` are left out, and Vitrine's own settings,
+    which the format cannot tell. Each list is of one instant. Needs BROWSE. Raises EntityNotFound.
+    """
+    (actor or Actor.local()).require(Right.BROWSE, vhost or "all virtual hosts")
+    if vhost is not None:
+        found = [(yield from vhosts.get_vhost.steps(vhost, actor=actor))]
+        vhost = found[0].name
+    else:
+        found = yield from vhosts.list_vhosts.steps(actor=actor)
+    told = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in found])
+    for host in found:
+        yield from _read(host.name, told, actor)
+    return file.format(told, vhost=vhost, versions=VERSIONS)
+
+
+def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
+    """Add what a virtual host has."""
+    for policy in (yield from policies.list_policies.steps(vhost, actor=actor)):
+        whole = int(policy.priority) if policy.priority == int(policy.priority) else policy.priority  # as RabbitMQ writes it
+        told.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
+    for found in (yield from catalog.list_queues.steps(vhost, actor=actor)):
+        queue = QueueDef(found.name, found.type, found.durable, found.auto_delete, found.owner_id, found.arguments)
+        told.queues.append(file.QueueItem(vhost, queue))
+    for found in (yield from catalog.list_exchanges.steps(vhost, actor=actor)):
+        flags = found.durable, found.auto_delete, found.internal
+        told.exchanges.append(file.ExchangeItem(vhost, ExchangeDef(found.name, found.type, *flags, found.arguments)))
+    for bound in (yield from catalog.list_bindings.steps(vhost, actor=actor)):
+        to_queue = bound.destination_type == "queue"
+        binding = BindingDef(bound.source, bound.destination, to_queue, bound.routing_key, bound.arguments)
+        told.bindings.append(file.BindingItem(vhost, binding))
+
+
+# Import
+
+
+@use_case
+def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
+    """Create and update what a definitions file describes. Returns a list of Outcome, one for each object of the file.
+
+    document: the file's text, or the JSON in it: of a whole server, or, with `vhost`, of one virtual host, whichever that was.
+    Needs MANAGE, for whatever is in it. Raises EntityNotFound for `vhost`, InvalidArgument for a whole server's file beside it.
+    """
+    (actor or Actor.local()).require(Right.MANAGE, vhost or "all virtual hosts")
+    if vhost is not None:
+        vhost = (yield from vhosts.get_vhost.steps(vhost, actor=actor)).name
+    document = _loaded(document)
+    if vhost is not None:
+        document = _of_one_host(document)
+    bad = _not_storable(document)
+    wanted = file.parse(_without(document, bad), vhost=vhost)
+    wanted.problems = [bad.get(note.path, note) for note in wanted.problems]
+    return (yield from _Import(document, wanted, actor).steps())
+
+
+def _loaded(document: Any) -> Any:
+    """The JSON in a text; a text without any is left for `parse` to refuse."""
+    try:
+        return json.loads(document) if isinstance(document, str | bytes) else document
+    except (ValueError, RecursionError):
+        return document
+
+
+def _of_one_host(document: Any) -> Any:
+    """Without the names of virtual hosts: such an export has them at policies and parameters alone, and they may be another's."""
+    if not isinstance(document, Mapping):
+        return document
+    if "vhosts" in document:
+        raise InvalidArgument("vhost", "the file is of a whole server; it says itself which virtual hosts there are")
+
+    def bare(item: Any) -> Any:
+        return {name: value for name, value in item.items() if name != "vhost"} if isinstance(item, Mapping) else item
+
+    return {name: [bare(item) for item in found] if isinstance(found, list) else found for name, found in document.items()}
+
+
+def _not_storable(document: Any) -> dict[str, Note]:
+    """By the paths of their objects: texts and numbers that a file can have, and the database cannot keep."""
+    found = {}
+    for section, items in document.items() if isinstance(document, Mapping) else ():
+        for i, item in enumerate(items if isinstance(items, list) else ()):
+            path = f"{section}[{i}]"
+            if note := _first_odd(item, path):
+                found[path] = note
+    return found
+
+
+def _first_odd(item: Any, path: str) -> Note | None:
+    try:
+        return next(_odd(item, path), None)
+    except RecursionError:
+        return Note(path, "is nested too deeply")
+
+
+def _without(document: Any, bad: Mapping[str, Note]) -> Any:
+    """The document with nothing in place of these objects, so that each other one keeps its path."""
+    if not bad:
+        return document
+    return {
+        section: [None if f"{section}[{i}]" in bad else item for i, item in enumerate(items)]
+        if isinstance(items, list)
+        else items
+        for section, items in document.items()
+    }
+
+
+def _odd(value: Any, path: str) -> Iterator[Note]:
+    match value:
+        case str() if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
+            yield Note(path, "has a character that cannot be stored")
+        case float() if not math.isfinite(value):
+            yield Note(path, f"{value} is no number that JSON has")
+        case Mapping():
+            for name, inner in value.items():
+                yield from _odd(str(name), path)
+                yield from _odd(inner, f"{path}.{name}")
+        case list():
+            for i, inner in enumerate(value):
+                yield from _odd(inner, f"{path}[{i}]")
+
+
+_KINDS = {
+    "vhosts": "virtual host",
+    "policies": "policy",
+    "queues": "queue",
+    "exchanges": "exchange",
+    "bindings": "binding",
+    "parameters": "parameter",
+    "users": "user",
+    "permissions": "permission",
+    "topic_permissions": "topic permission",
+    "global_parameters": "global parameter",
+}
+_PLACE = re.compile(r"(\w+)\[(\d+)\]")
+
+
+class _Import:
+    """One import. there: what each virtual host had when it was first asked for, by kind and identity, as JSON."""
+
+    def __init__(self, document: Any, wanted: Definitions, actor: Actor | None):
+        self.document, self.wanted, self.actor = document, wanted, actor
+        self.there: dict[str, dict[tuple, Any]] = {}
+        self.outcomes: list[Outcome] = [self._of_note(note, Result.FAILED) for note in wanted.problems]
+
+    def steps(self) -> Steps:
+        """In RabbitMQ's order: what refers to something comes after it."""
+        for vhost in self.wanted.vhosts:
+            yield from self._do(vhost.path, "virtual host", "", vhost.name, self._vhost(vhost))
+        for policy in self.wanted.policies:
+            kind = "operator policy" if policy.policy.is_operator else "policy"
+            yield from self._do(policy.path, kind, policy.vhost, policy.policy.name, self._policy(policy))
+        for queue in self.wanted.queues:
+            yield from self._do(queue.path, "queue", queue.vhost, queue.queue.name, self._queue(queue))
+        for exchange in self.wanted.exchanges:
+            yield from self._do(exchange.path, "exchange", exchange.vhost, exchange.exchange.name, self._exchange(exchange))
+        for binding in self.wanted.bindings:
+            name = f"{binding.binding.source} -> {binding.binding.destination}"
+            yield from self._do(binding.path, "binding", binding.vhost, name, self._binding(binding))
+        self.outcomes += [self._of_note(note, Result.NOT_TAKEN) for note in self.wanted.not_taken]
+        return self._warned()
+
+    def _do(self, path: str, kind: str, vhost: str, name: str, change: Steps) -> Steps:
+        """change: returns the Result, and a problem or None."""
+        try:
+            result, problem = yield from change
+        except BrokerError as exc:
+            result, problem = Result.FAILED, str(exc)
+        self.outcomes.append(Outcome(path, kind, vhost, name, result, problem))
+
+    # One object each
+
+    def _vhost(self, item: file.VhostItem) -> Steps:
+        try:
+            found = yield from vhosts.get_vhost.steps(item.name, actor=self.actor)
+        except EntityNotFound:
+            yield from vhosts.create_vhost.steps(item.name, item.description, actor=self.actor)
+            return Result.CREATED, None
+        if found.name != item.name:
+            raise NotAllowed(f"There is a virtual host '{found.name}': here, names that differ by their case alone are the same.")
+        if item.description in ("", found.description):
+            return Result.UNCHANGED, None
+        yield from namespaces.update_namespace.steps(item.name, description=item.description, actor=self.actor)
+        return Result.UPDATED, None
+
+    def _policy(self, item: file.PolicyItem) -> Steps:
+        there, wanted = yield from self._compare(item, Definitions(policies=[item]))
+        if there == wanted:
+            return Result.UNCHANGED, None
+        done = yield from policies.set_policy.steps(item.vhost, item.policy, actor=self.actor)
+        return Result.CREATED if done.created else Result.UPDATED, None
+
+    def _queue(self, item: file.QueueItem) -> Steps:
+        there, wanted = yield from self._compare(item, Definitions(queues=[item]))
+        queue = item.queue
+
+        def declare() -> Steps:
+            options: dict[str, Any] = {"type": queue.type, "durable": queue.durable, "auto_delete": queue.auto_delete}
+            address = EntityAddress(item.vhost, queue.name)
+            done = yield from queues.declare_queue.steps(address, **options, arguments=queue.arguments, actor=self.actor)
+            return done.created
+
+        return (yield from self._declare(there, wanted, declare))
+
+    def _exchange(self, item: file.ExchangeItem) -> Steps:
+        there, wanted = yield from self._compare(item, Definitions(exchanges=[item]))
+        exchange = item.exchange
+
+        def declare() -> Steps:
+            flags = {name: getattr(exchange, name) for name in ("durable", "auto_delete", "internal")}
+            place = item.vhost, exchange.name, str(exchange.type)
+            return (yield from exchanges.declare_exchange.steps(*place, **flags, arguments=exchange.arguments, actor=self.actor))
+
+        return (yield from self._declare(there, wanted, declare))
+
+    def _binding(self, item: file.BindingItem) -> Steps:
+        there, _ = yield from self._compare(item, Definitions(bindings=[item]))
+        if there is not None:
+            return Result.UNCHANGED, None
+        binding = item.binding
+        bind = bindings.bind_queue if binding.destination_is_queue else bindings.bind_exchange
+        ends = (item.vhost, binding.destination, binding.source)
+        created = yield from bind.steps(*ends, binding.routing_key, binding.arguments, actor=self.actor)
+        return Result.CREATED if created else Result.UNCHANGED, None
+
+    @staticmethod
+    def _declare(there: Any, wanted: Any, declare: Callable[[], Steps]) -> Steps:
+        """A queue or exchange that is there stays as it is, whatever the file says (RMQ-927)."""
+        if there == wanted:
+            return Result.UNCHANGED, None
+        try:
+            if (yield from declare()):
+                return Result.CREATED, None
+        except AmqpError as exc:
+            if not exc.problem.startswith("inequivalent arg"):
+                raise
+            return Result.KEPT, exc.text
+        if differing := _differing(there, wanted):
+            return Result.KEPT, f"it differs in {differing}, which no declaration compares"
+        return Result.UNCHANGED, None
+
+    # What is there
+
+    def _compare(self, item: Any, alone: Definitions) -> Steps:
+        """What is there of the same identity, None if nothing, and what is wanted: both as JSON."""
+        if item.vhost not in self.there:
+            self.there[item.vhost] = dict(_by_identity((yield from export_definitions.steps(item.vhost, actor=self.actor))))
+        [(identity, wanted)] = _by_identity(file.format(alone, vhost=item.vhost))
+        return self.there[item.vhost].get(identity), wanted
+
+    # Notes
+
+    def _of_note(self, note: Note, result: Result) -> Outcome:
+        section, item = self._place(note.path)
+        name = next((item[key] for key in ("name", "user", "source") if isinstance(item.get(key), str)), "")
+        vhost = item.get("vhost")
+        kind = _KINDS.get(section, "file")
+        if kind == "parameter" and item.get("component") == file.OPERATOR_POLICY:
+            kind = "operator policy"
+        return Outcome(_shown(note.path), kind, _shown(vhost) if isinstance(vhost, str) else "", _shown(name), result, note.text)
+
+    def _place(self, path: str) -> tuple[str, Mapping[str, Any]]:
+        found = _PLACE.match(path)
+        if not found:
+            return path.partition(".")[0], {}
+        item = self.document[found[1]][int(found[2])]
+        return found[1], item if isinstance(item, Mapping) else {}
+
+    def _warned(self) -> list[Outcome]:
+        """The outcomes with the warnings about their objects; a warning about none is an outcome of its own."""
+        warnings = {note.path: note for note in self.wanted.warnings}
+        told = []
+        for outcome in self.outcomes:
+            mine = [note for path, note in warnings.items() if path.startswith(f"{outcome.path}.")]
+            for note in mine:
+                warnings.pop(note.path)
+            texts = [text for text in (outcome.problem, *map(str, mine)) if text]
+            told.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
+        return told + [self._of_note(note, Result.NOT_TAKEN) for note in warnings.values()]
+
+
+def _shown(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:
+    """The objects of a definitions file of one virtual host, by what tells them apart."""
+    for section in ("policies", "parameters", "queues", "exchanges"):
+        for item in document[section]:
+            yield (section, item["name"]), {name: value for name, value in item.items() if name != "vhost"}
+    for item in document["bindings"]:
+        yield ("bindings", json.dumps(item, sort_keys=True)), item
+
+
+def _differing(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> str:
+    """The arguments in which an equivalent queue or exchange differs. A queue's type may be said among them, or not (RMQ-347)."""
+    if there is None:  # not exported: it is exclusive, or RabbitMQ's own
+        return ""
+    before, after = there["arguments"], wanted["arguments"]
+    names = before.keys() | after.keys()
+    missing = object()
+    return ", ".join(sorted(n for n in names if n != "x-queue-type" and before.get(n, missing) != after.get(n, missing)))

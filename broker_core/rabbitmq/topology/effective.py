@@ -1,0 +1,84 @@
+"""What is in force for a queue or an exchange, by its arguments and by the policies that apply (RMQ-200 to RMQ-211)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from broker_core.common.types import Actor, EntityAddress, ExpiryMode
+from broker_core.rabbitmq.rules import policies as rules
+from broker_core.rabbitmq.rules import table
+from broker_core.rabbitmq.rules.policies import Effective, ObjectType, Policy
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from .catalog import get_exchange, get_queue
+from .vhosts import get_vhost
+
+COLUMNS = ("effective", "default_message_time_to_live", "auto_delete_on_idle", "expiry_mode")
+
+
+@use_case
+def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Effective]:
+    """What is in force for a queue: an Effective, which tells of each key who won and who else said a value (RMQ-904).
+
+    Raises AmqpError (404).
+    """
+    queue = yield from get_queue.steps(address, actor=actor)
+    return of_queue(queue.name, queue.options, (yield from _policies_in(address.namespace, actor)))
+
+
+@use_case
+def effective_of_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps[Effective]:
+    """What is in force for an exchange, in the same way."""
+    exchange = yield from get_exchange.steps(vhost, name, actor=actor)
+    return of_exchange(name, exchange.arguments, (yield from _policies_in(vhost, actor)))
+
+
+def policies_of(namespace_id: int) -> Steps[list[Policy]]:
+    """All policies of a virtual host, operator policies among them."""
+    rows = yield call("policies_of", namespace_id=namespace_id)
+    return [Policy(row.name, row.pattern, row.definition, row.apply_to, _number(row.priority), row.is_operator) for row in rows]
+
+
+def of_queue(name: str, options: Mapping[str, Any], policies: Sequence[Policy]) -> Effective:
+    """What is in force for a queue of these options, as they are stored."""
+    user, operator = rules.select(policies, name, ObjectType.QUEUE, options["type"])
+    return rules.effective_queue(table.decode(options["arguments"]), user, operator, queue_type=options["type"])
+
+
+def of_exchange(name: str, arguments: Mapping[str, Any], policies: Sequence[Policy]) -> Effective:
+    """What is in force for an exchange of these arguments, decoded. Nothing is for the default one (RMQ-316)."""
+    if not name:
+        return Effective()
+    return rules.effective_exchange(arguments, *rules.select(policies, name, ObjectType.EXCHANGE))
+
+
+def queue_columns(options: Mapping[str, Any], found: Effective) -> dict[str, Any]:
+    """What a queue's row has of what is in force for it; the shared columns are those that reading and expiring go by.
+
+    A time-to-live that holds for messages already there is the queue's own column, too (RMQ-902): without it, a message keeps the
+    instant it got when it came.
+    """
+    return {
+        "options": options,
+        "effective": found.values,
+        "default_message_time_to_live": _duration(found.values.get("message_ttl")) if options["retroactive_ttl"] else None,
+        "auto_delete_on_idle": _duration(found.values.get("expires")),
+        "expiry_mode": str(ExpiryMode.EAGER if options["exact_expiry"] else ExpiryMode.AT_HEAD),
+    }
+
+
+def _policies_in(vhost: str, actor: Actor | None) -> Steps[list[Policy]]:
+    found = yield from get_vhost.steps(vhost, actor=actor)
+    return (yield from policies_of(found.id))
+
+
+def _duration(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
+
+
+def _number(priority: float) -> int | float:
+    """A whole priority as it was given."""
+    return int(priority) if priority.is_integer() else priority

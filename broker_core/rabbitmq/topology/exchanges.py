@@ -1,0 +1,106 @@
+"""Exchanges: declared, declared again, deleted (RMQ 1.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.common.types import Actor, Right
+from broker_core.rabbitmq.rules import arguments as checks
+from broker_core.rabbitmq.rules import errors, names, table
+from broker_core.rabbitmq.rules.exchanges import ExchangeDef
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from . import effective
+from .vhosts import HeldVhost, changing, delete_idle_exchanges, insert_exchanges, require_vhost, topology_changed
+
+
+@use_case
+def declare_exchange(
+    vhost: str,
+    name: str,
+    type: str = "direct",
+    *,
+    passive: bool = False,
+    durable: bool = True,
+    auto_delete: bool = False,
+    internal: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    actor: Actor | None = None,
+) -> Steps[bool]:
+    """Declare an exchange. Returns whether it was created; one that is there must be equivalent (RMQ-310, RMQ-311).
+
+    passive: only ask whether it is there, whatever the rest says (RMQ-309).
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.BROWSE if passive else Right.MANAGE, vhost)
+    name = names.clean(name)
+    if passive:
+        checks.check_not_default_exchange(name)
+        yield from _present(vhost, name)
+        return False
+    wanted = ExchangeDef(name, str(type), durable, auto_delete, internal, dict(arguments or {}))
+    found = yield from _find(vhost, name)
+    checks.check_exchange(found.vhost, name, wanted.type, wanted.arguments, exists=found.id is not None)
+    if found.id is None:
+        if (yield from changing(vhost, actor, lambda held: _create(held, wanted))):
+            return True
+        found = yield from _present(vhost, name)  # another one was faster
+    checks.check_equivalent_exchange(found.vhost, as_definition(found), wanted)
+    return False
+
+
+@use_case
+def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Actor | None = None) -> Steps[None]:
+    """Delete an exchange with the bindings from it and to it (RMQ-308, RMQ-353); one that is not there is no error.
+
+    if_unused: refuse while there are bindings from it. System exchanges stay (RMQ-307).
+    """
+    checks.check_exchange_deletion(vhost, name)
+
+    def change(held: HeldVhost) -> Steps:
+        found = yield from _find(held.name, name)
+        if found.id is None:
+            return
+        if if_unused and found.in_use:
+            raise errors.exchange_in_use(held.name, name)
+        lost = yield call("delete_exchange", id=found.id)
+        exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost} - {found.id})
+        yield from topology_changed(held.id, exchanges=[found.name, *exchanges], bindings=[*(row.id for row in lost), *more])
+
+    yield from changing(vhost, actor, change)
+
+
+def as_definition(row: Any) -> ExchangeDef:
+    """A row's exchange, as the rules take it."""
+    return ExchangeDef(
+        row.name,
+        row.type,
+        row.durable,
+        row.auto_delete,
+        row.internal,
+        table.decode(row.arguments),
+        row.effective.get("alternate_exchange"),
+    )
+
+
+def _create(held: HeldVhost, wanted: ExchangeDef) -> Steps[bool]:
+    policies = yield from effective.policies_of(held.id)
+    found = effective.of_exchange(wanted.name, wanted.arguments, policies)
+    rows = yield insert_exchanges(held.id, [wanted], [json.dumps(found.values)])
+    if rows:
+        yield from topology_changed(held.id, exchanges=[wanted.name])
+    return bool(rows)
+
+
+def _present(vhost: str, name: str) -> Steps:
+    found = yield from _find(vhost, name)
+    if found.id is None:
+        raise errors.not_found_exchange(vhost, name)
+    return found
+
+
+def _find(vhost: str, name: str) -> Steps:
+    return require_vhost(vhost, (yield call("find_exchange", vhost=vhost, name=name)))

@@ -1,0 +1,229 @@
+"""Queues: declared, declared again, deleted (RMQ 1.3 to 1.5)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from broker_core.common.errors import NotAllowed
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, HistoryLevel, Right
+from broker_core.namespaces.entity_columns import entity_columns
+from broker_core.rabbitmq.rules import arguments as checks
+from broker_core.rabbitmq.rules import errors, names, table
+from broker_core.rabbitmq.rules.arguments import QueueDef
+from broker_core.runtime.entity_cache import forget
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+from . import effective
+from .vhosts import HeldVhost, changing, delete_idle_exchanges, require_vhost, topology_changed
+
+
+class DeclaredQueue(NamedTuple):
+    """messages: those that are ready, unacknowledged ones are not counted (RMQ-327). created: whether it was not there before."""
+
+    address: EntityAddress
+    messages: int
+    consumers: int
+    created: bool
+
+
+@use_case
+def declare_queue(
+    address: EntityAddress,
+    *,
+    type: str | None = None,
+    passive: bool = False,
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    owner_id: int | None = None,
+    history_level: HistoryLevel = HistoryLevel.FULL,
+    actor: Actor | None = None,
+) -> Steps[DeclaredQueue]:
+    """Declare a queue; one that is there must be equivalent (RMQ-344 to RMQ-348). Returns DeclaredQueue.
+
+    address:  an empty path asks for a name (RMQ-320).
+    passive:  only ask whether it is there and may be used, whatever the rest says (RMQ-328).
+    owner_id: the connection that declares, which an exclusive queue belongs to (RMQ-330).
+    history_level: of a new queue; no part of RabbitMQ's declaration.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.BROWSE if passive else Right.MANAGE, address)
+    vhost, name = address.namespace, names.clean(address.path)
+    if passive:
+        found = yield from _look(vhost, name)
+        if found.id is None or not (yield from _is_still_there(found)):
+            raise errors.not_found_queue(found.vhost, name)
+        return _answer(found, owner_id)
+    if exclusive and owner_id is None:
+        raise NotAllowed("An exclusive queue belongs to a connection: declare it on a channel of one.")
+    given = _Given(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
+    return (yield from _declare(vhost, given, owner_id, actor))
+
+
+@use_case
+def delete_queue(
+    address: EntityAddress,
+    *,
+    if_unused: bool = False,
+    if_empty: bool = False,
+    owner_id: int | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many were ready.
+
+    Deleting one that is not there succeeds, with 0 (RMQ-325). if_unused, if_empty: refuse while it has consumers, or ready
+    messages (RMQ-326). owner_id: the connection that asks, which may delete its exclusive queues, and quorum queues without
+    these conditions only (RMQ-385).
+    """
+
+    def change(held: HeldVhost) -> Steps:
+        found = yield from _look(held.name, address.path)
+        if found.id is None:
+            return 0
+        require_access(held.name, found, owner_id)
+        if owner_id is not None:
+            checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
+        yield call("lock_rabbitmq_queue", entity_id=found.id)  # from here on nobody sends to it or consumes from it
+        found = yield from _look(held.name, address.path)
+        if if_unused and found.consumers:
+            raise errors.queue_in_use(held.name, found.name)
+        if if_empty and found.ready > 0:
+            raise errors.queue_not_empty(held.name, found.name)
+        yield from remove(held.id, [found.id])
+        forget(address)
+        return found.ready
+
+    return (yield from changing(address.namespace, actor, change))
+
+
+def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps[None]:
+    """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
+    exchanges that lived by these (RMQ-313, RMQ-353)."""
+    yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
+    lost = yield call("unbind_queues", entity_ids=list(entity_ids))
+    yield call("delete_entities", entity_ids=list(entity_ids))
+    exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost})
+    bindings = [*(row.id for row in lost), *more]
+    yield from topology_changed(namespace_id, queues=entity_ids, exchanges=exchanges, bindings=bindings)
+
+
+def find_queue(vhost: str, name: str) -> Steps:
+    """A queue's row, with its counts. Raises AmqpError (404, and 530 for the virtual host)."""
+    found = yield from _look(vhost, name)
+    if found.id is None:
+        raise errors.not_found_queue(vhost, name)
+    return found
+
+
+def require_access(vhost: str, found: Any, owner_id: int | None) -> None:
+    """An exclusive queue is its connection's alone (RMQ-330)."""
+    if found.owner_id is not None and found.owner_id != owner_id:
+        raise errors.locked_queue(vhost, found.name)
+
+
+class _Given(NamedTuple):
+    """A declaration as it came. owner_id: of an exclusive queue."""
+
+    name: str
+    type: str | None
+    durable: bool
+    auto_delete: bool
+    owner_id: int | None
+    arguments: dict[str, Any]
+    history_level: HistoryLevel
+
+
+def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps[DeclaredQueue]:
+    """asking: the connection that declares."""
+    names.check_new_queue_name(given.name)  # one that is there as well (RMQ-324): a passive declaration asks for those
+    while True:
+        found = (yield from _look(vhost, given.name)) if given.name else None
+        if found is not None and found.id is not None and (yield from _is_still_there(found)):
+            checks.check_equivalent_queue(found.vhost, _stored(found), _again(given))
+            return _answer(found, asking)
+        wanted = _new(vhost, given)
+        created = yield from changing(vhost, actor, partial(_create, queue=wanted, history_level=given.history_level))
+        if created is not None:  # else another one was faster
+            return DeclaredQueue(created, 0, 0, True)
+
+
+def _new(vhost: str, given: _Given) -> QueueDef:
+    """A queue that is not there yet, checked."""
+    name = given.name or names.generated(names.QUEUE_PREFIX, os.urandom(16))
+    type = checks.check_queue(
+        vhost,
+        name,
+        type=given.type,
+        durable=given.durable,
+        exclusive=given.owner_id is not None,
+        auto_delete=given.auto_delete,
+        arguments=given.arguments,
+    )
+    return QueueDef(name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
+
+
+def _again(given: _Given) -> QueueDef:
+    type = checks.queue_type(given.type, given.arguments)
+    return QueueDef(given.name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
+
+
+def _stored(row: Any) -> QueueDef:
+    options = row.options
+    arguments = table.decode(options["arguments"])
+    return QueueDef(row.name, options["type"], options["durable"], options["auto_delete"], row.owner_id, arguments)
+
+
+def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps[EntityAddress | None]:
+    """The address of the new queue; None if there is one of this name."""
+    if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
+        raise errors.connection_forced("the connection is not open any more, and owns nothing")
+    options = {
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.owner_id is not None,
+        "type": queue.type,
+        "arguments": table.encode(queue.arguments, "argument"),
+        "had_consumer": False,
+        "retroactive_ttl": True,
+        "exact_expiry": False,
+    }
+    found = effective.of_queue(queue.name, options, (yield from effective.policies_of(held.id)))
+    columns = effective.queue_columns(options, found)
+    as_text = {name: json.dumps(columns[name]) for name in ("options", "effective")}
+    settings = entity_columns(Family.RABBITMQ, {"history_level": history_level}) | columns | as_text
+    rows = yield call(
+        "create_entity",
+        **settings | {"owner_id": queue.owner_id},
+        namespace_id=held.id,
+        path=queue.name,
+        kind=str(EntityKind.QUEUE),
+        topic_id=None,
+    )
+    if not rows:
+        return None
+    yield from topology_changed(held.id, queues=[rows[0].id])
+    return EntityAddress(held.name, queue.name)
+
+
+def _is_still_there(found: Any) -> Steps[bool]:
+    """A declaration is use of a queue, also a passive one (RMQ-041); one that was unused for too long is gone."""
+    if "expires" not in found.effective:
+        return True
+    from .queue_expiry import use  # which knows queues
+
+    return (yield from use(EntityAddress(found.vhost, found.name))) is not None
+
+
+def _answer(found: Any, asking: int | None) -> DeclaredQueue:
+    require_access(found.vhost, found, asking)
+    return DeclaredQueue(EntityAddress(found.vhost, found.name), found.ready, found.consumers, False)
+
+
+def _look(vhost: str, name: str) -> Steps:
+    return require_vhost(vhost, (yield call("find_rabbitmq_queue", vhost=vhost, name=name)))

@@ -1,0 +1,143 @@
+"""Virtual hosts: created with their exchanges, deleted, listed; and held while what is in them changes (RMQ 1.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core import namespaces
+from broker_core.common.errors import NotAllowed
+from broker_core.common.types import Actor, Family, Right
+from broker_core.namespaces.namespaces import of_family
+from broker_core.rabbitmq.rules import table
+from broker_core.rabbitmq.rules.errors import vhost_not_found
+from broker_core.rabbitmq.rules.exchanges import PREDECLARED, ExchangeDef
+from broker_core.rabbitmq.rules.names import DEFAULT_EXCHANGE
+from broker_core.runtime.find_or_create import find_or_create
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import Statement, call
+
+# The default exchange is no row: its bindings are the queues' names.
+STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]
+MOST_TOLD = 500  # queues, exchanges and bindings that a change names; of a larger one all is read again
+
+
+@dataclass(frozen=True, slots=True)
+class HeldVhost:
+    """A virtual host whose topology nobody else changes before the transaction ends."""
+
+    id: int
+    name: str
+
+
+@use_case
+def create_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
+    """Create a virtual host with its seven exchanges, the default one among them (RMQ-300). Returns the Namespace.
+
+    Raises EntityExists where a namespace of any family has the name, in whatever casing.
+    """
+
+    def steps() -> Steps:
+        created = yield from namespaces.create_namespace.steps(name, description, family=Family.RABBITMQ, actor=actor)
+        yield insert_exchanges(created.id, STORED, ["{}"] * len(STORED))
+        return created
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def ensure_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
+    """The virtual host of this name, created if it is not there; one that is there is left as it is."""
+
+    def create() -> Steps:
+        return create_vhost.steps(name, description, actor=actor)
+
+    return (yield from find_or_create(lambda: get_vhost.steps(name, actor=actor), create))
+
+
+@use_case
+def get_vhost(name: str, *, actor: Actor | None = None) -> Steps:
+    """A virtual host as a Namespace. Raises EntityNotFound, and NotAllowed for a namespace of another family."""
+    return (yield from of_family(name, Family.RABBITMQ, actor))
+
+
+@use_case
+def list_vhosts(*, actor: Actor | None = None) -> Steps:
+    """All virtual hosts, as Namespaces, by name."""
+    found = yield from namespaces.list_namespaces.steps(actor=actor)
+    return [namespace for namespace in found if namespace.family is Family.RABBITMQ]
+
+
+def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
+    """Change a virtual host's topology in one transaction, after every other change of it. Returns what `change` returns."""
+    (actor or Actor.local()).require(Right.MANAGE, vhost)
+
+    def steps() -> Steps:
+        held = yield from hold_vhost(vhost)
+        return (yield from change(held))
+
+    return (yield Atomically(steps()))
+
+
+def hold_vhost(name: str) -> Steps[HeldVhost]:
+    """Hold a virtual host's row to the end of the transaction. Raises AmqpError (530)."""
+    row = require_vhost(name, (yield call("hold_vhost", vhost=name)))
+    return HeldVhost(row.id, row.name)
+
+
+def insert_exchanges(namespace_id: int, exchanges: Sequence[ExchangeDef], effective: Sequence[str]) -> Statement:
+    """The statement that adds exchanges, each with what is in force for it."""
+    return call(
+        "insert_exchanges",
+        namespace_id=namespace_id,
+        names=[exchange.name for exchange in exchanges],
+        types=[str(exchange.type) for exchange in exchanges],
+        durable=[exchange.durable for exchange in exchanges],
+        auto_delete=[exchange.auto_delete for exchange in exchanges],
+        internal=[exchange.internal for exchange in exchanges],
+        arguments=[json.dumps(table.encode(exchange.arguments, "argument")) for exchange in exchanges],
+        effective=list(effective),
+    )
+
+
+def require_vhost(name: str, rows: Sequence[Any]) -> Any:
+    """The one row that a statement found in a virtual host. Raises AmqpError (530), NotAllowed where it is none."""
+    if not rows:
+        raise vhost_not_found(name)
+    _require_family(name, rows[0].family)
+    return rows[0]
+
+
+def topology_changed(
+    namespace_id: int, *, queues: Sequence[int] = (), exchanges: Sequence[str] = (), bindings: Sequence[int] = ()
+) -> Steps[None]:
+    """In the same transaction as the change, so that whoever sees the one sees the other.
+
+    queues, exchanges, bindings: all that came, went or are others now, by id or name. None of any: everything may have changed.
+    """
+    yield call(
+        "topology_changed",
+        namespace_id=namespace_id,
+        queue_ids=list(queues),
+        exchanges=list(exchanges),
+        bindings=list(bindings),
+        is_told=0 < len(queues) + len(exchanges) + len(bindings) <= MOST_TOLD,
+    )
+
+
+def delete_idle_exchanges(ids: Collection[int]) -> Steps[tuple[list[str], list[int]]]:
+    """Of exchanges that just lost bindings, delete the auto-delete ones that have none left as source; and so on from there
+    (RMQ-313). Returns the names of those that went, and the ids of the bindings to them."""
+    names: list[str] = []
+    bindings: list[int] = []
+    while ids:
+        (row,) = yield call("delete_idle_exchanges", ids=list(ids))
+        names, bindings, ids = names + row.names, bindings + row.bindings, row.sources
+    return names, bindings
+
+
+def _require_family(name: str, family: str) -> None:
+    if family != Family.RABBITMQ:
+        raise NotAllowed(f"'{name}' is of the family {family}: it is no virtual host.")

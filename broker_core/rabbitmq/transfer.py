@@ -1,0 +1,234 @@
+"""A virtual host in an export: its exchanges and policies before its queues, its bindings after them.
+
+What is in force for queues and exchanges is computed anew. Left out: connections, consumers and exclusive queues, which end with
+their connection; who was a queue's consumer, so that an auto-delete queue of the copy waits for its first; and since when a queue
+is unused, for its lease begins anew, as at the start of a node (RMQ-047). A message that is unacknowledged is exported as ready,
+and is redelivered in the copy (RMQ-123); this counts as no return. Nothing leaves for a length limit while a file is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress, Family
+from broker_core.rabbitmq.messages.placing import BLIND_KEYS
+from broker_core.rabbitmq.rules.exchanges import PREDECLARED, ExchangeDef
+from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue
+from broker_core.rabbitmq.topology.effective import of_queue, queue_columns
+from broker_core.rabbitmq.topology.policies import bring_into_force
+from broker_core.rabbitmq.topology.vhosts import HeldVhost, topology_changed
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+from broker_core.transfer import part
+from broker_core.transfer.lines import Fields, instant, line
+from broker_core.transfer.part import Given
+
+from .rules import arguments as checks
+from .rules import names, policies, table
+
+_PREDECLARED = {exchange.name: exchange for exchange in PREDECLARED if exchange.name}
+_ROUTED_BY = ("exchange", "routing_key")
+_OPTIONS = ("durable", "auto_delete", "type", "arguments", "retroactive_ttl", "exact_expiry")
+
+
+def lines_before(namespace_id: int) -> Steps:
+    told = [line("exchange", _exchange(row)) for row in (yield call("export_exchanges", namespace_id=namespace_id))]
+    for row in (yield call("policies_of", namespace_id=namespace_id)):
+        told.append(line("rabbitmq_policy", {name: getattr(row, name) for name in _POLICY}))
+    return told
+
+
+def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps[list[str]]:
+    """Bindings between exchanges, and to the queues that were exported."""
+    rows = yield call("export_bindings", namespace_id=namespace_id, entity_ids=entity_ids)
+    return [line("binding", _binding(row)) for row in rows]
+
+
+def described(row: Any) -> dict[str, Any]:
+    options = {name: row.options[name] for name in _OPTIONS}
+    return {"settings": part.own_settings(row), "options": options, "last_activity_at": None, "last_receive_at": None}
+
+
+def told_of_message(row: Any) -> dict[str, Any]:
+    return {"priority": row.priority}
+
+
+_POLICY = ("name", "is_operator", "pattern", "apply_to", "priority", "definition")
+
+
+def _exchange(row: Any) -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in ("name", "type", "durable", "auto_delete", "internal", "arguments")}
+    return {**told, "created_at": instant(row.created_at)}
+
+
+def _binding(row: Any) -> dict[str, Any]:
+    to_queue = row.queue is not None
+    return {
+        "source": row.source,
+        "destination": row.queue if to_queue else row.exchange,
+        "destination_type": "queue" if to_queue else "exchange",
+        "routing_key": row.routing_key,
+        "arguments": row.arguments,
+    }
+
+
+def _is_table(value: Any) -> bool:
+    """Whether it is a field table as it is stored."""
+    try:
+        return isinstance(value, dict) and table.encode(table.decode(value)) == value
+    except (BrokerError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        return False
+
+
+def _is_properties(value: dict) -> bool:
+    """Texts and numbers, and blind keys; those by which it was routed are always there."""
+    routed = all(isinstance(value.get(name), str) for name in _ROUTED_BY)
+    blind = value.get(BLIND_KEYS, [])
+    has_texts = isinstance(blind, list) and all(isinstance(key, str) for key in blind)
+    return routed and has_texts and all(isinstance(v, (str, int, float)) for name, v in value.items() if name != BLIND_KEYS)
+
+
+class Reader(part.Reader):
+    """Knows the exchanges and policies that were read. Checks them and the queues as their use cases do."""
+
+    own_lines = frozenset({"exchange", "rabbitmq_policy", "binding"})
+    may_expire_at_once = True  # RMQ-016
+    holds_properties = staticmethod(_is_properties)
+    holds_application_properties = staticmethod(_is_table)
+
+    def __init__(self, namespace_id: int, name: str, tier: Any):
+        super().__init__(namespace_id, name, tier)
+        self.exchanges: set[str] = set()
+        self.policies: list[policies.Policy] = []
+        self.has_priorities = False  # the queue that lines are about
+
+    def line(self, kind: str, content: Fields) -> Steps:
+        readers: dict[str, Callable[[Fields], Steps]] = {
+            "exchange": self._exchange,
+            "rabbitmq_policy": self._policy,
+            "binding": self._binding,
+        }
+        yield from readers[kind](content)
+        content.done()
+
+    def entity(self, address: EntityAddress, content: Fields) -> Given:
+        if not address.path or names.clean(address.path) != address.path:
+            content.refuse("path", f"{address.path!r} is no queue's name")
+        options = self._options(address.path, content.inner("options"))
+        self.has_priorities = int(options["arguments"].get("x-max-priority", (None, 0))[1]) > 0
+        in_force = queue_columns(options, of_queue(address.path, options, self.policies))
+        given = part.queue_of(Family.RABBITMQ, options, in_force.pop("effective"), content)
+        del in_force["options"]
+        return replace(given, columns={**given.columns, **in_force})
+
+    def message(self, content: Fields) -> dict[str, Any]:
+        return {"priority": content.whole("priority", optional=True, least=0, most=255)}
+
+    def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
+        part.only_main_and_active(row, content)
+        if row["properties"] is None:
+            content.refuse("properties", "is missing: every message has the exchange and the routing key it came by")
+        if self.has_priorities and row["priority"] is None:
+            content.refuse("priority", "is missing, and its queue has priorities")
+
+    def namespace_end(self) -> Steps:
+        """A virtual host has its exchanges whatever the file says; what is in force follows from what is there."""
+        for name, exchange in _PREDECLARED.items():
+            if name not in self.exchanges:
+                yield from self._insert_exchange(exchange, None)
+        yield from bring_into_force(HeldVhost(self.namespace_id, self.name))
+        yield from topology_changed(self.namespace_id)
+
+    def _options(self, name: str, given: Fields) -> dict[str, Any]:
+        durable, auto_delete = given.flag("durable"), given.flag("auto_delete")
+        stored = _table("arguments", given)
+        ours = {flag: given.flag(flag) for flag in ("retroactive_ttl", "exact_expiry")}
+        type = given.text("type")
+        given.done()
+        arguments = table.decode(stored)
+        checks.check_queue(
+            self.name, name, type=type, durable=durable, exclusive=False, auto_delete=auto_delete, arguments=arguments
+        )
+        fixed = {"durable": durable, "auto_delete": auto_delete, "exclusive": False, "type": type, "arguments": stored}
+        return {**fixed, **ours, "had_consumer": False}
+
+    def _exchange(self, content: Fields) -> Steps:
+        name = content.text("name")
+        wanted = ExchangeDef(
+            name,
+            content.text("type"),
+            durable=content.flag("durable"),
+            auto_delete=content.flag("auto_delete"),
+            internal=content.flag("internal"),
+            arguments=_table("arguments", content),
+        )
+        checks.check_exchange(self.name, name, wanted.type, table.decode(wanted.arguments), exists=name in _PREDECLARED)
+        if names.clean(name) != name:
+            content.refuse("name", f"{name!r} is no exchange's name")
+        if name in _PREDECLARED and wanted.type != _PREDECLARED[name].type:
+            content.refuse("type", f"'{name}' is of the type {_PREDECLARED[name].type}")
+        if name in self.exchanges:
+            content.refuse("name", f"'{name}' is there twice")
+        yield from self._insert_exchange(wanted, content.instant("created_at"))
+
+    def _insert_exchange(self, wanted: ExchangeDef, created_at: Any) -> Steps:
+        yield call(
+            "import_exchange",
+            namespace_id=self.namespace_id,
+            name=wanted.name,
+            type=str(wanted.type),
+            durable=wanted.durable,
+            auto_delete=wanted.auto_delete,
+            internal=wanted.internal,
+            arguments=json.dumps(wanted.arguments),
+            created_at=created_at,
+        )
+        self.exchanges.add(wanted.name)
+
+    def _policy(self, content: Fields) -> Steps:
+        policy = policies.Policy(
+            name=content.text("name"),
+            pattern=content.text("pattern"),
+            apply_to=content.text("apply_to"),
+            priority=content.number("priority", least=-1e9),
+            definition=content.mapping("definition"),
+            is_operator=content.flag("is_operator"),
+        )
+        policies.check(policy)
+        self.policies.append(policy)
+        (row,) = yield call(
+            "put_policy",
+            namespace_id=self.namespace_id,
+            name=policy.name,
+            is_operator=policy.is_operator,
+            pattern=policy.pattern,
+            apply_to=str(policy.apply_to),
+            priority=policy.priority,
+            definition=json.dumps(policy.definition),
+        )
+        if not row.created:
+            content.refuse("name", f"'{policy.name}' is there twice")
+
+    def _binding(self, content: Fields) -> Steps:
+        source, destination = content.text("source"), content.text("destination")
+        to_queue = content.one_of("destination_type", ("queue", "exchange")) == "queue"
+        rest = content.text("routing_key"), table.decode(_table("arguments", content))
+        bind = (
+            bind_queue.steps(self.name, destination, source, *rest)
+            if to_queue
+            else bind_exchange.steps(self.name, destination, source, *rest)
+        )
+        if not (yield from bind):
+            content.refuse("destination", "is bound so by a line before")
+
+
+def _table(name: str, content: Fields) -> dict[str, Any]:
+    """A field table as it is stored."""
+    found = content.mapping(name)
+    if not _is_table(found):
+        content.refuse(name, "is no table of [type, text] as an export has there")
+    return found

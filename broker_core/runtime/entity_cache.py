@@ -1,0 +1,98 @@
+"""What a process remembers, first of all the entities behind addresses: what never changes about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker_core.common.errors import EntityNotFound, NotAllowed
+from broker_core.common.types import EntityAddress, EntityKind, Family
+from broker_core.store import connections
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+
+class Memory(dict):
+    """What a process remembers, in all its threads: any of them may forget it at any time. With `most` it begins anew, so what
+    is gone for good takes no space for ever."""
+
+    def __init__(self, most: int):
+        self.most = most
+
+    def keep(self, key: Any, value: Any) -> Any:
+        if len(self) >= self.most:
+            self.clear()
+        self[key] = value
+        return value
+
+
+class Known(NamedTuple):
+    """What never changes about an entity, so it can be remembered."""
+
+    id: int
+    kind: EntityKind
+    family: Family
+    requires_session: bool
+    requires_duplicate_detection: bool
+
+
+_known = Memory(100_000)  # database, namespace and path -> Known
+
+
+def _key(address: EntityAddress):
+    return connections.current_database(), address.namespace.lower(), address.path
+
+
+def forget(address: EntityAddress) -> None:
+    _known.pop(_key(address), None)
+
+
+def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
+    """What is known of the entity behind an address, remembered: ids are never used again.
+
+    Raises EntityNotFound; NotAllowed for one of another family, which has operations of its own.
+    """
+    key = _key(address)
+    found = _known.get(key)
+    if found is None:
+        rows = yield call("find_entity", namespace=address.namespace, path=address.path)
+        if not rows:
+            raise EntityNotFound(str(address))
+        row = rows[0]
+        flags = row.requires_session, row.requires_duplicate_detection
+        found = _known.keep(key, Known(row.id, EntityKind(row.kind), Family(row.family), *flags))
+    if found.family is not family:
+        raise NotAllowed(f"'{address}' is of the family {found.family}, which has other operations than {family}.")
+    return found
+
+
+def entity_id_of(address: EntityAddress) -> Steps:
+    """The id behind an address. Raises EntityNotFound."""
+    return (yield from known(address)).id
+
+
+def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps], family: Family = Family.SERVICE_BUS) -> Steps:
+    """Attempt something on an entity. Returns what is known of it, the answer, and, if there is none, a look at the entity.
+
+    What is remembered may be of an entity deleted since: it is looked up once more where nothing was found, or where it does not
+    allow the attempt. Raises EntityNotFound.
+    """
+    for is_last in (False, True):
+        remembered = _key(address) in _known
+        entity = yield from known(address, family)
+        try:
+            answer = yield from attempt(entity)
+        except NotAllowed:
+            if is_last or not remembered:
+                raise
+            forget(address)
+            continue
+        if answer:
+            return entity, answer, None
+        look = yield call("look", entity_id=entity.id)
+        if look:
+            return entity, None, look[0]
+        forget(address)
+        if not remembered:
+            break
+    raise EntityNotFound(str(address))

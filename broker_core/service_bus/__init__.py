@@ -1,0 +1,58 @@
+"""What clients do with messages: send, receive, settle, renew, peek, schedule, cancel, resubmit, purge; and with sessions.
+
+Each function is a use case (see store.driver): call it for the answer now, `await name.aio(...)` under asyncio,
+`name.steps(...)` to compose.
+All take an `actor`; without one the calling process itself acts, with all rights. They raise the refusals of common.errors,
+and nothing is stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek,
+Operate to resubmit and purge.
+"""
+
+from .operating import delete_batch, drop_locks, purge, resubmit
+from .reading import RuleRow, explain, rules_of
+from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
+from .sending import cancel_scheduled, send
+from .sessions import (
+    accept_session,
+    close_session,
+    get_session_state,
+    list_sessions,
+    receive_and_delete_from_session,
+    receive_from_session,
+    renew_session,
+    set_session_state,
+)
+from .settling import abandon, complete, dead_letter, defer, release, renew
+from .transactions import Transaction, transaction
+
+__all__ = [
+    "RuleRow",
+    "Transaction",
+    "abandon",
+    "accept_session",
+    "cancel_scheduled",
+    "close_session",
+    "complete",
+    "dead_letter",
+    "defer",
+    "delete_batch",
+    "drop_locks",
+    "explain",
+    "get_session_state",
+    "list_sessions",
+    "peek",
+    "purge",
+    "receive",
+    "receive_and_delete",
+    "receive_and_delete_from_session",
+    "receive_deferred",
+    "receive_from",
+    "receive_from_session",
+    "release",
+    "renew",
+    "renew_session",
+    "resubmit",
+    "rules_of",
+    "send",
+    "set_session_state",
+    "transaction",
+]

@@ -1,0 +1,200 @@
+"""Creates or updates what a configuration file describes, as one transaction: all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core import namespaces
+from broker_core.common.arguments import require_kind
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.types import Actor, EntityAddress, EntityKind
+from broker_core.namespaces import Namespace
+from broker_core.service_bus.rules.emulator_config import NamespacePlan, Plan, QueuePlan, SubscriptionPlan, TopicPlan
+from broker_core.service_bus.rules.entity_settings import (
+    FORWARDS,
+    OURS,
+    SERVICE_NAMES,
+    Settings,
+    new_settings,
+    values_of,
+)
+from broker_core.service_bus.rules.filters import rule_to_json
+from broker_core.store.driver import Atomically, Steps, UseCase, use_case
+
+from . import entities
+from .entities import Entity
+
+_CREATE: dict[EntityKind, UseCase[..., Any]] = {
+    EntityKind.QUEUE: entities.create_queue,
+    EntityKind.TOPIC: entities.create_topic,
+    EntityKind.SUBSCRIPTION: entities.create_subscription,
+}
+
+
+_Planned = QueuePlan | TopicPlan | SubscriptionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of a namespace, queue, topic, subscription or rule: the word in `what`.
+
+    did: "created", "updated", "deleted" or "unchanged"; settings: (before, after).
+    """
+
+    did: str
+    what: str
+    address: str
+    settings: dict[str, tuple]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One entity of a plan, with all its settings. created: just now, as yet without its forwards."""
+
+    kind: EntityKind
+    address: EntityAddress
+    settings: Settings
+    plan: _Planned
+    created: bool
+
+
+@use_case
+def apply_plan(plan: Plan, *, actor: Actor | None = None) -> Steps:
+    """Make namespaces, queues, topics, subscriptions and rules as planned; returns a list of Change.
+
+    A setting the plan does not name takes its default. A subscription has exactly the rules that the plan names; where it names
+    none they stay, or it gets `$Default`. Entities that the plan does not name are left alone. An entity may forward to one that
+    comes later. Needs MANAGE. Raises NotAllowed for the system namespace; a refusal begins with the path in the file.
+    """
+
+    def steps() -> Steps:
+        changes = []
+        for namespace in plan.namespaces:
+            require_kind("plan", namespace, NamespacePlan)
+            changes += yield from _told(namespace.where, _namespace(namespace, actor))
+        return changes
+
+    return (yield Atomically(steps()))
+
+
+def _namespace(plan: NamespacePlan, actor: Actor | None) -> Steps:
+    did = "unchanged"
+    try:
+        found = yield from namespaces.get_namespace.steps(plan.name, actor=actor)
+    except EntityNotFound:
+        did, found = "created", (yield from namespaces.create_namespace.steps(plan.name, actor=actor))
+    if found.is_system:
+        raise NotAllowed(f"The namespace '{plan.name}' carries Vitrine's own work; a file cannot change it. Choose another name.")
+    return [Change(did, "namespace", found.name, {}), *(yield from _entities(plan, found, actor))]
+
+
+def _entities(plan: NamespacePlan, namespace: Namespace, actor: Actor | None) -> Steps:
+    """First all that is missing, then what forwards to what: an entity forwards only to one that is there (SB-177)."""
+    wanted = []
+    for kind, address, planned in _plans(plan):
+        wanted.append((yield from _told(planned.where, _create(kind, address, planned, namespace, actor))))
+    changes = []
+    for one in wanted:
+        changes += yield from _told(one.plan.where, _update(one, actor))
+    return changes
+
+
+def _plans(plan: NamespacePlan) -> Iterator[tuple]:
+    """What the plan names, topics before their subscriptions: (kind, address, plan)."""
+    for queue in plan.queues:
+        yield EntityKind.QUEUE, EntityAddress(plan.name, queue.path), queue
+    for topic in plan.topics:
+        address = EntityAddress(plan.name, topic.path)
+        yield EntityKind.TOPIC, address, topic
+        for subscription in topic.subscriptions:
+            yield EntityKind.SUBSCRIPTION, address.subscription(subscription.name), subscription
+
+
+def _create(
+    kind: EntityKind, address: EntityAddress, plan: _Planned, namespace: Namespace, actor: Actor | None
+) -> Steps[_Wanted]:
+    """Create what is missing, for now without forwards; returns the _Wanted."""
+    settings = new_settings(kind, plan.settings, namespace.limits)
+    try:
+        yield from entities.get_entity.steps(address, actor=actor)
+        return _Wanted(kind, address, settings, plan, created=False)
+    except EntityNotFound:
+        pass
+    rules = getattr(plan, "rules", [])
+    first = {"rule": rules[0].rule} if rules else {}
+    without = {name: value for name, value in values_of(settings).items() if name not in FORWARDS}
+    yield from _CREATE[kind].steps(address, actor=actor, **without, **first)
+    return _Wanted(kind, address, settings, plan, created=True)
+
+
+def _update(wanted: _Wanted, actor: Actor | None) -> Steps:
+    current = yield from entities.get_entity.steps(wanted.address, actor=actor)
+    differing = _differing(current, wanted)
+    if differing:
+        yield from entities.update_entity.steps(
+            current.address, actor=actor, **{name: after for name, (_, after) in differing.items()}
+        )
+    did = "created" if wanted.created else "updated" if differing else "unchanged"
+    change = Change(did, str(wanted.kind), str(wanted.address), {} if wanted.created else differing)
+    return [change, *(yield from _rules(wanted, actor))]
+
+
+def _differing(current: Entity, wanted: _Wanted) -> dict[str, tuple]:
+    """The settings to change: (now, then). Those of Vitrine's own, which such a file cannot name, are left as they are."""
+    if current.kind is not wanted.kind:
+        raise NotAllowed(f"'{current.address}' is a {current.kind} and not a {wanted.kind}. Delete it, or choose another name.")
+    before, after = values_of(current.settings), values_of(wanted.settings)
+    return {n: (before[n], after[n]) for n in before if n not in OURS and _compared(n, before[n]) != _compared(n, after[n])}
+
+
+def _compared(name: str, value):
+    return value.lower() if name in FORWARDS and value else value
+
+
+def _rules(wanted: _Wanted, actor: Actor | None) -> Steps:
+    """The rules of a subscription as planned."""
+    planned = {plan.rule.name.lower(): plan for plan in getattr(wanted.plan, "rules", [])}
+    if not planned:
+        return []
+    stored = {
+        found.rule.name.lower(): found.rule for found in (yield from entities.list_rules.steps(wanted.address, actor=actor))
+    }
+    changes = []
+    for name, rule in stored.items():
+        if name not in planned:
+            yield from entities.delete_rule.steps(wanted.address, rule.name, actor=actor)
+            changes.append(_rule_change("deleted", wanted, rule.name))
+    for name, plan in planned.items():
+        did = yield from _told(plan.where, _rule(wanted.address, plan.rule, stored.get(name), actor))
+        first = wanted.created and did == "unchanged"  # it came with the subscription
+        changes.append(_rule_change("created" if first else did, wanted, plan.rule.name))
+    return changes
+
+
+def _rule(address: EntityAddress, rule, stored, actor: Actor | None) -> Steps[str]:
+    if stored is None:
+        yield from entities.create_rule.steps(address, rule, actor=actor)
+        return "created"
+    if rule_to_json(stored) | {"name": rule.name} == rule_to_json(rule):
+        return "unchanged"
+    yield from entities.update_rule.steps(address, rule, actor=actor)
+    return "updated"
+
+
+def _rule_change(did: str, wanted: _Wanted, name: str) -> Change:
+    return Change(did, "rule", f"{wanted.address}/Rules/{name}", {})
+
+
+def _told(where: str, steps: Steps) -> Steps:
+    """What the steps return. A refusal in them begins with the innermost path in the file."""
+    try:
+        return (yield from steps)
+    except BrokerError as exc:
+        if where and not exc.where:
+            exc.where, problem = where, exc.message
+            if isinstance(exc, InvalidArgument) and (setting := SERVICE_NAMES.get(exc.name)):
+                exc.where, problem = f"{where}.Properties.{setting}", exc.problem
+            exc.message = f"{exc.where}: {problem}"
+        raise

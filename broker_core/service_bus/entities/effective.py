@@ -1,0 +1,47 @@
+"""What each setting of an entity is in effect, and where that comes from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker_core.common.types import Actor, EntityAddress, Right, Tier
+from broker_core.service_bus.rules.entity_settings import values_of
+from broker_core.store.driver import Steps, use_case
+
+from .kinds import Subscription, defaults_of, from_row
+from .rows import entity_row
+
+_LIFE = "default_message_time_to_live"
+
+
+class Effective(NamedTuple):
+    """source: "default": what a new entity gets. "tier": what a new one gets in a namespace of this tier. "entity": its own.
+    "topic": a subscription's, lowered by its topic's."""
+
+    value: Any
+    source: str
+
+
+@use_case
+def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """Each setting of an entity by name, as an Effective."""
+    (actor or Actor.local()).require(Right.BROWSE, address)
+    row = yield from entity_row(address)
+    entity = from_row(row)
+    plain = defaults_of(entity.kind, None, entity.is_system)
+    of_tier = defaults_of(entity.kind, Tier(row.tier), entity.is_system)
+    found = {
+        name: Effective(value, _source(value, plain[name], of_tier[name])) for name, value in values_of(entity.settings).items()
+    }
+    if isinstance(entity, Subscription):
+        topic = yield from entity_row(entity.topic)
+        own, lower = found[_LIFE].value, getattr(topic, _LIFE)
+        if lower is not None and (own is None or lower < own):  # SB-022
+            found[_LIFE] = Effective(lower, "topic")
+    return found
+
+
+def _source(value: Any, plain: Any, of_tier: Any) -> str:
+    if value != of_tier:
+        return "entity"
+    return "default" if of_tier == plain else "tier"

@@ -1,0 +1,105 @@
+"""Queues, topics and subscriptions as values, and as rows: one shape for the three kinds.
+
+A row has every setting; those that a kind does not have are stored as the defaults of the model, and read by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from broker_core.common.types import (
+    EntityAddress,
+    EntityKind,
+    EntityStatus,
+    ExpiryMode,
+    Family,
+    HistoryLevel,
+    QueueSettings,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+)
+from broker_core.namespaces.entity_columns import entity_columns
+from broker_core.service_bus.rules.entity_settings import (
+    SETTINGS_OF,
+    Settings,
+    default_settings,
+    values_of,
+)
+
+_AS_STORED = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """created_at and updated_at are the database's time."""
+
+    id: int
+    address: EntityAddress
+    settings: Settings
+    is_system: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Queue(_Stored):
+    """A queue as stored."""
+
+    kind: ClassVar[EntityKind] = EntityKind.QUEUE
+    settings: QueueSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(_Stored):
+    """A topic as stored."""
+
+    kind: ClassVar[EntityKind] = EntityKind.TOPIC
+    settings: TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription(_Stored):
+    """A subscription as stored, with its topic's address."""
+
+    kind: ClassVar[EntityKind] = EntityKind.SUBSCRIPTION
+    settings: SubscriptionSettings
+    topic: EntityAddress
+    topic_id: int
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+
+Entity = Queue | Topic | Subscription
+
+
+def from_row(row: Any) -> Entity:
+    """An entity from the columns of `entity_columns`."""
+    kind, address = EntityKind(row.kind), EntityAddress(row.namespace, row.path)
+    values = {name: _value(name, getattr(row, name)) for name in SETTINGS_OF[kind]}
+    stored = (row.is_system, row.created_at, row.updated_at)
+    if kind is EntityKind.SUBSCRIPTION and (topic := address.topic) is not None:
+        return Subscription(row.id, address, SubscriptionSettings(**values), *stored, topic, row.topic_id)
+    if kind is EntityKind.TOPIC:
+        return Topic(row.id, address, TopicSettings(**values), *stored)
+    return Queue(row.id, address, QueueSettings(**values), *stored)
+
+
+def as_parameters(settings: Settings) -> Mapping[str, Any]:
+    """All columns of an entity with these settings, as statements take them."""
+    return entity_columns(Family.SERVICE_BUS, values_of(settings))
+
+
+def defaults_of(kind: EntityKind, tier: Tier | None, is_system: bool) -> dict[str, Any]:
+    """What a new entity gets. The history of the system namespace is off: the sweeps would write about themselves (design D2)."""
+    defaults = default_settings(kind, None if is_system else tier)
+    return defaults | {"history_level": HistoryLevel.OFF} if is_system else defaults
+
+
+def _value(name: str, stored: Any) -> Any:
+    return _AS_STORED[name](stored) if name in _AS_STORED else stored

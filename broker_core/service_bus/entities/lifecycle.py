@@ -1,0 +1,393 @@
+"""Queues, topics and subscriptions: created, changed, deleted, found. One path for the three; a kind says which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from broker_core.common.errors import EntityExists, InvalidArgument, NotAllowed
+from broker_core.common.types import (
+    SUBSCRIPTIONS,
+    Actor,
+    EntityAddress,
+    EntityKind,
+    Family,
+    QueueSettings,
+    Right,
+    SubscriptionSettings,
+    TopicSettings,
+)
+from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
+from broker_core.runtime.find_or_create import find_or_create
+from broker_core.service_bus import drop_locks
+from broker_core.service_bus.rules.entity_settings import (
+    FORWARDS,
+    Settings,
+    changed_settings,
+    check_path,
+    check_subscription_name,
+    new_settings,
+    values_of,
+)
+from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, Rule
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from . import rules
+from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row
+from .rows import entity_row, fanout_changed, lock_entity, require_kind
+
+QUEUE, TOPIC, SUBSCRIPTION = EntityKind.QUEUE, EntityKind.TOPIC, EntityKind.SUBSCRIPTION
+FAMILY = str(Family.SERVICE_BUS)
+
+
+# Create
+
+
+@use_case
+def create_queue(
+    address: EntityAddress, settings: QueueSettings | None = None, *, actor: Actor | None = None, **changes: Any
+) -> Steps:
+    """Create a queue; what is not given takes the service's default (SB 1.3). Its numbers start at 1 (SB-241).
+
+    settings, changes: the settings as a whole, single ones, or both; single ones win.
+    Returns the Queue. Raises EntityExists where a queue or a topic has the path, in whatever casing.
+    """
+    return (yield from _create(QUEUE, address, settings, actor, changes))
+
+
+@use_case
+def create_topic(
+    address: EntityAddress, settings: TopicSettings | None = None, *, actor: Actor | None = None, **changes: Any
+) -> Steps:
+    """Create a topic, as create_queue does a queue. Nobody gets what is sent to it before it has a subscription (SB-221)."""
+    return (yield from _create(TOPIC, address, settings, actor, changes))
+
+
+@use_case
+def create_subscription(
+    address: EntityAddress,
+    settings: SubscriptionSettings | None = None,
+    *,
+    rule: Rule | None = None,
+    actor: Actor | None = None,
+    **changes: Any,
+) -> Steps:
+    """Create a subscription of a topic that is there, as create_queue does a queue. It gets what is sent from now on (SB-221).
+
+    address: topic/Subscriptions/name, as EntityAddress.subscription makes it.
+    rule:    its one rule; None: `$Default`, which takes every message (SB 1.4).
+    """
+    return (yield from _create(SUBSCRIPTION, address, settings, actor, changes, rule))
+
+
+@use_case
+def ensure_queue(
+    address: EntityAddress, settings: QueueSettings | None = None, *, actor: Actor | None = None, **changes: Any
+) -> Steps:
+    """The queue of this address, created with these settings if it is not there; one that is there is left as it is."""
+    return (yield from _ensure(QUEUE, address, settings, actor, changes))
+
+
+@use_case
+def ensure_topic(
+    address: EntityAddress, settings: TopicSettings | None = None, *, actor: Actor | None = None, **changes: Any
+) -> Steps:
+    """The topic of this address, as ensure_queue does for a queue."""
+    return (yield from _ensure(TOPIC, address, settings, actor, changes))
+
+
+@use_case
+def ensure_subscription(
+    address: EntityAddress,
+    settings: SubscriptionSettings | None = None,
+    *,
+    rule: Rule | None = None,
+    actor: Actor | None = None,
+    **changes: Any,
+) -> Steps:
+    """The subscription of this address, as ensure_queue does for a queue; the rules of one that is there stay, too."""
+    return (yield from _ensure(SUBSCRIPTION, address, settings, actor, changes, rule))
+
+
+# Change
+
+
+@use_case
+def update_queue(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
+    """Change settings of a queue; the others stay. Returns the Queue.
+
+    Locks are kept, and last as long as they were given, unless the queue drops locks on change (SB-072, SB-907).
+    A new default time-to-live holds at once for waiting messages without one of their own (SB-023, SB-921).
+    """
+    return (yield from _update(QUEUE, address, actor, changes))
+
+
+@use_case
+def update_topic(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
+    """Change settings of a topic; the others stay. Returns the Topic."""
+    return (yield from _update(TOPIC, address, actor, changes))
+
+
+@use_case
+def update_subscription(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
+    """Change settings of a subscription as update_queue does; its rules stay. Returns the Subscription."""
+    return (yield from _update(SUBSCRIPTION, address, actor, changes))
+
+
+@use_case
+def update_entity(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
+    """Change settings of whatever has this address; returns it."""
+    return (yield from _update(None, address, actor, changes))
+
+
+# Delete
+
+
+@use_case
+def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
+    """Delete a queue with its dead-letter queue (SB-240). Its name is free at once; the sweep removes its messages.
+
+    Others may forward to it: their messages then go where SB-174 says (SB-242).
+    """
+    yield from _delete(QUEUE, address, actor)
+
+
+@use_case
+def delete_topic(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
+    """Delete a topic with its subscriptions, as delete_queue does a queue (SB-240)."""
+    yield from _delete(TOPIC, address, actor)
+
+
+@use_case
+def delete_subscription(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
+    """Delete a subscription with its rules, as delete_queue does a queue."""
+    yield from _delete(SUBSCRIPTION, address, actor)
+
+
+@use_case
+def delete_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
+    """Delete whatever has this address."""
+    yield from _delete(None, address, actor)
+
+
+# Find
+
+
+@use_case
+def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """One queue; its address is compared without case. Looking is no activity (SB-196)."""
+    return (yield from _get(QUEUE, address, actor))
+
+
+@use_case
+def get_topic(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """One topic, as get_queue."""
+    return (yield from _get(TOPIC, address, actor))
+
+
+@use_case
+def get_subscription(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """One subscription, as get_queue."""
+    return (yield from _get(SUBSCRIPTION, address, actor))
+
+
+@use_case
+def get_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """Whatever has this address: a Queue, a Topic or a Subscription."""
+    return (yield from _get(None, address, actor))
+
+
+@use_case
+def list_queues(namespace: str | None = None, *, actor: Actor | None = None) -> Steps:
+    """The queues of a namespace, or of all, by address."""
+    return (yield from _list(QUEUE, namespace, actor))
+
+
+@use_case
+def list_topics(namespace: str | None = None, *, actor: Actor | None = None) -> Steps:
+    """The topics of a namespace, or of all, by address."""
+    return (yield from _list(TOPIC, namespace, actor))
+
+
+@use_case
+def list_subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """The subscriptions of a topic, by name. Raises EntityNotFound for a topic that is not there."""
+    found = yield from _get(TOPIC, topic, actor)
+    rows = yield call("list_entities", namespace=topic.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=found.id)
+    return [from_row(row) for row in rows]
+
+
+@use_case
+def list_entities(namespace: str | None = None, *, actor: Actor | None = None) -> Steps:
+    """Queues, topics and subscriptions of a namespace, or of all, by address; a topic is followed by its subscriptions."""
+    return (yield from _list(None, namespace, actor))
+
+
+# The one path
+
+
+def _create(
+    kind: EntityKind,
+    address: EntityAddress,
+    given: Settings | None,
+    actor: Actor | None,
+    changes: dict[str, Any],
+    rule: Rule | None = None,
+) -> Steps:
+    actor = _may_configure(address, actor)
+    check_subscription_name(address.name) if kind is SUBSCRIPTION and address.topic else check_path(address.path)
+
+    def steps() -> Steps:
+        namespace = yield from namespace_to_configure(address, actor)
+        topic, path = yield from _place(kind, address, namespace)
+        defaults = defaults_of(kind, namespace.tier, namespace.is_system)
+        settings = new_settings(kind, {**(values_of(given) if given else defaults), **changes}, namespace.limits)
+        settings = yield from _with_destinations(EntityAddress(namespace.name, path), settings, FORWARDS)
+        rows = yield call(
+            "create_entity",
+            namespace_id=namespace.id,
+            path=path,
+            kind=str(kind),
+            topic_id=topic and topic.id,
+            **as_parameters(settings),
+        )
+        if not rows:
+            raise EntityExists(str(address))
+        created = from_row(rows[0])
+        if isinstance(created, Subscription):
+            yield from rules.insert_rule(created, rule or Rule(DEFAULT_RULE_NAME), namespace.limits)
+            yield from fanout_changed(created.topic_id)
+        return created
+
+    return (yield Atomically(steps()))
+
+
+def _place(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> Steps:
+    """Where a new entity goes: its topic, which is then held, or None; and its path. Raises NotAllowed where it has no room."""
+    allowed = namespace.limits
+    if kind is not QUEUE and not allowed.topics:
+        raise NotAllowed(
+            f"The namespace '{namespace.name}' is of the tier Basic, which has no topics. Standard and Premium have."
+        )
+    if kind is not SUBSCRIPTION:
+        (there,) = yield call("count_queues_and_topics", namespace_id=namespace.id)
+        if there.n >= allowed.entities_per_namespace:
+            raise NotAllowed(f"The namespace '{namespace.name}' has {there.n:,} queues and topics, the most it can have.")
+        return None, address.path
+    if address.topic is None:
+        raise InvalidArgument("address", f"'{address}' is no subscription's; that is <topic>/{SUBSCRIPTIONS}/<name>")
+    topic = yield from lock_entity(address.topic, TOPIC)
+    (present,) = yield call("count_subscriptions", topic_id=topic.id)
+    if present.n >= allowed.subscriptions_per_topic:
+        raise NotAllowed(f"The topic '{topic.address}' has {present.n:,} subscriptions, the most it can have.")
+    return topic, topic.address.subscription(address.name).path
+
+
+def _ensure(
+    kind: EntityKind,
+    address: EntityAddress,
+    given: Settings | None,
+    actor: Actor | None,
+    changes: dict[str, Any],
+    rule: Rule | None = None,
+) -> Steps:
+    def create() -> Steps:
+        return _create(kind, address, given, actor, changes, rule)
+
+    return (yield from find_or_create(lambda: _get(kind, address, actor), create))
+
+
+def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, changes: dict[str, Any]) -> Steps:
+    actor = _may_configure(address, actor)
+
+    def steps() -> Steps:
+        namespace = yield from namespace_to_configure(address, actor)
+        current = yield from lock_entity(address, kind)
+        wanted = yield from settings_after(current, changes, namespace)
+        rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
+        yield from _after_change(current, wanted, actor)
+        return from_row(rows[0])
+
+    return (yield Atomically(steps()))
+
+
+def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Namespace) -> Steps:
+    """The settings an entity would have after a change, checked. Raises InvalidArgument."""
+    wanted = changed_settings(current.settings, changes, namespace.limits)
+    moved = [name for name in FORWARDS if getattr(wanted, name, None) != getattr(current.settings, name, None)]
+    return (yield from _with_destinations(current.address, wanted, moved))
+
+
+def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps[None]:
+    """What else a change of settings means: to the topic's fan-out (SB-218), and to the locks that are held (SB-072)."""
+    flag = "dead_lettering_on_filter_evaluation_exceptions"
+    if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
+        yield from fanout_changed(before.topic_id)
+    if wanted != before.settings and getattr(wanted, "drops_locks_on_change", False):
+        by = replace(
+            actor, rights=actor.rights | Right.OPERATE
+        )  # the entity's own setting does it, not a further right of the actor
+        yield from drop_locks.steps(before.address, actor=by)
+
+
+def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps[None]:
+    actor = _may_configure(address, actor)
+
+    def steps() -> Steps:
+        yield from namespace_to_configure(address, actor)
+        current = yield from lock_entity(address, kind)
+        yield call("delete_entities", entity_ids=[current.id])
+        if current.kind is TOPIC:  # by itself first: who publishes takes the topic's counter before those of its subscriptions
+            yield from _delete_subscriptions(current)
+        elif current.kind is SUBSCRIPTION:
+            yield from fanout_changed(current.topic_id)
+
+    yield Atomically(steps())
+
+
+def _delete_subscriptions(topic: Topic) -> Steps[None]:
+    rows = yield call(
+        "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
+    )
+    yield call("delete_entities", entity_ids=[row.id for row in rows])
+
+
+def _get(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:
+    (actor or Actor.local()).require(Right.BROWSE, address)
+    return require_kind(from_row((yield from entity_row(address))), kind)
+
+
+def _list(kind: EntityKind | None, namespace: str | None, actor: Actor | None) -> Steps:
+    (actor or Actor.local()).require(Right.BROWSE, namespace or "namespaces")
+    rows = yield call("list_entities", namespace=namespace, family=FAMILY, kind=kind and str(kind), topic_id=None)
+    return [from_row(row) for row in rows]
+
+
+def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[str, ...] | list[str]) -> Steps:
+    """The settings with those forwards as their destinations spell their paths. Raises InvalidArgument for one that cannot be.
+
+    A destination must be there now, and may be deleted later (SB-177, SB-242). It is another entity than the source, and not the
+    topic of a source that is a subscription: such a loop has one step, and is meant by nobody (SB-176).
+    """
+    for name in names:
+        path = getattr(settings, name, None)
+        if path is None:
+            continue
+        sources = {address.path.lower(): "itself"} | ({address.topic.path.lower(): "its own topic"} if address.topic else {})
+        if path.lower() in sources:
+            raise InvalidArgument(name, f"'{address}' cannot forward to {sources[path.lower()]}")
+        rows = yield call("get_entity", namespace=address.namespace, path=path)
+        if not rows:
+            raise InvalidArgument(name, f"'{path}' is no queue or topic of '{address.namespace}'; create it first")
+        settings = replace(settings, **{name: rows[0].path})
+    return settings
+
+
+def _may_configure(address: EntityAddress, actor: Actor | None) -> Actor:
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE, address)
+    if address.subqueue:
+        raise InvalidArgument("address", f"'{address}' is a sub-queue: it comes and goes with its entity, whose settings it has")
+    return actor

@@ -1,0 +1,68 @@
+"""What Service Bus provides to the parts that work on entities of any family."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument, NotAllowed
+from broker_core.common.family import FamilyDefinition
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Tier
+from broker_core.namespaces import Namespace, delete_namespace
+from broker_core.runtime.configured_limits import limits
+from broker_core.service_bus.entities.kinds import from_row
+from broker_core.service_bus.rules.entity_settings import check_namespace_name, check_tier
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from . import shared_access, tidying, transfer
+from .entities import delete_entity
+from .rules import explaining, standing
+
+
+def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
+    """The entity's default counts where a message has no time-to-live of its own (SB-021)."""
+    return own if own is not None or default is None else enqueued_at + default
+
+
+def _add_root_policy(namespace_id: int) -> Steps:
+    """A new namespace has the policy RootManageSharedAccessKey with all rights."""
+    yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
+
+
+def _check_tier(namespace: Namespace, tier: Tier) -> Steps[None]:
+    allowed = limits(tier)
+    for row in (yield call("list_entities", namespace=namespace.name, family=str(Family.SERVICE_BUS), kind=None, topic_id=None)):
+        entity = from_row(row)
+        try:
+            if entity.kind is not EntityKind.QUEUE and not allowed.topics:
+                raise InvalidArgument(str(entity.kind), "there is none in that tier")
+            check_tier(entity.settings, allowed)
+        except InvalidArgument as exc:
+            raise NotAllowed(
+                f"The namespace '{namespace.name}' cannot be {tier}: '{entity.address}' does not fit. {exc}"
+            ) from exc
+
+
+def _delete_idle(row: Any) -> Steps[bool]:
+    yield from delete_entity.steps(EntityAddress(row.namespace_name, row.path), actor=Actor.local("broker"))
+    return True
+
+
+SERVICE_BUS = FamilyDefinition(
+    family=Family.SERVICE_BUS,
+    title="Service Bus",
+    container_noun="namespace",
+    check_namespace_name=check_namespace_name,
+    display_state=standing.standing,
+    next_change_at=standing.next_change_at,
+    why_not=explaining.why_not,
+    life_ends_at=_life_ends_at,
+    has_expired=lambda entity: entity.expired,
+    expire=tidying.expire,
+    delete_idle=_delete_idle,
+    delete_namespace=delete_namespace,
+    transfer=transfer,
+    namespace_created=_add_root_policy,
+    check_tier=_check_tier,
+)

@@ -1,0 +1,248 @@
+"""Forwarding: messages that go on from one entity to another, by themselves (SB-170) or by a transaction (SB-166).
+
+A message is stored first and forwarded after, in a transaction of its own that takes it from one place and stores it in the
+other. So a send never fails for what is behind its entity, and a process that dies between leaves a message that the next send,
+receive or sweep forwards.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import BROKER, EntityKind, EntityStatus, SubQueue
+from broker_core.runtime.waiting import wake
+from broker_core.service_bus.rules.forwarding import (
+    CannotForward,
+    Destination,
+    list_of_failures,
+    quota_exceeded,
+    why_not_forward,
+)
+from broker_core.service_bus.rules.messages import Prepared
+from broker_core.store.driver import AfterCommit, Atomically, Steps, all_or_none, undo
+from broker_core.store.rows import sent_message
+from broker_core.store.statements import call
+
+from .duplicates import claim_ids, note_ids
+from .publishing import Entry, Origin, Stored, columns, in_their_order, publish
+
+log = logging.getLogger(__name__)
+
+BATCH = 100
+LISTS = (SubQueue.MAIN, SubQueue.DEAD_LETTER, SubQueue.TRANSFER)
+ROUNDS = 50  # of one call; what is left, a sweep forwards
+
+
+def afterwards(stored: Stored) -> Steps[None]:
+    """What follows a send: receivers are woken, and what is to be forwarded goes on. The latter never inside its transaction: who
+    holds a counter waits for no forwarder."""
+    yield from wake(stored.waiting)
+    if stored.forwards:
+        yield AfterCommit(forward_on(stored.forwards))
+
+
+def forward_on(entity_ids: Iterable[int]) -> Steps:
+    """Forward what these entities have to forward, and on from where it arrives. Never fails: what did not go now goes with
+    the next sweep.
+
+    Returns how many messages left their place.
+    """
+    left, total = list(dict.fromkeys(entity_ids)), 0
+    for _ in range(ROUNDS):
+        if not left:
+            break
+        entity_id = left.pop(0)
+        try:
+            done, further = yield from forward_from(entity_id)
+        except BrokerError as exc:
+            log.warning("entity %s could not forward now: %s", entity_id, exc)
+            continue
+        total += done
+        left += [i for i in further if i not in left]
+    return total
+
+
+def forward_from(entity_id: int) -> Steps:
+    """Forward a batch of each list. Returns how many messages left, and the entities that now have something to forward."""
+    total, further = 0, []
+    for subqueue in LISTS:
+        done, stored, more = yield Atomically(_batch(entity_id, subqueue))
+        total += done
+        for each in stored:
+            further += each.forwards
+            yield from wake(each.waiting)
+        if done and more:
+            further.append(entity_id)
+    return total, further
+
+
+def _batch(entity_id: int, subqueue: SubQueue) -> Steps:
+    """Full destinations that are waited for (SB-166) keep nobody waiting behind them."""
+    yield call("one_forwarder", entity_id=entity_id, subqueue=subqueue)
+    stored: list[Any] = []
+    waited_for: list[str] = []
+    done, found = 0, BATCH
+    while found == BATCH and not done:
+        rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH, waited_for=waited_for)
+        found = len(rows)
+        # Destinations always in the same order: two forwarders cannot meet crosswise.
+        for path, group in groupby(sorted(rows, key=_destination), key=_destination):
+            gone, arrived, all_went = yield from _to(entity_id, subqueue, list(group))
+            done += gone
+            stored += arrived
+            if not all_went:
+                waited_for.append(path)
+    return done, stored, found == BATCH
+
+
+def _destination(row: Any) -> str:
+    return row.target.lower()
+
+
+def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
+    """Forward rows of one list to one destination. Returns how many left, what was stored, and whether all left."""
+    path, namespace_id = rows[0].target, rows[0].namespace_id
+    found = yield call("forward_target", namespace_id=namespace_id, path=path)
+    target: Any = found[0] if found else None
+    refused = _refusals(rows, path, target)
+    going = [row for row in rows if refused[row.sequence_number] is None]
+    arrived, left = yield from _as_far_as_it_goes(entity_id, target, going)
+    for part, stored in arrived:
+        numbers = [row.sequence_number for row in part]
+        yield call(
+            "forwarded", entity_id=entity_id, subqueue=subqueue, numbers=numbers, new_numbers=stored.numbers, to_id=target.id
+        )
+    if left and not (yield call("forward_target", namespace_id=namespace_id, path=path)):  # it was deleted just then
+        refused |= _refusals(left, path, None)
+    elif subqueue is not SubQueue.TRANSFER:  # a full destination is waited for only by a transaction's messages (SB-166)
+        refused |= {row.sequence_number: quota_exceeded(path) for row in left}
+    failures = {number: why for number, why in refused.items() if why is not None}
+    if failures:
+        yield _failed(entity_id, subqueue, failures)
+    gone = sum(len(part) for part, _ in arrived) + len(failures)
+    return gone, [stored for _, stored in arrived], gone == len(rows)
+
+
+def _refusals(rows: Sequence[Any], path: str, target: Any) -> dict[int, CannotForward | None]:
+    """Why each message, by number, cannot go to its destination, as far as is known before. target: None where nothing is."""
+    destination = target and Destination(
+        target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
+    )
+    return {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, len(row.body)) for row in rows}
+
+
+def _as_far_as_it_goes(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """Store messages at their destination until it is full. Returns pairs of messages and Stored, and the messages left over."""
+    arrived, count = [], len(rows)
+    while rows and count:
+        stored = yield from _arrive(source_id, target, rows[:count])
+        if stored is None:
+            count //= 2
+        else:
+            arrived.append((rows[:count], stored))
+            rows = rows[count:]
+    return arrived, rows
+
+
+def _failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForward]):
+    return call(
+        "forward_failed",
+        entity_id=entity_id,
+        subqueue=subqueue,
+        to_subqueue=list_of_failures(subqueue),
+        numbers=list(failures),
+        reasons=[why.reason for why in failures.values()],
+        descriptions=[why.description for why in failures.values()],
+    )
+
+
+def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """Store messages at their destination, which detects duplicates as for any other send (SB-133). Returns Stored, None if
+    it is full."""
+    if not target.requires_duplicate_detection:
+        return (yield from _store(source_id, target, rows))
+
+    def steps() -> Steps:
+        ids = [row.message_id for row in rows]
+        is_new = yield from claim_ids(target.id, ids)
+        kept = [row for row, new in zip(rows, is_new, strict=True) if new]
+        stored = (yield from _store(source_id, target, kept)) if kept else Stored([])
+        if stored is None:
+            undo()  # what did not arrive has not been seen
+        left = iter(stored.numbers)
+        numbers = [next(left) if new else None for new in is_new]
+        yield from note_ids(target.id, ids, numbers, BROKER)
+        return stored._replace(numbers=numbers)
+
+    return (yield from all_or_none(steps()))
+
+
+def _store(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    if target.kind == EntityKind.TOPIC:
+        return (yield from _store_in_topic(source_id, target, rows))
+    return (yield from _deliver(source_id, target, rows))
+
+
+def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """As for any other send: scheduled messages wait at the topic (SB-051), the others are published."""
+    later = {i for i, row in enumerate(rows) if row.scheduled_enqueue_at and row.scheduled_enqueue_at > row.now}
+    rest = [row for i, row in enumerate(rows) if i not in later]
+
+    def publish_rest() -> Steps:
+        return (yield from publish(target.id, [as_sent(row) for row in rest], BROKER, [_origin(row) for row in rest]))
+
+    def steps() -> Steps:
+        scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)])
+        if scheduled is None:
+            undo()
+        if not rest:
+            return scheduled
+        published = yield from publish_rest()
+        if published is None:
+            undo()
+        return published._replace(numbers=in_their_order(len(rows), later, scheduled.numbers, published.numbers))
+
+    return (yield from (all_or_none(steps()) if later else publish_rest()))
+
+
+def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps[Stored | None]:
+    prepared = [as_sent(row) for row in rows]
+    origins = [_origin(row) for row in rows]
+    entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
+    params = columns(prepared, entries, {target.id: list(range(1, len(rows) + 1))})
+    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=BROKER, **params)
+    if not found:
+        return None
+    first = found[0].first
+    return Stored(list(range(first, first + len(rows))), found[0].waiting, found[0].forwards)
+
+
+def as_sent(row: Any) -> Prepared:
+    """A stored message as if it were to be sent: its properties are those that were checked when it was."""
+    return Prepared(
+        sent_message(row),
+        row.time_to_live,
+        row.size,
+        None if row.properties is None else json.dumps(row.properties),
+        None if row.application_properties is None else json.dumps(row.application_properties),
+    )
+
+
+def _origin(row: Any) -> Origin:
+    """SB-172: the number it had first. SB-104: a dead letter takes along where, and why, it died."""
+    return Origin(
+        enqueued_number=row.sequence_number if row.enqueued_sequence_number is None else row.enqueued_sequence_number,
+        source=row.dead_letter_source,
+        reason=row.dead_letter_reason,
+        description=row.dead_letter_description,
+        transfer=json.dumps({"hops": _hops(row) + 1}),
+    )
+
+
+def _hops(row: Any) -> int:
+    return (row.transfer or {}).get("hops", 0)

@@ -1,0 +1,71 @@
+"""Answers of the REST API: a status, headers, bytes; a message as one; a refusal as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from xml.sax.saxutils import escape
+
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import StoredMessage
+
+from . import broker_properties, custom_headers
+from .errors import BodyTooLarge, MethodNotAllowed, wire_error
+from .sas import SCHEME
+from .wire import write_json
+
+RETRY_AFTER_SECONDS = 2
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """undo: what to do when the client turns out to have gone before it was given the whole answer."""
+
+    status: int
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+    undo: Callable[[], Awaitable[None]] | None = None
+
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        length = [] if self.status == 204 else [("content-length", str(len(self.body)))]
+        return [(name.encode("latin-1"), text.encode()) for name, text in [*self.headers, *length]]
+
+
+def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str, str]], undo=None) -> Answer:
+    """The body is the message's, byte for byte; the rest is in headers (8.2)."""
+    own = [(broker_properties.HEADER, write_json(broker_properties.write(message)))]
+    if message.content_type is not None:
+        own.append(("content-type", _CONTROL.sub("", message.content_type)))
+    return Answer(status, [*headers, *own, *custom_headers.write(message.properties)], message.body, undo)
+
+
+def refusal(exc: BrokerError, path: str) -> Answer:
+    """The Error document (7.7): Code, and a Detail with sub code, text, whether a retry can help, tracking id, place and time."""
+    wire = wire_error(exc)
+    retry = "Trying again can help." if exc.retryable else "Trying the same again cannot help."
+    said = str(exc).removesuffix(".")
+    detail = (
+        f"SubCode={wire.sub_code}. {said}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "
+        f"Timestamp:{datetime.now(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+    )
+    body = f"<Error><Code>{wire.status}</Code><Detail>{escape(_NO_XML.sub('?', detail))}</Detail></Error>"
+    headers = [
+        ("content-type", "application/xml; charset=utf-8"),
+        ("vitrine-tracking-id", exc.tracking_id),
+        ("vitrine-retryable", "true" if exc.retryable else "false"),
+    ]
+    return Answer(wire.status, headers + _particular_headers(exc, wire.status), body.encode())
+
+
+def _particular_headers(exc: BrokerError, status: int) -> list[tuple[str, str]]:
+    if status == 401:
+        return [("www-authenticate", SCHEME)]
+    if status == 503:
+        return [("retry-after", str(RETRY_AFTER_SECONDS))]
+    if isinstance(exc, MethodNotAllowed):
+        return [("allow", ", ".join(exc.allowed))]
+    return [("connection", "close")] if isinstance(exc, BodyTooLarge) else []

@@ -1,0 +1,91 @@
+"""The ASGI application: find the operation, learn who asks, run it, answer. Mounted by the site under /servicebus/."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from broker_core.common.errors import BrokerError
+from broker_core.store import aio
+
+from . import locks, receive, send
+from .addresses import Kind
+from .answers import Answer, refusal
+from .authorization import actor_of
+from .errors import INTERNAL, MethodNotAllowed, wire_error
+from .request import ClientGone, Request
+
+OPERATIONS = {
+    Kind.MESSAGES: {"POST": send.send},
+    Kind.HEAD: {"POST": receive.peek_lock, "DELETE": receive.receive_and_delete},
+    Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
+}
+_TURNS_TO_NOTICE = 2  # of the event loop: in the first a hang-up that has arrived is read, in the second it is told
+_log = logging.getLogger(__name__)
+
+
+async def application(scope, receive, send) -> None:
+    """Serves `http`; under a server of its own `lifespan`, too."""
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+    elif scope["type"] == "http":
+        await _serve(Request(scope, receive), send)
+    else:
+        raise ValueError(f"the Service Bus REST API has no {scope['type']}")
+
+
+async def _serve(request: Request, send) -> None:
+    try:
+        with suppress(ClientGone):
+            await _write(await _answer(request), request, send)
+    finally:
+        request.close()
+
+
+async def _answer(request: Request) -> Answer:
+    try:
+        operations = OPERATIONS[request.target.kind]
+        operation = operations.get(request.method)
+        if operation is None:
+            raise MethodNotAllowed(request.method, tuple(operations))
+        return await operation(request, await actor_of(request))
+    except BrokerError as exc:
+        return _refuse(exc, request)
+    except ClientGone:
+        raise
+    except Exception as exc:
+        mistake = BrokerError("The broker made a mistake. Its log says more under the tracking id.")
+        mistake.__cause__ = exc
+        return _refuse(mistake, request)
+
+
+def _refuse(exc: BrokerError, request: Request) -> Answer:
+    answer = refusal(exc, request.path)
+    if answer.status >= 500:
+        ours = exc if wire_error(exc) is INTERNAL else None  # a database that is down needs no stack
+        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=ours)
+    return answer
+
+
+async def _write(answer: Answer, request: Request, send) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers()})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": answer.undo is not None})
+    if answer.undo is None:
+        return
+    for _ in range(_TURNS_TO_NOTICE):
+        await asyncio.sleep(0)
+    if request.client_is_gone:
+        await answer.undo()
+    else:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _live(receive, send) -> None:
+    while True:
+        event = (await receive())["type"]
+        if event == "lifespan.shutdown":
+            await aio.close()
+        await send({"type": f"{event}.complete"})
+        if event == "lifespan.shutdown":
+            return

@@ -1,0 +1,70 @@
+"""The JSON body of a batch send (reference 8.2). Pure: bytes to messages, all or none."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Message
+
+from . import broker_properties, custom_headers
+from .wire import describe, read_json, require_object
+
+MOST_MESSAGES = 5000  # what a server that answers others meanwhile reads in one go
+CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
+
+
+def is_batch(content_type: str | None) -> bool:
+    """Whether a send carries a batch. Raises InvalidArgument if parameters follow: the service takes that for one message."""
+    kind, _, parameters = (content_type or "").partition(";")
+    if kind.strip().lower() != CONTENT_TYPE:
+        return False
+    if parameters.strip():
+        raise InvalidArgument(
+            "header Content-Type", f"must be exactly {CONTENT_TYPE} for a batch, without {parameters.strip()!r}"
+        )
+    return True
+
+
+def read(body: bytes) -> list[Message]:
+    """The messages of a batch, in order. Raises InvalidArgument naming the JSON path of what is wrong."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise InvalidArgument("body", f"is no UTF-8 text (byte {exc.start}), so no JSON; send bytes with IsBodyBase64") from exc
+    items = read_json(text, "body")
+    if not isinstance(items, list) or not items:
+        raise InvalidArgument("body", f"must be a JSON array with at least one message, not {describe(items)}")
+    if len(items) > MOST_MESSAGES:
+        raise InvalidArgument("body", f"has {len(items):,} messages; a batch has at most {MOST_MESSAGES:,}")
+    return [_message(item, f"[{index}]") for index, item in enumerate(items)]
+
+
+def _message(item: Any, where: str) -> Message:
+    item = require_object(item, where)
+    if "Body" not in item:
+        raise InvalidArgument(f"{where}.Body", 'is missing; send "" for an empty body')
+    fields = broker_properties.read(_object(item, "BrokerProperties"), f"{where}.BrokerProperties")
+    properties = custom_headers.read_object(_object(item, "UserProperties"), f"{where}.UserProperties")
+    return Message(body=_body(item, where), properties=properties, **fields)
+
+
+def _object(item: Mapping[str, Any], key: str) -> Any:
+    value = item.get(key)
+    return {} if value is None else value
+
+
+def _body(item: Mapping[str, Any], where: str) -> bytes:
+    text, encoded = item["Body"], item.get("IsBodyBase64", False)
+    if not isinstance(encoded, bool):
+        raise InvalidArgument(f"{where}.IsBodyBase64", f"must be true or false, not {describe(encoded)}")
+    if text is None:
+        return b""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{where}.Body", f"must be a text, not {describe(text)}; send bytes as base64 with IsBodyBase64")
+    try:
+        return base64.b64decode(text, validate=True) if encoded else text.encode()
+    except ValueError as exc:
+        raise InvalidArgument(f"{where}.Body", "is no base64" if encoded else "has half of a surrogate pair") from exc

@@ -1,0 +1,113 @@
+"""The BrokerProperties JSON object of a message, in both directions (reference 8.2). Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from broker_core.common.durations import FOREVER, parse_timespan
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import LockedMessage, StoredMessage
+
+from .wire import describe, read_json, read_rfc1123, require_object, require_text, write_rfc1123
+
+HEADER = "BrokerProperties"
+
+# JSON key -> field of Message. ContentType has a header of its own, but in a batch there is no other place for it.
+_TEXTS = {
+    "MessageId": "message_id",
+    "CorrelationId": "correlation_id",
+    "SessionId": "session_id",
+    "Label": "subject",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "To": "to",
+    "PartitionKey": "partition_key",
+    "ViaPartitionKey": "via_partition_key",
+    "ContentType": "content_type",
+}
+_IN_COLUMNS = ("message_id", "session_id")
+_FOREVER_SECONDS = 922337203685.47754  # what the service shows for "never": the largest .NET TimeSpan
+
+
+def read_header(text: str) -> dict[str, Any]:
+    """The header's text as fields of Message. Raises InvalidArgument naming the key."""
+    return read(read_json(text, f"header {HEADER}"), HEADER)
+
+
+def read(properties: Any, where: str) -> dict[str, Any]:
+    """The JSON object as fields of Message; keys that are not known, or only for answers, are ignored, and null means absent.
+
+    where: the object's JSON path, for refusals.
+    """
+    properties = {key: value for key, value in require_object(properties, where).items() if value is not None}
+    fields: dict[str, Any] = {
+        name: require_text(properties[key], f"{where}.{key}") for key, name in _TEXTS.items() if key in properties
+    }
+    if "ScheduledEnqueueTimeUtc" in properties:
+        fields["scheduled_enqueue_at"] = _instant(properties["ScheduledEnqueueTimeUtc"], f"{where}.ScheduledEnqueueTimeUtc")
+    if "TimeToLive" in properties:
+        fields["time_to_live"] = _seconds(properties["TimeToLive"], f"{where}.TimeToLive")
+    elif "TimeToLiveTimeSpan" in properties:
+        fields["time_to_live"] = _time_span(properties["TimeToLiveTimeSpan"], f"{where}.TimeToLiveTimeSpan")
+    return fields
+
+
+def write(message: StoredMessage) -> dict[str, Any]:
+    """What an answer says of a received message. TimeToLive is the effective one (SB-029), DeliveryCount counts this delivery."""
+    kept = message.broker_properties
+    answer: dict[str, Any] = {
+        key: getattr(message, name) if name in _IN_COLUMNS else kept.get(name)
+        for key, name in _TEXTS.items()
+        if name != "content_type"
+    }
+    answer |= {
+        "DeliveryCount": message.delivery_count + 1,
+        "SequenceNumber": message.sequence_number,
+        "EnqueuedSequenceNumber": message.enqueued_sequence_number,
+        "EnqueuedTimeUtc": write_rfc1123(message.enqueued_at),
+        "ScheduledEnqueueTimeUtc": _written(message.scheduled_enqueue_at),
+        "State": message.state.name.capitalize(),
+        "TimeToLive": _effective_seconds(message),
+        "DeadLetterSource": message.dead_letter_source,
+    }
+    if isinstance(message, LockedMessage):
+        answer |= {"LockToken": str(message.lock_token), "LockedUntilUtc": write_rfc1123(message.locked_until)}
+    return {key: value for key, value in sorted(answer.items()) if value is not None}
+
+
+def _instant(value: Any, where: str) -> datetime:
+    text = require_text(value, where).strip()
+    if instant := read_rfc1123(text):
+        return instant
+    try:
+        instant = datetime.fromisoformat(text)
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
+        raise InvalidArgument(where, f"{text[:40]!r} is no RFC 1123 date such as 'Sun, 06 Nov 1994 08:49:37 GMT'") from exc
+
+
+def _seconds(value: Any, where: str) -> timedelta | None:
+    """None, so the entity's default: zero (SB-039), or as good as for ever."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidArgument(where, f"must be a number of seconds, not {describe(value)}")
+    if value < 0:
+        raise InvalidArgument(where, f"must be a positive number of seconds, not {value}")
+    return timedelta(seconds=value) or None if value < FOREVER.total_seconds() else None
+
+
+def _time_span(value: Any, where: str) -> timedelta | None:
+    duration = parse_timespan(require_text(value, where), where)
+    if duration is not None and duration < timedelta(0):
+        raise InvalidArgument(where, f"must be positive, not {value}")
+    return duration or None
+
+
+def _effective_seconds(message: StoredMessage) -> float:
+    if message.expires_at is None:
+        return message.time_to_live.total_seconds() if message.time_to_live else _FOREVER_SECONDS
+    return (message.expires_at - message.enqueued_at).total_seconds()
+
+
+def _written(instant: datetime | None) -> str | None:
+    return write_rfc1123(instant) if instant else None

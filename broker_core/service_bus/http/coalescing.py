@@ -1,0 +1,318 @@
+"""Gathers what many connections of one process ask of one entity into few statements (design D3, D12).
+
+What gathered while the last statement ran goes into the next one, so a lone caller keeps its latency and a crowd gets batches.
+For asyncio front ends. Calls go together only where address and actor are the same. One caller's refusal never reaches another:
+a refused group is taken apart and each call made by itself. A caller cancelled before it was given its message gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from broker_core import service_bus as broker
+from broker_core.common.errors import BrokerError, BrokerUnavailable
+from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, SettleReport, StoredMessage
+from broker_core.service_bus.rules import messages as service_bus
+from broker_core.store import aio
+from broker_core.store.driver import Listening, Steps, WaitForMessages
+
+MOST_IN_A_GROUP = 500
+SECONDS_FOR_A_GROUP = 1.0  # a topic of 2,000 subscriptions makes 2,000 copies of each message: groups then are smaller
+FEWEST_IN_A_GROUP = 10  # whatever its time, so that a database that is slow for every statement gets few of them
+_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
+_SHORTEST_WAIT_SECONDS = 0.05  # callers whose time is just ending must not make a busy loop
+_log = logging.getLogger(__name__)
+
+
+async def send(address: EntityAddress, messages: Sequence[Message], *, actor: Actor) -> list[int | None]:
+    """Like broker.send: all of `messages` or none; their sequence numbers, None for a dropped duplicate."""
+    for message in messages:
+        service_bus.prepare(message)  # what is wrong by itself never comes into a group
+    return await _here().sends.call((address, replace(actor, holder="")), messages)
+
+
+async def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor) -> SettleReport:
+    """Like broker.complete."""
+    return await _here().completes.call((address, replace(actor, holder="")), tokens)
+
+
+async def receive(address: EntityAddress, *, max_wait_seconds: float = 0, actor: Actor) -> LockedMessage | None:
+    """One message in peek-lock mode, None if there was none in that time. A cancelled call's message is released."""
+    return await _receive(broker.receive, address, max_wait_seconds, actor)
+
+
+async def receive_and_delete(address: EntityAddress, *, max_wait_seconds: float = 0, actor: Actor) -> StoredMessage | None:
+    """One message, already removed. A call cancelled in the moment of its removal loses it, like a broken transfer (SB-060)."""
+    return await _receive(broker.receive_and_delete, address, max_wait_seconds, actor)
+
+
+async def _receive(how: Any, address: EntityAddress, max_wait_seconds: float, actor: Actor) -> Any:
+    found = await _here().receives.call((how, address, actor), 1)
+    if found is None and max_wait_seconds > 0:
+        found = await _here().waits.call((how, address, actor), max_wait_seconds)
+    return found
+
+
+class Gathering:
+    """Runs calls of one kind, one group at a time for each key.
+
+    run:     gets a key and the arguments of its group, returns one outcome for each, in order; an exception is an outcome, too.
+    size_of: what an argument adds to its group. A group holds as much as would have taken SECONDS_FOR_A_GROUP at the pace of the
+             one before, from FEWEST_IN_A_GROUP to MOST_IN_A_GROUP; a single larger argument is a group by itself.
+    unclaimed: what to do with an outcome whose caller has gone.
+    """
+
+    def __init__(
+        self, run, *, size_of: Callable[[Any], int] = len, unclaimed: Callable[[Any, Any], None] = lambda key, outcome: None
+    ):
+        self._run, self._size_of, self._unclaimed = run, size_of, unclaimed
+        self._queues: dict[Hashable, deque[tuple[Any, asyncio.Future]]] = {}
+        self._workers: set[asyncio.Task] = set()
+
+    async def call(self, key: Hashable, argument: Any) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        if key in self._queues:
+            self._queues[key].append((argument, future))
+        else:
+            self._queues[key] = deque([(argument, future)])
+            _keep(self._workers, self._work_off(key))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # it was answered in the very moment of being cancelled
+                self._give_up(key, future)
+            raise
+
+    async def _work_off(self, key: Hashable) -> None:
+        queue, most = self._queues[key], MOST_IN_A_GROUP
+        try:
+            while group := self._next_group(queue, most):
+                began = time.monotonic()
+                outcomes = await self._outcomes(key, [argument for argument, _ in group])
+                most = _fitting(sum(self._size_of(argument) for argument, _ in group), time.monotonic() - began)
+                for (_, future), outcome in zip(group, outcomes, strict=True):
+                    self._answer(key, future, outcome)
+        finally:
+            del self._queues[key]
+            for _, future in queue:
+                future.cancel()
+
+    def _next_group(self, queue: deque, most: int) -> list[tuple[Any, asyncio.Future]]:
+        group: list[tuple[Any, asyncio.Future]] = []
+        size = 0
+        while queue and (not group or size + self._size_of(queue[0][0]) <= most):
+            argument, future = queue.popleft()
+            if not future.done():
+                group.append((argument, future))
+                size += self._size_of(argument)
+        return group
+
+    async def _outcomes(self, key: Hashable, arguments: list) -> Sequence[Any]:
+        try:
+            return await self._run(key, arguments)
+        except Exception as exc:
+            return [exc] * len(arguments)
+
+    def _answer(self, key: Hashable, future: asyncio.Future, outcome: Any) -> None:
+        if future.done():
+            self._unclaimed(key, outcome)
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def _give_up(self, key: Hashable, future: asyncio.Future) -> None:
+        if future.exception() is None:
+            self._unclaimed(key, future.result())
+
+
+def _fitting(size: int, seconds: float) -> int:
+    """The size of a group that takes SECONDS_FOR_A_GROUP if one of this size took so long."""
+    wanted = size * SECONDS_FOR_A_GROUP / seconds if seconds > 0 else MOST_IN_A_GROUP
+    return max(FEWEST_IN_A_GROUP, int(min(wanted, MOST_IN_A_GROUP)))
+
+
+class Waiting:
+    """Callers that wait for a message of one entity share one waiting receive; whoever waits longest gets the next message."""
+
+    def __init__(self, unclaimed: Callable[[Any, Any], None]):
+        self._unclaimed = unclaimed
+        self._queues: dict[Hashable, deque[_Waiter]] = {}
+        self._workers: set[asyncio.Task] = set()
+
+    async def call(self, key: Hashable, max_wait_seconds: float) -> Any:
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(loop.create_future(), loop.time() + max_wait_seconds)
+        if key in self._queues:
+            self._queues[key].append(waiter)
+        else:
+            self._queues[key] = deque([waiter])
+            _keep(self._workers, self._serve(key))
+        try:
+            await asyncio.wait([waiter.future], timeout=max_wait_seconds)
+        except asyncio.CancelledError:
+            if waiter.future.done() and waiter.future.exception() is None:
+                self._unclaimed(key, waiter.future.result())
+            waiter.future.cancel()
+            raise
+        if waiter.future.done():
+            return waiter.future.result()
+        waiter.future.cancel()
+        return None
+
+    async def _serve(self, key: Any) -> None:
+        how, address, actor = key
+        queue = self._queues[key]
+        try:
+            while self._somebody(queue):
+                seconds = max(waiter.deadline for waiter in queue) - asyncio.get_running_loop().time()
+                steps = how.steps(address, len(queue), max_wait_seconds=max(seconds, _SHORTEST_WAIT_SECONDS), actor=actor)
+                for message in await aio.run(_while_wanted(steps, lambda: self._somebody(queue))):
+                    self._hand_over(key, queue, message)
+        except Exception as exc:
+            for waiter in self._alive(queue):
+                waiter.future.set_exception(exc)
+        finally:
+            del self._queues[key]
+            for waiter in queue:
+                waiter.future.cancel()
+
+    def _hand_over(self, key: Any, queue: deque, message: Any) -> None:
+        if self._somebody(queue):
+            queue.popleft().future.set_result(message)
+        else:
+            self._unclaimed(key, message)
+
+    @staticmethod
+    def _alive(queue: deque) -> list[_Waiter]:
+        return [waiter for waiter in queue if not waiter.future.done()]
+
+    def _somebody(self, queue: deque) -> bool:
+        """Whether anybody still waits; forgets those who do not."""
+        alive = self._alive(queue)
+        if len(alive) < len(queue):
+            queue.clear()
+            queue.extend(alive)
+        return bool(queue)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    future: asyncio.Future
+    deadline: float  # on the loop's clock
+
+
+def _while_wanted(steps: Steps, wanted: Callable[[], bool]) -> Steps:
+    """The same steps, ending with no message after a wait in which the last interested caller went away.
+
+    Statements always run to their end: a receive that is cut off between its commit and its answer would leave a message locked.
+    """
+    value = None
+    try:
+        while True:
+            step = steps.send(value)
+            value = yield Listening(step.entity_ids, _while_wanted(step.steps, wanted)) if isinstance(step, Listening) else step
+            if isinstance(step, WaitForMessages) and not wanted():
+                steps.close()
+                return []
+    except StopIteration as end:
+        return end.value
+
+
+def _weight(messages: Sequence[Message]) -> int:
+    return sum(1 + len(message.body) // _BODY_BYTES_LIKE_A_MESSAGE for message in messages)
+
+
+async def _send_together(key: tuple[EntityAddress, Actor], batches: list[Sequence[Message]]) -> list[Any]:
+    address, actor = key
+    try:
+        numbers = iter(await broker.send.aio(address, [message for batch in batches for message in batch], actor=actor))
+        return [list(islice(numbers, len(batch))) for batch in batches]
+    except BrokerUnavailable:  # what became of the group is not known: to send it again could store it twice
+        raise
+    except BrokerError:
+        if len(batches) == 1:
+            raise
+    return [await _outcome(broker.send.aio(address, batch, actor=actor)) for batch in batches]
+
+
+async def _complete_together(key: tuple[EntityAddress, Actor], groups: list[Sequence[UUID]]) -> list[Any]:
+    address, actor = key
+    report = await broker.complete.aio(address, [token for tokens in groups for token in tokens], actor=actor)
+    settled = dict(report.settled)
+    return [_share(tokens, settled, report) for tokens in groups]
+
+
+def _share(tokens: Sequence[UUID], settled: dict[UUID, int], report: SettleReport) -> SettleReport:
+    """One caller's part; a token that two callers gave was settled by the first of them (SB-071)."""
+    held = {token: settled.pop(token) for token in tokens if token in settled}
+    lost = tuple(token for token in dict.fromkeys(tokens) if token not in held)
+    return SettleReport(tuple(held.items()), lost, lost_sessions=tuple(t for t in report.lost_sessions if t[0] in lost))
+
+
+async def _receive_together(key: tuple[Any, EntityAddress, Actor], ones: list[int]) -> list[Any]:
+    how, address, actor = key
+    messages = await how.aio(address, len(ones), actor=actor)
+    return [*messages, *[None] * (len(ones) - len(messages))]
+
+
+async def _outcome(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except Exception as exc:
+        return exc
+
+
+def _release(key: tuple[Any, EntityAddress, Actor], message: Any) -> None:
+    """Give back a message whose receiver has gone: no failed delivery (SB-926)."""
+    how, address, actor = key
+    if isinstance(message, LockedMessage):
+        _keep(_here().releases, release(address, message, actor=actor))
+    elif message is not None:
+        _log.warning("%s: message %d was removed for a receiver that had gone (SB-060)", address, message.sequence_number)
+
+
+async def release(address: EntityAddress, message: LockedMessage, *, actor: Actor) -> None:
+    """Give a locked message back. Where that fails the lock ends by itself, so nothing is raised."""
+    try:
+        await broker.release.aio(address, [message.lock_token], actor=actor)
+    except BrokerError as exc:
+        _log.warning("%s: message %d stays locked until %s: %s", address, message.sequence_number, message.locked_until, exc)
+
+
+class _Gatherings:
+    """One event loop's."""
+
+    def __init__(self):
+        self.sends = Gathering(_send_together, size_of=_weight)
+        self.completes = Gathering(_complete_together)
+        self.receives = Gathering(_receive_together, size_of=lambda one: one, unclaimed=_release)
+        self.waits = Waiting(_release)
+        self.releases: set[asyncio.Task] = set()
+
+
+_gatherings: dict[asyncio.AbstractEventLoop, _Gatherings] = {}
+
+
+def _here() -> _Gatherings:
+    loop = asyncio.get_running_loop()
+    if loop not in _gatherings:
+        for closed in [other for other in _gatherings if other.is_closed()]:
+            del _gatherings[closed]
+        _gatherings[loop] = _Gatherings()
+    return _gatherings[loop]
+
+
+def _keep(tasks: set[asyncio.Task], work: Any) -> None:
+    """Start work and hold on to its task, which the loop itself does not."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

@@ -1,0 +1,87 @@
+"""Application properties as custom headers, in both directions (reference 8.2). Pure.
+
+A value is a JSON scalar: a text in double quotes, a bare number, true or false; a quoted RFC 1123 date is a timestamp. A bare
+value that is none of these is taken as text, as the service's own examples write it (`Priority: High`).
+
+HTTP servers lower-case names, and a name may be no header name at all ("größe", "with space", "Date"). The header
+`Vitrine-Properties` holds those as one JSON object, name and case kept; it is understood in requests, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument
+
+from .wire import read_json, read_rfc1123, read_scalar, require_object, require_text, write_json, write_scalar
+
+EXACT = "Vitrine-Properties"
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_JSON_SCALAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|null")
+
+# Headers with a meaning of their own are no properties. `Priority` is missing on purpose: it is the service's own example of one.
+_STANDARD_NAMES = """
+    accept accept-charset accept-encoding accept-language accept-ranges age allow alt-svc alt-used authorization
+    brokerproperties cache-control connection content-disposition content-encoding content-language content-length
+    content-location content-md5 content-range content-type cookie date dnt etag expect expires forwarded from host if-match
+    if-modified-since if-none-match if-range if-unmodified-since keep-alive last-modified link location max-forwards origin
+    pragma range referer retry-after save-data server set-cookie strict-transport-security te trailer transfer-encoding
+    upgrade upgrade-insecure-requests user-agent vary via warning www-authenticate x-real-ip
+"""
+_STANDARD = frozenset(_STANDARD_NAMES.split())
+_STANDARD_PREFIXES = ("access-control-", "proxy-", "sec-", "vitrine-", "x-forwarded-", "x-ms-")
+
+
+def is_custom(name: str) -> bool:
+    """Whether a header of this name is an application property."""
+    return name.lower() not in _STANDARD and not name.lower().startswith(_STANDARD_PREFIXES)
+
+
+def read(headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Application properties from a request's headers, names as the server gives them (lower case).
+
+    Raises InvalidArgument naming the header: broken quotes, a number out of range, one given twice.
+    """
+    properties: dict[str, Any] = {}
+    exact: dict[str, Any] = {}
+    for name, text in headers:
+        if name.lower() == EXACT.lower():
+            exact |= read_object(read_json(text, f"header {EXACT}"), EXACT)
+        elif is_custom(name):
+            if name in properties:
+                raise InvalidArgument(f"header {name}", "is given twice; a message has one value for each property")
+            properties[name] = _read_value(text, f"header {name}")
+    return properties | exact
+
+
+def read_object(value: Any, where: str) -> dict[str, Any]:
+    """Application properties from a JSON object of scalars (a batch item's UserProperties)."""
+    found = require_object(value, where)
+    return {require_text(name, where): read_scalar(item, f"{where}.{name}") for name, item in found.items()}
+
+
+def write(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Headers for an answer. Types that a header cannot show come as text (8.2); the stored message keeps them."""
+    headers: dict[str, tuple[str, str]] = {}
+    exact: dict[str, Any] = {}
+    for name, value in properties.items():
+        if _NAME.fullmatch(name) and is_custom(name) and name.lower() not in headers:
+            headers[name.lower()] = (name, write_json(write_scalar(value)))
+        else:
+            exact[name] = write_scalar(value)
+    return [*headers.values(), *([(EXACT, write_json(exact))] if exact else [])]
+
+
+def _read_value(text: str, where: str) -> Any:
+    text = text.strip()
+    if text.startswith('"'):
+        value = require_text(read_json(text, where), where)
+        return read_rfc1123(value) or value
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _JSON_SCALAR.fullmatch(text):
+        return read_scalar(read_json(text, where), where)
+    return require_text(text, where)

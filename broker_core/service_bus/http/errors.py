@@ -1,0 +1,89 @@
+"""What each refusal is called on the wire: AMQP condition, HTTP status and sub code, in one table for all front ends.
+
+The statuses are those of the runtime API's pages (a missing entity is 410, a lock that is gone 404). Sub codes 40103 and 40106
+are the service's (reference 7.7); where it documents only a group, the number within the group is our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_core.common import errors
+from broker_core.common.errors import BrokerError
+
+
+class TokenRefused(BrokerError):
+    """A shared-access token that proves nothing. sub_code: which check it failed, one of the constants below."""
+
+    MISSING, SIGNATURE, AUDIENCE, EXPIRED = 40100, 40103, 40104, 40106
+
+    def __init__(self, sub_code: int, message: str):
+        super().__init__(message)
+        self.sub_code = sub_code
+
+
+class UnknownResource(BrokerError):
+    """A URL that names nothing this API has."""
+
+
+class MethodNotAllowed(BrokerError):
+    """The URL is right, the method is not. allowed: those that are."""
+
+    def __init__(self, method: str, allowed: tuple[str, ...]):
+        super().__init__(f"{method} is not possible here; use {' or '.join(allowed)}.")
+        self.method, self.allowed = method, allowed
+
+
+class BodyTooLarge(BrokerError):
+    """A request body that was not read to its end. limit in bytes."""
+
+    def __init__(self, limit: int):
+        super().__init__(f"The request's body has more than {limit:,} bytes; it was not read further. Nothing was stored.")
+        self.limit = limit
+
+
+@dataclass(frozen=True, slots=True)
+class WireError:
+    """How one kind of refusal is told to a client."""
+
+    amqp_condition: str
+    status: int
+    sub_code: int
+
+
+INTERNAL = WireError("amqp:internal-error", 500, 50000)
+
+TABLE: dict[type[BaseException], WireError] = {
+    errors.InvalidArgument: WireError("com.microsoft:argument-error", 400, 40000),
+    errors.InvalidFilter: WireError("com.microsoft:argument-error", 400, 40000),
+    errors.NotAllowed: WireError("amqp:not-allowed", 400, 40000),
+    errors.NotAuthorized: WireError("amqp:unauthorized-access", 401, 40105),
+    errors.EntityNotFound: WireError("amqp:not-found", 410, 41000),
+    errors.EntityExists: WireError("com.microsoft:entity-already-exists", 409, 40900),
+    errors.WorldMoved: WireError("com.microsoft:precondition-failed", 412, 41200),
+    errors.EntityDisabled: WireError("com.microsoft:entity-disabled", 403, 40301),
+    errors.LockLost: WireError("com.microsoft:message-lock-lost", 404, 40401),
+    errors.SessionLockLost: WireError("com.microsoft:session-lock-lost", 404, 40402),
+    errors.SessionCannotBeLocked: WireError("com.microsoft:session-cannot-be-locked", 409, 40901),
+    errors.NoSessionAvailable: WireError("com.microsoft:timeout", 408, 40800),
+    errors.TransactionEnded: WireError("amqp:transaction:unknown-id", 409, 40902),
+    errors.MessageNotFound: WireError("com.microsoft:message-not-found", 404, 40400),
+    errors.MessageTooLarge: WireError("amqp:link:message-size-exceeded", 403, 40300),
+    errors.QuotaExceeded: WireError("amqp:resource-limit-exceeded", 403, 40300),
+    errors.ServerBusy: WireError("com.microsoft:server-busy", 503, 50004),
+    errors.StorageFull: WireError("com.microsoft:server-busy", 503, 50003),
+    errors.BrokerUnavailable: WireError("com.microsoft:server-busy", 503, 50002),
+    errors.BrokerError: INTERNAL,
+    TokenRefused: WireError("com.microsoft:auth-failed", 401, TokenRefused.MISSING),
+    UnknownResource: WireError("amqp:not-found", 404, 40400),
+    MethodNotAllowed: WireError("amqp:not-allowed", 405, 40500),
+    BodyTooLarge: WireError("amqp:link:message-size-exceeded", 413, 41300),
+}
+
+
+def wire_error(exc: BaseException) -> WireError:
+    """The table's row for an exception, by its nearest class; INTERNAL for what is no BrokerError."""
+    for cls in type(exc).__mro__:
+        if row := TABLE.get(cls):
+            return WireError(row.amqp_condition, row.status, exc.sub_code) if isinstance(exc, TokenRefused) else row
+    return INTERNAL

@@ -1,0 +1,33 @@
+"""DELETE, PUT and POST on a lock's Location: complete, unlock (abandon), renew. 404 where the lock is gone (SB-087)."""
+
+from __future__ import annotations
+
+from broker_core import service_bus
+from broker_core.common.types import Actor
+
+from . import broker_properties, coalescing
+from .answers import Answer
+from .request import Request
+from .wire import write_json, write_rfc1123
+
+
+async def complete(request: Request, actor: Actor) -> Answer:
+    report = await coalescing.complete(request.target.address, [request.target.lock], actor=actor)
+    report.require_all()
+    return Answer(200)
+
+
+async def unlock(request: Request, actor: Actor) -> Answer:
+    """Counts as a failed delivery, as an abandon does (8.1)."""
+    report = await service_bus.abandon.aio(request.target.address, [request.target.lock], actor=actor)
+    report.require_all()
+    return Answer(200)
+
+
+async def renew(request: Request, actor: Actor) -> Answer:
+    """The new end of the lock is in BrokerProperties."""
+    report = await service_bus.renew.aio(request.target.address, [request.target.lock], actor=actor)
+    report.require_all()
+    until = report.locked_until and write_rfc1123(report.locked_until)
+    renewed = {"LockToken": str(request.target.lock), "LockedUntilUtc": until}
+    return Answer(200, [(broker_properties.HEADER, write_json(renewed))])

@@ -1,0 +1,147 @@
+"""One HTTP request of an ASGI server: its parts as text, its body in bounds, and whether its client is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qs
+
+from broker_core.common.errors import InvalidArgument
+
+from . import addresses
+from .errors import BodyTooLarge
+
+MAX_BODY_BYTES = 2 * 2**20  # a message of 1 MB, the service's most over HTTP, in base64 and JSON
+_MOST_DRAINED_BYTES = 8 * MAX_BODY_BYTES
+MAX_TIMEOUT_SECONDS = 3600.0
+DEFAULT_TIMEOUT_SECONDS = 60.0
+
+
+class ClientGone(Exception):
+    """The client closed its connection: there is nobody to answer."""
+
+
+class Request:
+    """scope and receive: as ASGI gives them. Header names are lower-cased by most servers; they are compared without case."""
+
+    def __init__(self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Mapping[str, Any]]]):
+        self._scope, self._receive = scope, receive
+        self._gone: asyncio.Task | None = None
+
+    @property
+    def method(self) -> str:
+        return self._scope["method"].upper()
+
+    @property
+    def path(self) -> str:
+        return self._scope["path"]
+
+    @cached_property
+    def target(self) -> addresses.Target:
+        raw = self._scope.get("raw_path") or self._scope["path"].encode()
+        return addresses.parse(raw.decode("latin-1"), self._scope.get("root_path", ""))
+
+    @cached_property
+    def headers(self) -> list[tuple[str, str]]:
+        return [(name.decode("latin-1"), _text(value)) for name, value in self._scope["headers"]]
+
+    def header(self, name: str) -> str | None:
+        """The first of that name."""
+        return next((text for found, text in self.headers if found.lower() == name.lower()), None)
+
+    @property
+    def host(self) -> str:
+        """As the client used it, with its port."""
+        host, port = self._scope.get("server") or ("localhost", None)
+        return self.header("host") or (f"{host}:{port}" if port else host)
+
+    @property
+    def client_ip(self) -> str:
+        return (self._scope.get("client") or ("unknown",))[0]
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The query's `timeout`. Raises InvalidArgument."""
+        text = parse_qs(self._scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True).get("timeout", [None])[-1]
+        if text is None:
+            return DEFAULT_TIMEOUT_SECONDS
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
+            raise InvalidArgument("timeout", f"{text[:40]!r} is no number of seconds from 0 to {MAX_TIMEOUT_SECONDS:.0f}")
+        return seconds
+
+    def url(self, path: str) -> str:
+        return f"{self._scope.get('scheme', 'http')}://{self.host}{path}"
+
+    async def body(self) -> bytes:
+        """The whole body. Raises BodyTooLarge without holding more than the limit, and ClientGone."""
+        declared = self.header("content-length") or "0"
+        if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
+            raise await self._too_large(0)
+        parts, size = [], 0
+        async for part in self._parts():
+            parts.append(part)
+            size += len(part)
+            if size > MAX_BODY_BYTES:
+                parts.clear()
+                raise await self._too_large(size)
+        return b"".join(parts)
+
+    async def while_there(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of work. If the client goes away first, work is cancelled and ClientGone raised."""
+        if self._gone is None:
+            self._gone = asyncio.create_task(self._wait_until_gone())
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task, self._gone], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
+            raise ClientGone
+        return task.result()
+
+    @property
+    def client_is_gone(self) -> bool:
+        """As far as is known after while_there."""
+        return self._gone is not None and self._gone.done()
+
+    def close(self) -> None:
+        if self._gone is not None:
+            self._gone.cancel()
+
+    async def _wait_until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _parts(self):
+        more = True
+        while more:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise ClientGone
+            more = event.get("more_body", False)
+            yield event.get("body", b"")
+
+    async def _too_large(self, size: int) -> BodyTooLarge:
+        """Read on for a while without keeping anything, so that a client that only writes gets to read the answer."""
+        if self.header("expect") is None:
+            async for part in self._parts():
+                size += len(part)
+                if size > _MOST_DRAINED_BYTES:
+                    break
+        return BodyTooLarge(MAX_BODY_BYTES)
+
+
+def _text(value: bytes) -> str:
+    """Header values are UTF-8 where they can be, else Latin-1 as in old HTTP."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

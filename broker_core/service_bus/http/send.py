@@ -1,0 +1,26 @@
+"""POST .../messages: one message, or a batch that is stored whole or not at all."""
+
+from __future__ import annotations
+
+from broker_core.common.types import Actor, Message, Right
+
+from . import batch, broker_properties, coalescing, custom_headers
+from .answers import Answer
+from .request import Request
+
+
+async def send(request: Request, actor: Actor) -> Answer:
+    """201 once all is stored."""
+    actor.require(Right.SEND, request.target.address)  # before its body is read
+    content_type = request.header("content-type")
+    if batch.is_batch(content_type):
+        messages = batch.read(await request.body())
+    else:
+        messages = [_message(request, content_type, await request.body())]
+    await coalescing.send(request.target.address, messages, actor=actor)
+    return Answer(201)
+
+
+def _message(request: Request, content_type: str | None, body: bytes) -> Message:
+    fields = {"content_type": content_type} | broker_properties.read_header(request.header(broker_properties.HEADER) or "{}")
+    return Message(body=body, properties=custom_headers.read(request.headers), **fields)

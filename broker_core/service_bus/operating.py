@@ -1,0 +1,185 @@
+"""Operating: dead letters sent again, locks dropped, messages deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from broker_core.common.arguments import require_count, whole_numbers
+from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
+from broker_core.common.types import Actor, EntityAddress, MessageState, Right, Tier
+from broker_core.runtime.configured_limits import limits
+from broker_core.runtime.entity_cache import entity_id_of, forget
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.statements import call
+
+from .forwarding import forward_on
+from .rules import messages as service_bus
+from .shared import on, require_sendable
+from .tidying import TIDY_BATCH, take_back
+
+PURGE_BATCH = 500
+
+
+@use_case
+def resubmit(
+    address: EntityAddress,
+    sequence_numbers: Sequence[int],
+    *,
+    properties: Mapping[str, Any] | None = None,
+    body: bytes | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Send dead letters to their queue again and remove them, in one transaction (SB-105). Returns old number -> new number.
+
+    A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
+    their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
+    would have more properties than may be sent (2.4).
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    numbers = whole_numbers(sequence_numbers)
+    if not numbers:
+        return {}
+    if body is not None:
+        service_bus.check_body(body)
+        _, look = yield from _look(address)
+        if len(body) > look.largest:
+            raise MessageTooLarge("body", len(body), look.largest)
+    patch = service_bus.properties_json(properties)
+    if patch is not None:
+        entity_id = yield from entity_id_of(address.main)
+        for row in (yield call("properties_of_dead_letters", entity_id=entity_id, numbers=numbers)):
+            service_bus.check_properties_fit(row.application_properties | json.loads(patch))
+    entity_id, rows, look = yield from on(
+        address.main, "resubmit", actor=str(actor), numbers=numbers, properties=patch, body=body
+    )
+    if not rows:
+        require_sendable(address, look)
+        return {}
+    if rows[0].waiting:
+        yield from wake([entity_id])
+    if rows[0].forwards:
+        yield AfterCommit(forward_on([entity_id]))
+    return {row.old_number: row.new_number for row in rows}
+
+
+@use_case
+def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
+    """End every lock on an entity now, of messages and of sessions, in all its lists, as an update of the service does
+    (SB-072, SB-073).
+
+    Holders find their locks lost, and each counts as a failed delivery. Returns how many messages were held.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    entity_id = yield from entity_id_of(address)
+    yield call("drop_session_locks", entity_id=entity_id)
+    total = 0
+    while True:
+        row = yield from take_back(entity_id, dropped_by=str(actor))
+        total += row.done
+        if row.deadlines < TIDY_BATCH:
+            return total
+
+
+@use_case
+def delete_batch(
+    address: EntityAddress,
+    max_count: int,
+    *,
+    enqueued_before: datetime | None = None,
+    session_id: str | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Delete up to max_count messages at once that nobody holds, oldest first, and say how many (SB-150, SB-151).
+
+    Without enqueued_before: whatever is there now. Deferred and scheduled messages stay (SB-930). session_id: of that session
+    alone. It may delete fewer than there are; 0 means that there was nothing. Raises InvalidArgument for more than the
+    namespace's tier allows.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    require_count("max_count", max_count)
+    entity_id, look = yield from _look(address)
+    most = limits(None if look.is_system else Tier(look.tier)).messages_per_batch_delete
+    if max_count > most:
+        raise InvalidArgument(
+            "max_count", f"{max_count:,} is out of range: at most {most:,} messages are deleted at once (SB-150)"
+        )
+    just_after_now = look.now + timedelta(microseconds=1)
+    return (
+        yield from _purge(
+            entity_id, address, MessageState.ACTIVE, max_count, enqueued_before or just_after_now, actor, session_id=session_id
+        )
+    )
+
+
+@use_case
+def purge(
+    address: EntityAddress,
+    *,
+    states: Sequence[MessageState] = (MessageState.ACTIVE,),
+    enqueued_before: datetime | None = None,
+    sequence_numbers: Sequence[int] | None = None,
+    session_id: str | None = None,
+    max_count: int | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Delete messages of a list that nobody holds, oldest first, and say how many (SB-153).
+
+    Without enqueued_before it takes what was there when it began. session_id: of that session alone. In batches,
+    each its own transaction.
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    numbers = None if sequence_numbers is None else whole_numbers(sequence_numbers)
+    entity_id, look = yield from _look(address)
+    total = 0
+    for state in states:
+        # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
+        while max_count is None or total < max_count:
+            wanted = PURGE_BATCH if max_count is None else min(PURGE_BATCH, max_count - total)
+            before = enqueued_before or look.now
+            done = yield from _purge(entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id)
+            total += done
+            if done < wanted:
+                break
+    return total
+
+
+def _look(address: EntityAddress) -> Steps:
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("look", entity_id=entity_id)
+    if not rows:
+        forget(address)
+        raise EntityNotFound(str(address))
+    return entity_id, rows[0]
+
+
+def _purge(
+    entity_id: int,
+    address: EntityAddress,
+    state: MessageState,
+    max_count: int,
+    enqueued_before: datetime,
+    actor: Actor,
+    *,
+    numbers: Sequence[int] | None = None,
+    session_id: str | None = None,
+) -> Steps:
+    (row,) = yield call(
+        "purge",
+        entity_id=entity_id,
+        subqueue=address.subqueue,
+        state=state,
+        max_count=max_count,
+        enqueued_before=enqueued_before,
+        actor=str(actor),
+        numbers=numbers,
+        session_id=session_id,
+    )
+    return row.done

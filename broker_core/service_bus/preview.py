@@ -1,0 +1,282 @@
+"""What a change in a Service Bus namespace would do now, before it is made; then the change itself, or a refusal where the world
+has moved.
+
+A preview counts what receives and sweeps would do under the new settings with the messages there are, in one snapshot, and looks
+at no more than SCAN_CAP messages: beyond that its numbers are lower bounds, and say so. `apply` counts again in the transaction
+that makes the change and compares; what happens to the messages then happens as always, by the next receive or sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from broker_core import service_bus
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue
+from broker_core.namespaces.namespaces import namespace_to_configure
+from broker_core.runtime.previews import SCAN_CAP, Effect, Foreseen, require_same, token_of
+from broker_core.service_bus.entities.kinds import Entity, as_parameters
+from broker_core.service_bus.entities.lifecycle import settings_after
+from broker_core.service_bus.entities.rows import lock_entity
+from broker_core.service_bus.rules.entity_settings import Settings, values_of
+from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import call
+
+from . import entities
+
+
+class Action(StrEnum):
+    CHANGE = "change"
+    DELETE = "delete"
+    PURGE = "purge"
+
+
+class What(StrEnum):
+    """What happens to messages. One that expires is counted as dead-lettered, or dropped, as well."""
+
+    EXPIRED = "expired"
+    DEAD_LETTERED = "dead-lettered"
+    DROPPED = "dropped"
+    UNLOCKED = "unlocked"
+    FORWARDED = "forwarded"
+    UNDELIVERABLE = "undeliverable"
+    DELIVERABLE = "deliverable"
+    DELETED = "deleted"
+    PURGED = "purged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Foreseen):
+    """What an action on a queue, topic or subscription would do."""
+
+    action: Action
+    before: Settings | None = None
+    after: Settings | None = None
+
+
+@use_case
+def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
+    """What changing these settings of a queue, topic or subscription would do now. Changes nothing.
+
+    Needs MANAGE, as the change itself, and refuses what that would refuse. Raises EntityNotFound.
+    """
+    actor = _allowed(address, actor, Right.MANAGE)
+    return (yield Atomically(_change(address, changes, actor)))
+
+
+@use_case
+def change(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
+    """Change these settings, and tell what that means, as a Preview that is counted in the transaction which changes them."""
+    actor = _allowed(address, actor, Right.MANAGE)
+
+    def steps() -> Steps[Preview]:
+        told = yield from _change(address, changes, actor)
+        yield from entities.update_entity.steps(address, actor=actor, **changes)
+        return told
+
+    return (yield Atomically(steps()))
+
+
+@use_case
+def preview_delete(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Preview]:
+    """How many messages would go with the entity, and with a topic's subscriptions; exact. Needs MANAGE."""
+    _allowed(address, actor, Right.MANAGE)
+    return (yield Atomically(_delete(address)))
+
+
+@use_case
+def preview_purge(
+    address: EntityAddress,
+    *,
+    states: Sequence[MessageState] = (MessageState.ACTIVE,),
+    enqueued_before: datetime | None = None,
+    session_id: str | None = None,
+    actor: Actor | None = None,
+) -> Steps[Preview]:
+    """How many messages `broker.purge` would delete from a list now. Needs OPERATE."""
+    (actor or Actor.local()).require(Right.OPERATE, address)
+    options = {"states": tuple(states), "enqueued_before": enqueued_before, "session_id": session_id}
+    return (yield Atomically(_purge(address, options)))
+
+
+@use_case
+def apply(previewed: Preview, *, actor: Actor | None = None) -> Steps:
+    """Do what was previewed, if it would still do the same, in one transaction; else raise WorldMoved and change nothing.
+
+    Returns the changed entity, None after a delete, and how many messages a purge deleted. A purge goes on in batches as always,
+    once its preview was found to hold, and takes nothing that was enqueued after that.
+    """
+    address = previewed.address
+    if previewed.action is Action.PURGE:
+        return (yield from _apply_purge(previewed, actor or Actor.local()))
+    actor = _allowed(address, actor, Right.MANAGE)
+
+    def steps() -> Steps:
+        if previewed.action is Action.DELETE:
+            require_same(previewed, (yield from _delete(address)))
+            return (yield from entities.delete_entity.steps(address, actor=actor))
+        require_same(previewed, (yield from _change(address, previewed.changes, actor)))
+        return (yield from entities.update_entity.steps(address, actor=actor, **previewed.changes))
+
+    return (yield Atomically(steps()))
+
+
+def _allowed(address: EntityAddress, actor: Actor | None, right: Right) -> Actor:
+    actor = actor or Actor.local()
+    actor.require(right, address)
+    if address.subqueue:
+        raise InvalidArgument("address", f"'{address}' is a sub-queue: it comes and goes with its entity, whose settings it has")
+    return actor
+
+
+# Changes of settings
+
+
+def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps[Preview]:
+    """The preview of a change, with the entity's row held, in the caller's transaction."""
+    namespace = yield from namespace_to_configure(address, actor)
+    current = yield from lock_entity(address, None)
+    after = yield from settings_after(current, changes, namespace)
+    new = as_parameters(after)
+    rows = yield call(
+        "preview_change",
+        entity_id=current.id,
+        scan_cap=SCAN_CAP,
+        new_time_to_live=new["default_message_time_to_live"],
+        new_status=new["status"],
+        new_max_delivery_count=new["max_delivery_count"],
+        new_dead_lettering=new["dead_lettering_on_message_expiration"],
+        new_drops_locks=after != current.settings and new["drops_locks_on_change"],
+        new_forward_to=new["forward_to"],
+        new_forward_dead_lettered_to=new["forward_dead_lettered_messages_to"],
+        new_expires_whole_sessions=new["expires_whole_sessions"],
+    )
+    found = [row for row in rows if row.path is not None]
+    capped = rows[0].scanned >= SCAN_CAP
+    facts = [(row.path, row.subqueue, row.before, row.after, row.n, row.checksum) for row in found]
+    return Preview(
+        action=Action.CHANGE,
+        address=current.address,
+        at=rows[0].now,
+        token=token_of(_told(current.settings), _told(after), facts),
+        effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
+        changes=dict(changes),
+        before=current.settings,
+        after=after,
+        notes=tuple(_notes(current, after)),
+        scanned=rows[0].scanned,
+        capped=capped,
+    )
+
+
+_EXPIRES = (TTL_EXPIRED, "dropped")
+_LEAVES = (*_EXPIRES, MAX_DELIVERY_COUNT_EXCEEDED)
+
+
+def _effects(namespace: str, row: Any, capped: bool) -> Iterable[Effect]:
+    """What it means that messages change from one fate to another."""
+    address = EntityAddress(namespace, row.path, SubQueue(row.subqueue))
+
+    def effect(what: What, reason: str | None = None) -> Effect:
+        return Effect(what, address, row.n, tuple(row.samples), reason, capped)
+
+    if row.before == "locked":
+        yield effect(What.UNLOCKED)
+    if row.after in _EXPIRES and row.before not in _EXPIRES:
+        yield effect(What.EXPIRED)
+    if row.after in (TTL_EXPIRED, MAX_DELIVERY_COUNT_EXCEEDED):
+        yield effect(What.DEAD_LETTERED, row.after)
+    elif row.after in ("dropped", "forwarded"):
+        yield effect(What(row.after))
+    elif row.after == "deliverable" and row.before != "locked":
+        yield effect(What.DELIVERABLE)
+    elif row.after == "undeliverable" and row.before not in _LEAVES:
+        yield effect(What.UNDELIVERABLE)
+
+
+def _notes(current: Entity, after: Settings) -> Iterable[str]:
+    before, wanted = values_of(current.settings), values_of(after)
+    changed = {name for name in wanted if wanted[name] != before[name]}
+    if not changed:
+        yield "These are the settings it has: nothing changes."
+    if "lock_duration" in changed:
+        yield "Locks that are held keep their end; those given or renewed from now on last as long as set (SB-907)."
+    if "status" in changed:
+        status = wanted["status"]
+        sends, receives = (("accepted" if may else "refused") for may in (status.may_send, status.may_receive))
+        if current.kind is EntityKind.TOPIC:
+            yield f"Sends are {sends}; subscriptions give out what they have (SB-235)."
+        else:
+            yield f"Sends are {sends}, receives and settlements {receives}."
+    if "default_message_time_to_live" in changed:
+        yield "Only messages without a time-to-live of their own live by the default (SB-023, SB-921)."
+    if "expiry_mode" in changed:
+        yield f"Expired messages, which nobody gets, are taken away in the mode {wanted['expiry_mode']} (SB-902)."
+
+
+# Delete and purge
+
+
+def _delete(address: EntityAddress) -> Steps[Preview]:
+    current = yield from lock_entity(address, None)
+    rows = yield call("preview_delete", entity_id=current.id)
+    found = [row for row in rows if row.path is not None]
+    namespace = current.address.namespace
+    notes = []
+    if rows[0].entities > 1:
+        notes.append(f"The topic's subscriptions go with it: {rows[0].entities - 1:,}.")
+    if locked := sum(row.locked for row in found):
+        notes.append(f"Locked now: {locked:,} of the messages; who holds them loses the lock (SB-076).")
+    return Preview(
+        action=Action.DELETE,
+        address=current.address,
+        at=rows[0].now,
+        token=token_of(_told(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
+        effects=tuple(Effect(What.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found),
+        before=current.settings,
+        notes=tuple(notes),
+    )
+
+
+def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]:
+    current = yield from lock_entity(address.main, None)
+    states = [int(state) for state in options["states"]]
+    (row,) = yield call(
+        "preview_purge",
+        entity_id=current.id,
+        subqueue=address.subqueue,
+        states=states,
+        enqueued_before=options["enqueued_before"],
+        session_id=options["session_id"],
+        scan_cap=SCAN_CAP,
+    )
+    capped = row.scanned >= SCAN_CAP
+    address = EntityAddress(current.address.namespace, current.address.path, address.subqueue)
+    return Preview(
+        action=Action.PURGE,
+        address=address,
+        at=row.now,
+        token=token_of(states, row.n, row.checksum),
+        effects=(Effect(What.PURGED, address, row.n, tuple(row.samples), at_least=capped),) if row.n else (),
+        changes=options,
+        scanned=row.scanned,
+        capped=capped,
+    )
+
+
+def _apply_purge(previewed: Preview, actor: Actor) -> Steps:
+    actor.require(Right.OPERATE, previewed.address)
+    now = yield Atomically(_purge(previewed.address, previewed.changes))
+    require_same(previewed, now)
+    wanted = {**previewed.changes, "enqueued_before": previewed.changes["enqueued_before"] or now.at}
+    return (yield from service_bus.purge.steps(previewed.address, **wanted, actor=actor))
+
+
+def _told(settings: Settings) -> list[tuple[str, str]]:
+    """Settings as a token has them."""
+    return sorted((name, str(value)) for name, value in values_of(settings).items())

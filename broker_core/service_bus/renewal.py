@@ -1,0 +1,164 @@
+"""Automatic lock renewal: one daemon thread a process keeps the locks it was given, on messages (SB-064) and sessions (SB-116).
+
+The thread renews the messages held in one statement an entity, and each session, well before the soonest lock ends. What cannot
+be renewed any more is dropped and told to whoever asked to know.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import UUID
+
+from broker_core.common.arguments import of_its_kinds
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, EntityAddress, LockedMessage, Session
+from broker_core.store import connections
+
+log = logging.getLogger(__name__)
+SHARE_OF_LOCK = 1 / 3  # renew when this much of the lock's duration has passed
+LONGEST_PAUSE = 20.0  # seconds; a lock may have been shortened meanwhile
+
+
+@dataclass(slots=True)
+class Held:
+    """A lock being kept, of a message or of a session. Instants are of the monotonic clock, in seconds."""
+
+    session: Session | None
+    address: EntityAddress
+    database: connections.Database
+    actor: Actor
+    until: float | None
+    on_lost: Callable[[UUID], object] | None
+    renew_at: float
+
+
+class LockRenewer:
+    """Keeps locks alive. Safe from any thread; after a fork the child starts with nothing held."""
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._held: dict[UUID, Held] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @of_its_kinds
+    def hold(
+        self,
+        locked: LockedMessage | Session,
+        *,
+        for_: timedelta | None = None,
+        on_lost: Callable[[UUID], object] | None = None,
+        actor: Actor | None = None,
+    ) -> None:
+        """Renew the lock of a received message or an accepted session until drop(), or for so long.
+
+        on_lost: called from the renewing thread when the lock could not be kept; not after drop().
+        """
+        now = time.monotonic()
+        held = Held(
+            replace(locked, state=None, messages=()) if isinstance(locked, Session) else None,
+            locked.address,
+            connections.current_database(),
+            actor or Actor.local(),
+            None if for_ is None else now + for_.total_seconds(),
+            on_lost,
+            now + _pause(locked.lock_duration),
+        )
+        with self._changed:
+            self._held[locked.lock_token] = held
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="vitrine-lock-renewal", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def drop(self, tokens: Iterable[UUID]) -> None:
+        """Renew these no more: they were settled or closed, or may end."""
+        with self._changed:
+            for token in tokens:
+                self._held.pop(token, None)
+
+    def held(self) -> list[UUID]:
+        with self._changed:
+            return list(self._held)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._held:
+                    self._changed.wait(timeout=60)
+                now = time.monotonic()
+                for token in [token for token, held in self._held.items() if held.until is not None and held.until <= now]:
+                    del self._held[token]
+                if not self._held:
+                    continue
+                soonest = min(held.renew_at for held in self._held.values())
+                if soonest > now:
+                    self._changed.wait(timeout=soonest - now)
+                    continue
+                due = {token: held for token, held in self._held.items() if held.renew_at <= now}
+            try:
+                self._renew(due)
+            except Exception:
+                log.exception("Renewing locks failed; they are tried again")
+                self._postpone(list(due), timedelta(seconds=3))
+
+    def _renew(self, due: dict[UUID, Held]) -> None:
+        groups: dict[tuple, list[UUID]] = defaultdict(list)
+        for token, held in due.items():
+            groups[held.address, held.database, held.actor, held.session].append(token)
+        for (address, database, actor, session), tokens in groups.items():
+            try:
+                with connections.using(database):
+                    kept, lost, lock_duration = _renewed(address, tokens, session, actor)
+            except BrokerError as refusal:
+                if refusal.retryable:
+                    log.warning("Locks on %s could not be renewed yet: %s", address, refusal)
+                    self._postpone(tokens, timedelta(seconds=3))
+                else:
+                    self._lose(tokens, address)
+                continue
+            if kept:
+                self._postpone(kept, lock_duration)
+            self._lose(lost, address)
+
+    def _postpone(self, tokens: Sequence[UUID], lock_duration: timedelta) -> None:
+        with self._changed:
+            for token in tokens:
+                if token in self._held:
+                    self._held[token].renew_at = time.monotonic() + _pause(lock_duration)
+
+    def _lose(self, tokens: Sequence[UUID], address: EntityAddress) -> None:
+        for token in tokens:
+            with self._changed:
+                held = self._held.pop(token, None)
+            if held is not None:
+                log.warning("The lock %s on %s was lost", token, address)
+                if held.on_lost:
+                    held.on_lost(token)
+
+
+def _renewed(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> tuple:
+    """Renew a session, or messages. Returns the tokens that were kept, those that were lost, and how long the locks are."""
+    from broker_core import service_bus
+
+    if session is not None:
+        return tokens, [], service_bus.renew_session(session, actor=actor).lock_duration
+    report = service_bus.renew(address, tokens, actor=actor)
+    return [token for token, _ in report.settled], report.lost, report.lock_duration
+
+
+def _pause(lock_duration: timedelta) -> float:
+    return min(lock_duration.total_seconds() * SHARE_OF_LOCK, LONGEST_PAUSE)
+
+
+renewer = LockRenewer()

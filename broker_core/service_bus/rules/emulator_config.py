@@ -1,0 +1,397 @@
+"""Reads the official emulator's Config.json (SB 9.3) into what is to be created, and into what is wrong with it.
+
+Tolerant where that loses nothing: comments, trailing commas, keys in any casing, more than one namespace, the service's ranges in
+place of the emulator's narrower ones. Everything else is a Problem with its JSON path; all of them are found in one reading.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from broker_core.common.durations import parse_iso
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.limits import STRICT, Limits
+from broker_core.common.types import EntityKind
+
+from .entity_settings import (
+    DURATIONS,
+    FIXED,
+    MAY_BE_NEVER,
+    OURS,
+    SERVICE_NAMES,
+    SETTINGS_OF,
+    check_namespace_name,
+    check_path,
+    check_setting,
+    check_subscription_name,
+    new_settings,
+)
+from .filters import Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
+
+EMULATOR_DEFAULTS = {
+    "default_message_time_to_live": timedelta(hours=1),
+    "max_delivery_count": 3,
+    "duplicate_detection_history_time_window": timedelta(seconds=20),
+}
+
+# By the file's keys, what each kind can be given; Vitrine's own settings are in no such file.
+_SETTINGS = {kind: {SERVICE_NAMES[name]: name for name in names if name not in OURS} for kind, names in SETTINGS_OF.items()}
+_PARTITIONING = "EnablePartitioning"
+_WINDOW = "DuplicateDetectionHistoryTimeWindow"  # means nothing without RequiresDuplicateDetection (SB 1.3)
+_WITHOUT_EFFECT = ("EnableBatchedOperations",)
+_FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
+_CORRELATED = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
+    "To": "to",
+}
+
+# Strings first, so that what looks like a comment or a trailing comma inside one is left alone.
+_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that keeps the file from being imported. unsupported: it is right, but Vitrine cannot do it yet."""
+
+    path: str
+    text: str
+    unsupported: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    """A rule. where, here and below: its path in the file."""
+
+    rule: Rule
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """A queue and all its settings that differ from the service's defaults or were given."""
+
+    path: str
+    settings: dict[str, Any]
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPlan:
+    """A subscription and its settings, as of a queue. rules: all that it is to have; none: they are left as they are."""
+
+    name: str
+    settings: dict[str, Any]
+    where: str = ""
+    rules: list[RulePlan] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic and its settings, as of a queue."""
+
+    path: str
+    settings: dict[str, Any]
+    where: str = ""
+    subscriptions: list[SubscriptionPlan] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePlan:
+    name: str
+    queues: list[QueuePlan] = field(default_factory=list)
+    topics: list[TopicPlan] = field(default_factory=list)
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a file asks for. problems: in the order of the file; a value with a problem is left out of `namespaces`."""
+
+    namespaces: list[NamespacePlan] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> list[Problem]:
+        return [p for p in self.problems if not p.unsupported]
+
+    @property
+    def unsupported(self) -> list[Problem]:
+        return [p for p in self.problems if p.unsupported]
+
+
+def read(text: str, *, emulator_defaults: bool = False, limits: Limits = STRICT) -> Plan:
+    """The plan a configuration file describes. Raises nothing for a bad file: see Plan.problems."""
+    try:
+        document = loads(text)
+    except ValueError as exc:
+        return Plan(problems=[Problem("(file)", str(exc))])
+    return _Reader(EMULATOR_DEFAULTS if emulator_defaults else {}, limits).plan(document)
+
+
+def loads(text: str) -> Any:
+    """JSON with comments and trailing commas. Raises ValueError that names line and column as they are in the text."""
+    text = _COMMENT.sub(_blank, text.removeprefix("\ufeff"))
+    text = _TRAILING_COMMA.sub(_blank, text)
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"is no JSON: {exc.msg} in line {exc.lineno}, column {exc.colno}") from exc
+    except RecursionError as exc:
+        raise ValueError("is nested too deeply") from exc
+
+
+def _blank(found: re.Match) -> str:
+    return found[1] or re.sub(r"[^\n]", " ", found[0])
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"is no JSON: {name} is no number that JSON has")
+
+
+class _Object(dict):
+    """A JSON object that remembers which of its keys were given twice."""
+
+    twice: tuple[str, ...] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    found = _Object(pairs)
+    names = [name.lower() for name, _ in pairs]
+    found.twice = tuple(name for i, (name, _) in enumerate(pairs) if name.lower() in names[:i])
+    return found
+
+
+class _Reader:
+    """One reading of one document, collecting problems on the way."""
+
+    def __init__(self, defaults: dict[str, Any], limits: Limits):
+        self.defaults, self.limits = defaults, limits
+        self.problems: list[Problem] = []
+
+    def plan(self, document: Any) -> Plan:
+        root = self._members(document, "(file)", ("UserConfig",))
+        user = None if root is None else self._members(root.get("UserConfig"), "UserConfig", ("Namespaces", "Logging"))
+        path = "UserConfig.Namespaces"
+        namespaces = [self._namespace(item, where) for item, where in self._items(user.get("Namespaces"), path)] if user else []
+        if user is not None and not namespaces and not self.problems:
+            self._reject(path, "must be a list with at least one namespace")
+        self._no_name_twice([n.name for n in namespaces], path)
+        return Plan([n for n in namespaces if n.name], self.problems)
+
+    def _namespace(self, item: Any, path: str) -> NamespacePlan:
+        members = self._members(item, path, ("Name", "Queues", "Topics"))
+        if members is None:
+            return NamespacePlan("")
+        name = self._name(members, path, check_namespace_name)
+        queues = self._each(members, path, "Queues", self._queue)
+        topics = self._each(members, path, "Topics", self._topic)
+        self._no_name_twice([q.path for q in queues], f"{path}.Queues")
+        self._no_name_twice([t.path for t in topics], f"{path}.Topics", [q.path for q in queues])
+        return NamespacePlan(name, [q for q in queues if q.path], [t for t in topics if t.path], path)
+
+    def _queue(self, item: Any, path: str) -> QueuePlan:
+        members = self._members(item, path, ("Name", "Properties"))
+        if members is None:
+            return QueuePlan("", {})
+        return QueuePlan(self._name(members, path, check_path), self._settings(EntityKind.QUEUE, members, path), path)
+
+    def _topic(self, item: Any, path: str) -> TopicPlan:
+        members = self._members(item, path, ("Name", "Properties", "Subscriptions"))
+        if members is None:
+            return TopicPlan("", {})
+        name, settings = self._name(members, path, check_path), self._settings(EntityKind.TOPIC, members, path)
+        subscriptions = self._each(members, path, "Subscriptions", self._subscription)
+        self._no_name_twice([s.name for s in subscriptions], f"{path}.Subscriptions")
+        return TopicPlan(name, settings, path, [s for s in subscriptions if s.name])
+
+    def _subscription(self, item: Any, path: str) -> SubscriptionPlan:
+        members = self._members(item, path, ("Name", "Properties", "Rules"))
+        if members is None:
+            return SubscriptionPlan("", {})
+        name = self._name(members, path, check_subscription_name)
+        settings = self._settings(EntityKind.SUBSCRIPTION, members, path)
+        rules = self._each(members, path, "Rules", self._rule)
+        self._no_name_twice([plan.rule.name if plan else "" for plan in rules], f"{path}.Rules")
+        return SubscriptionPlan(name, settings, path, [plan for plan in rules if plan])
+
+    # Rules
+
+    def _rule(self, item: Any, path: str) -> RulePlan | None:
+        members = self._members(item, path, ("Name", "Properties"))
+        if members is None:
+            return None
+        name = self._name(members, path, _checked_rule_name)
+        path = f"{path}.Properties"
+        given = self._members(members.get("Properties"), path, ("FilterType", *_FILTERS.values(), "Action"))
+        if given is None:
+            return None
+        found, action = self._filter(given, path), self._action(given, f"{path}.Action")
+        return RulePlan(Rule(name, found, action), path.removesuffix(".Properties")) if name and found else None
+
+    def _filter(self, given: dict[str, Any], path: str) -> Filter | None:
+        kind = str(given.get("FilterType", "")).lower()
+        if kind not in _FILTERS:
+            self._reject(f"{path}.FilterType", f"{_shown(given.get('FilterType'))} must be Correlation or Sql")
+            return None
+        for other, key in _FILTERS.items():
+            if other != kind and given.get(key) is not None:
+                self._reject(f"{path}.{key}", f"has no meaning where FilterType is {given['FilterType']}")
+        read = self._correlation if kind == "correlation" else self._sql
+        return read(given.get(_FILTERS[kind]), f"{path}.{_FILTERS[kind]}")
+
+    def _correlation(self, value: Any, path: str) -> CorrelationFilter | None:
+        given = self._members(value, path, (*_CORRELATED, "Properties"))
+        if given is None:
+            return None
+        properties = given.get("Properties", _Object())
+        if not isinstance(properties, _Object):
+            self._reject(f"{path}.Properties", f"{_shown(properties)} must be an object {{...}}")
+            return None
+        for name in properties.twice:
+            self._reject(f"{path}.Properties.{name}", "is given twice")
+            return None
+        for name, wanted in properties.items():
+            if not isinstance(wanted, (str, int, float)):
+                self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a text, a number, true or false")
+                return None
+        texts = {_CORRELATED[key]: text for key, text in given.items() if key in _CORRELATED}
+        return self._made(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
+
+    def _sql(self, value: Any, path: str) -> Filter | None:
+        given = self._members(value, path, ("SqlExpression",))
+        where = f"{path}.SqlExpression"
+        text: Any = given and given.get("SqlExpression")
+        return None if given is None else self._made(where, lambda: compile_filter(text))
+
+    def _action(self, given: dict[str, Any], path: str) -> Action | None:
+        members = None if given.get("Action") is None else self._members(given["Action"], path, ("SqlExpression",))
+        text = members.get("SqlExpression") if members else None
+        return None if text in (None, "") else self._made(f"{path}.SqlExpression", lambda: compile_action(text))
+
+    # Settings
+
+    def _settings(self, kind: EntityKind, members: dict[str, Any], path: str) -> dict[str, Any]:
+        path, known = f"{path}.Properties", (*_SETTINGS[kind], _PARTITIONING, *_WITHOUT_EFFECT)
+        given = self._members(members.get("Properties", _Object()), path, known) or {}
+        detects = given.get("RequiresDuplicateDetection") is True
+        settings = {n: v for n, v in self.defaults.items() if n in SETTINGS_OF[kind] and (detects or SERVICE_NAMES[n] != _WINDOW)}
+        before = len(self.problems)
+        for key, value in given.items():
+            if key == _WINDOW and not detects:
+                self._made(f"{path}.{key}", partial(self._duration, _WINDOW, value))
+            else:
+                self._property(kind, settings, key, value, f"{path}.{key}")
+        if len(self.problems) == before:
+            self._must_go_together(kind, settings, path)
+        return settings
+
+    def _property(self, kind: EntityKind, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
+        name = _SETTINGS[kind].get(key)
+        if value is None and (name in FIXED or key == _PARTITIONING):
+            return  # as if it were not there
+        if name:
+            self._setting(kind, settings, name, value, path)
+        elif not isinstance(value, bool):
+            self._reject(path, f"{_shown(value)} must be true or false")
+        elif key == _PARTITIONING and value:
+            self._unsupported(path, "true is not supported yet")
+
+    def _setting(self, kind: EntityKind, settings: dict[str, Any], name: str, value: Any, path: str) -> None:
+        try:
+            value = self._duration(name, value) if name in DURATIONS else value
+            settings[name] = check_setting(name, value, self.limits, kind)
+        except InvalidArgument as exc:
+            self._reject(path, exc.problem)
+
+    def _must_go_together(self, kind: EntityKind, settings: dict[str, Any], path: str) -> None:
+        try:
+            new_settings(kind, settings, self.limits)
+        except InvalidArgument as exc:
+            self._reject(f"{path}.{SERVICE_NAMES[exc.name]}", exc.problem)
+
+    def _duration(self, name: str, value: Any) -> timedelta | None:
+        if not isinstance(value, str):
+            raise InvalidArgument(name, f"{_shown(value)} must be a text with an ISO 8601 duration such as PT1M30S")
+        found = parse_iso(value, name)
+        return timedelta.max if found is None and name not in MAY_BE_NEVER else found
+
+    # What they share
+
+    def _made(self, path: str, make: Callable[[], Any]) -> Any:
+        """What `make` makes; None, and a problem at this path, where it refuses."""
+        try:
+            return make()
+        except InvalidArgument as exc:
+            self._reject(path, exc.problem)
+            return None
+
+    def _name(self, members: dict[str, Any], path: str, check: Callable[[str], str]) -> str:
+        if "Name" not in members:
+            self._reject(f"{path}.Name", "is missing")
+            return ""
+        return self._made(f"{path}.Name", lambda: check(members["Name"])) or ""
+
+    def _each(self, members: dict[str, Any], path: str, key: str, read: Callable[[Any, str], Any]) -> list:
+        return [read(item, where) for item, where in self._items(members.get(key), f"{path}.{key}")]
+
+    def _members(self, value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any] | None:
+        """An object's members under the known spelling of their keys; None if it is no object. Unknown keys are rejected."""
+        if not isinstance(value, _Object):
+            self._reject(path, "is missing" if value is None else f"{_shown(value)} must be an object {{...}}")
+            return None
+        spelling = {name.lower(): name for name in known}
+        prefix = "" if path == "(file)" else f"{path}."
+        for name in value.twice:
+            self._reject(prefix + name, "is given twice")
+        for name in value:
+            if name.lower() not in spelling and not name.startswith("$"):
+                self._reject(prefix + name, f"is not known here; known are {', '.join(known)}")
+        return {spelling[name.lower()]: member for name, member in value.items() if name.lower() in spelling}
+
+    def _items(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
+        if value is None:
+            return
+        if not isinstance(value, list):
+            self._reject(path, f"{_shown(value)} must be a list [...]")
+            return None
+        for index, item in enumerate(value):
+            yield item, f"{path}[{index}]"
+
+    def _no_name_twice(self, names: list[str], path: str, others: list[str] | tuple[str, ...] = ()) -> None:
+        taken = {name.lower() for name in others}
+        for index, name in enumerate(name.lower() for name in names):
+            if name and name in taken:
+                self._reject(f"{path}[{index}].Name", f"{names[index]!r} is there already; names are compared without case")
+            taken.add(name)
+
+    def _reject(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text))
+
+    def _unsupported(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text, unsupported=True))
+
+
+def _checked_rule_name(name: str) -> str:
+    check_rule_name(name)
+    return name
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,296 @@
+"""What an entity may be called and how it may be set (SB sections 1.2 and 1.3).
+
+Decides whether names and values are accepted, and gives them back in one form. Refuses to know where they are stored, and who
+asks: rights are the use case's. Every refusal is an InvalidArgument with the setting, the value and what would be allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from broker_core.common.durations import FOREVER, human
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.limits import STRICT, TIER_DEFAULTS, Limits, Range
+from broker_core.common.types import (
+    SUBSCRIPTIONS,
+    EntityKind,
+    EntityStatus,
+    ExpiryMode,
+    HistoryLevel,
+    QueueSettings,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+)
+
+Settings = QueueSettings | TopicSettings | SubscriptionSettings
+SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {
+    EntityKind.QUEUE: QueueSettings,
+    EntityKind.TOPIC: TopicSettings,
+    EntityKind.SUBSCRIPTION: SubscriptionSettings,
+}
+SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_TYPE.items()}
+SETTINGS = SETTINGS_OF[EntityKind.QUEUE]
+ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
+OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
+MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
+DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
+FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
+FIXED = ("requires_session", "requires_duplicate_detection")  # after creation
+IMMUTABLE = (
+    "name",
+    "namespace",
+    "path",
+    "family",
+    "kind",
+    *FIXED,
+    "enable_partitioning",
+)
+
+# As the service's documentation spells them, for messages, the configuration file and the admin.
+SERVICE_NAMES = {name: "".join(word.capitalize() for word in name.split("_")) for name in ALL_SETTINGS}
+
+# What each kind can be: a topic has no receivers of its own, a subscription no senders (SB-231, SB-232).
+STATUSES = {
+    EntityKind.QUEUE: tuple(EntityStatus),
+    EntityKind.TOPIC: tuple(s for s in EntityStatus if s is not EntityStatus.RECEIVE_DISABLED),
+    EntityKind.SUBSCRIPTION: tuple(s for s in EntityStatus if s is not EntityStatus.SEND_DISABLED),
+}
+
+_PATH = re.compile(r"[A-Za-z0-9._~/-]+")
+_NAME = re.compile(r"[A-Za-z0-9._~-]+")
+_NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+_POLICY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_FEATURES = {  # which a tier may lack
+    "requires_session": "sessions",
+    "requires_duplicate_detection": "duplicate_detection",
+    "forward_to": "forwarding",
+    "forward_dead_lettered_messages_to": "forwarding",
+}
+_NARROWED_BY_TIER = ("default_message_time_to_live", "max_message_size_in_kilobytes")
+_NUMBERS = ("max_delivery_count", "max_size_in_megabytes", "max_message_size_in_kilobytes")
+
+
+def check_path(path: str) -> str:
+    """A queue's or topic's path as it may be created (SB 1.2), given back unchanged: its casing is kept."""
+    if not isinstance(path, str) or not 1 <= len(path) <= STRICT.entity_path:
+        raise InvalidArgument("path", f"{_shown(path)} must have 1 to {STRICT.entity_path} characters")
+    if not _PATH.fullmatch(path):
+        raise InvalidArgument("path", f"{_shown(path)} may hold only letters, digits and . - _ ~ / (as a separator)")
+    segments = path.split("/")
+    if not all(segments):
+        raise InvalidArgument("path", f"{_shown(path)} must not begin or end with / nor hold two of them in a row")
+    if "." in segments or ".." in segments:
+        raise InvalidArgument("path", f"{_shown(path)} has a part that is only dots, which no address on the web can hold")
+    if SUBSCRIPTIONS.lower() in (segment.lower() for segment in segments):
+        raise InvalidArgument("path", f"{_shown(path)} has a part {SUBSCRIPTIONS}, which stands for the subscriptions of a topic")
+    return path
+
+
+def check_subscription_name(name: str) -> str:
+    """A subscription's name as it may be created (SB 1.2), given back unchanged."""
+    if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
+        raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidArgument("subscription", f"{_shown(name)} may hold only letters, digits and . - _ ~, and not only dots")
+    return name
+
+
+def check_namespace_name(name: str) -> str:
+    """A namespace's name, given back unchanged. It is part of addresses and host names, hence the narrow alphabet."""
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > STRICT.namespace_name:
+        raise InvalidArgument(
+            "namespace",
+            f"{_shown(name)} must have 1 to {STRICT.namespace_name} letters, digits and hyphens, "
+            "begin with a letter and not end with a hyphen",
+        )
+    return name
+
+
+def check_policy_name(name: str) -> str:
+    """The name of a shared-access policy (7.7), given back unchanged."""
+    if not isinstance(name, str) or not _POLICY.fullmatch(name) or len(name) > STRICT.policy_name:
+        raise InvalidArgument(
+            "policy",
+            f"{_shown(name)} must have 1 to {STRICT.policy_name} letters, digits and . - _, with a letter or digit at both ends",
+        )
+    return name
+
+
+def kind_of(settings: Settings) -> EntityKind:
+    """What has settings of this type."""
+    return next(kind for kind, of in SETTINGS_TYPE.items() if isinstance(settings, of))
+
+
+def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, Any]:
+    """What a new entity of a kind gets, in a namespace of this tier (SB 1.3)."""
+    own = TIER_DEFAULTS[tier] if tier else {}
+    settings = SETTINGS_TYPE[kind]()
+    return {name: own.get(name, getattr(settings, name)) for name in SETTINGS_OF[kind]}
+
+
+def new_settings(kind: EntityKind, given: Settings | Mapping[str, Any], limits: Limits = STRICT) -> Settings:
+    """Settings for a new entity: what is given, the defaults of its kind and tier for the rest; all checked."""
+    values = given if isinstance(given, Mapping) else values_of(given)
+    start = SETTINGS_TYPE[kind](**default_settings(kind, limits.tier))
+    return changed_settings(start, values, limits, creating=True)
+
+
+def changed_settings(
+    current: Settings, changes: Mapping[str, Any], limits: Limits = STRICT, *, creating: bool = False
+) -> Settings:
+    """The settings after a change. Only the changed ones are checked, so that a wider range once used does not block others.
+
+    What is forwarded from is never idle, whatever AutoDeleteOnIdle says (SB-193). Raises InvalidArgument for an unknown setting,
+    one that cannot be changed after creation, a value out of range, or what the tier has not or does not go together.
+    """
+    kind = kind_of(current)
+    for name in changes:
+        if name not in SETTINGS_OF[kind] or (name in FIXED and not creating):
+            raise InvalidArgument(name, _why_no_setting(name, kind, creating))
+    checked = {name: check_setting(name, value, limits, kind) for name, value in changes.items()}
+    for name, value in checked.items():
+        _check_tier_has(name, value, limits)
+    found = replace(current, **checked)
+    if not checked.keys().isdisjoint((*FORWARDS, "requires_session")):
+        _check_forwards_without_sessions(found)
+    return replace(found, auto_delete_on_idle=None) if getattr(found, "forward_to", None) else found
+
+
+def check_tier(settings: Settings, limits: Limits) -> None:
+    """Raise InvalidArgument for the first setting that a namespace of the tier of these limits cannot have."""
+    for name, value in values_of(settings).items():
+        _check_tier_has(name, value, limits)
+        most = getattr(limits, name).maximum if name in _NARROWED_BY_TIER else None
+        if most is not None and (value is None or value > most):
+            raise InvalidArgument(name, f"{_in_words_of(value)} is too much: at most {_in_words_of(most)} {_in(limits)}")
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Settings by name."""
+    return {name: getattr(settings, name) for name in SETTINGS_OF[kind_of(settings)]}
+
+
+def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKind = EntityKind.QUEUE) -> Any:
+    """One value as it is stored: durations from FOREVER on become None or the longest there may be, texts members of enums."""
+    if name in DURATIONS:
+        return _duration(name, value, getattr(limits, name))
+    if name in _NUMBERS:
+        return _number(name, value, getattr(limits, name))
+    if name == "status":
+        return _member(name, value, STATUSES[kind])
+    if name == "expiry_mode":
+        return _member(name, value, tuple(ExpiryMode))
+    if name == "history_level":
+        return _history_level(name, value)
+    if name == "user_metadata":
+        return _metadata(name, value, limits)
+    if name in FORWARDS:
+        return _destination(name, value, limits)
+    if not isinstance(value, bool):
+        raise InvalidArgument(name, f"{_shown(value)} must be true or false")
+    return value
+
+
+def in_words(allowed: Range) -> str:
+    """The allowed values of a duration or a number: "5 s to 5 min", "at least 5 min, or never"."""
+    if allowed.minimum == allowed.maximum:
+        return f"only {_in_words_of(allowed.minimum)}"
+    minimum, maximum = (_in_words_of(v) for v in (allowed.minimum, allowed.maximum or 0))
+    if allowed.maximum is None:
+        return f"at least {minimum}, or never"
+    return f"{minimum} to {maximum}" + (f" in steps of {allowed.step:,}" if allowed.step > 1 else "")
+
+
+def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | None:
+    if name in MAY_BE_NEVER and (value is None or isinstance(value, timedelta) and value >= FOREVER):
+        return allowed.maximum
+    if not isinstance(value, timedelta):
+        raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed is {in_words(allowed)}")
+    if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
+        raise InvalidArgument(name, f"{human(value)} is out of range: allowed is {in_words(allowed)}")
+    return value
+
+
+def _number(name: str, value: Any, allowed: Range[int]) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed is {in_words(allowed)}")
+    if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum) or value % allowed.step:
+        raise InvalidArgument(name, f"{value:,} is out of range: allowed is {in_words(allowed)}")
+    return value
+
+
+def _member(name: str, value: Any, allowed: Sequence[Enum]) -> Enum:
+    for member in allowed:
+        if isinstance(value, str) and value.lower() == member.value.lower():
+            return member
+    raise InvalidArgument(name, f"{_shown(value)} must be one of {', '.join(m.value for m in allowed)}")
+
+
+def _history_level(name: str, value: Any) -> HistoryLevel:
+    by_name = {level.name.lower(): level for level in HistoryLevel}
+    found = by_name.get(value.lower()) if isinstance(value, str) else None
+    if found is None and isinstance(value, int) and not isinstance(value, bool) and value in list(HistoryLevel):
+        found = HistoryLevel(value)
+    if found is None:
+        raise InvalidArgument(name, f"{_shown(value)} must be one of {', '.join(by_name)}")
+    return found
+
+
+def _metadata(name: str, value: Any, limits: Limits) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or "\x00" in value:
+        raise InvalidArgument(name, "must be a text without NUL characters")
+    if len(value) > limits.user_metadata:
+        raise InvalidArgument(name, f"has {len(value):,} characters; at most {limits.user_metadata:,} are allowed")
+    return value
+
+
+def _destination(name: str, value: Any, limits: Limits) -> str | None:
+    """The path of a queue or topic to forward to; no text, no forwarding. Whether it is there is the use case's question."""
+    if value is None or value == "":
+        return None
+    try:
+        return check_path(value)
+    except InvalidArgument as exc:
+        raise InvalidArgument(name, f"must be the path of a queue or topic of the same namespace: {exc.problem}") from exc
+
+
+def _check_tier_has(name: str, value: Any, limits: Limits) -> None:
+    feature = _FEATURES.get(name)
+    if feature and value and not getattr(limits, feature):
+        raise InvalidArgument(name, f"there is none {_in(limits)}; Standard and Premium have it")
+
+
+def _check_forwards_without_sessions(settings: Settings) -> None:
+    """What is forwarded has no receivers, so nobody could hold its sessions (SB-175)."""
+    for name in FORWARDS:
+        if getattr(settings, "requires_session", False) and getattr(settings, name):
+            raise InvalidArgument(name, "an entity that requires sessions cannot forward its messages or dead letters (SB-175)")
+
+
+def _in(limits: Limits) -> str:
+    return f"in a namespace of the tier {str(limits.tier).capitalize()}"
+
+
+def _in_words_of(value: timedelta | int | None) -> str:
+    return human(value) if value is None or isinstance(value, timedelta) else f"{value:,}"
+
+
+def _why_no_setting(name: str, kind: EntityKind, creating: bool) -> str:
+    if name in FIXED and name not in SETTINGS_OF[kind] or name not in IMMUTABLE:
+        return f"is no setting of a {kind}; those are {', '.join(SETTINGS_OF[kind])}"
+    if creating:
+        return "is not supported yet, or is not a setting but part of the address"
+    return f"cannot be changed after creation; delete the {kind} and create it anew"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,282 @@
+"""Why a stored message is, or is not, delivered now: every reason there is, in the order in which a receive meets them.
+
+Pure. It decides nothing anew: what is an obstacle follows from the predicates that receiving is held to (`standing`), from the
+entity's status and forwards, and from who holds the message's session. Refuses to know how the facts were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from broker_core.common.durations import human
+from broker_core.common.explanations import Place, Reason
+from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, MessageState, SubQueue
+
+from .standing import Facts, failures, is_over, life_ended_at, lock_ends_at
+
+
+class Code(StrEnum):
+    """What kind of reason it is; a program compares these, a person reads the text."""
+
+    TRANSFER = "transfer"
+    STATUS = "status"
+    FORWARDED = "forwarded"
+    SESSION_EXPIRED = "session expired"
+    SESSION_LOCKED = "session locked"
+    SCHEDULED = "scheduled"
+    DUE = "due"
+    LOCKED = "locked"
+    DEFERRED = "deferred"
+    EXPIRED = "expired"
+    SPENT = "spent"
+    # These keep nothing back.
+    DEAD_LETTER = "dead letter"
+    TRANSFER_DEAD_LETTER = "transfer dead letter"
+    IN_SESSION = "in session"
+    LOCK_ENDED = "lock ended"
+    LAST_DELIVERY = "last delivery"
+    BEHIND = "behind others"
+    NEXT = "next"
+
+
+class MessageFacts(Facts, Protocol):
+    """A message as a standing knows it, and what only an explanation tells."""
+
+    @property
+    def session_id(self) -> str | None: ...
+    @property
+    def locked_by(self) -> str | None: ...
+    @property
+    def dead_letter_reason(self) -> str | None: ...
+    @property
+    def expires_by_default(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFacts:
+    """What of an entity bears on its messages (SB 1.3). forwards: "path" or None for its messages, and for its dead letters."""
+
+    kind: EntityKind = EntityKind.QUEUE
+    status: EntityStatus = EntityStatus.ACTIVE
+    requires_session: bool = False
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    dead_lettering_on_message_expiration: bool = False
+    expiry_mode: ExpiryMode = ExpiryMode.EAGER
+    transfers_to: str | None = None  # of a message under way: where it goes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """The session of a message: who holds it, and whether another message of it ended its life (SB-037)."""
+
+    session_id: str
+    locked_until: datetime | None = None
+    locked_by: str | None = None
+    expired_number: int | None = None
+    expired_at: datetime | None = None
+
+
+def explain(
+    message: MessageFacts,
+    entity: EntityFacts,
+    now: datetime,
+    *,
+    session: SessionFacts | None = None,
+    place: Place = Place(),
+) -> list[Reason]:
+    """Every reason that bears on the message at `now`, the obstacles in the order in which a receive meets them.
+
+    session: only in the main list of an entity that requires sessions.
+    Without an obstacle a receive from the list that it is in may return it: from a session's holder alone where there is one.
+    """
+    reasons = [*_of_entity(message, entity), *_of_session(message, session, now), *obstacles(message, now, entity=entity)]
+    notes = _notes(message, entity, now, session)
+    if not any(reason.is_obstacle for reason in reasons):
+        notes = [*notes, _place(message, session, place)]
+    return [*reasons, *notes]
+
+
+def why_not(message: MessageFacts, now: datetime) -> str | None:
+    """One sentence on what of the message itself keeps it from being received; None where nothing does."""
+    return next((reason.text for reason in obstacles(message, now)), None)
+
+
+def obstacles(message: MessageFacts, now: datetime, *, entity: EntityFacts = EntityFacts()) -> Iterator[Reason]:
+    """What of the message itself keeps a receive at `now` from returning it, first things first."""
+    if message.state == MessageState.SCHEDULED:
+        yield _scheduled(message.scheduled_enqueue_at, now, entity)
+        return
+    locked_until = lock_ends_at(message, now)
+    locked = locked_until is not None
+    if locked_until is not None:
+        yield _locked(message, locked_until, now)
+    if message.state == MessageState.DEFERRED:
+        yield Reason(
+            Code.DEFERRED, "It is deferred: only a receive by its sequence number returns it.", change="Receive it by its number."
+        )
+    expired_at = life_ended_at(message, now)
+    if expired_at is not None:
+        yield _expired(message, expired_at, now, entity, locked)
+    elif message.subqueue == SubQueue.MAIN and failures(message, now) >= message.max_delivery_count:
+        yield _spent(message, now, locked)
+
+
+# The entity and the session
+
+
+def _of_entity(message: MessageFacts, entity: EntityFacts) -> Iterator[Reason]:
+    if message.subqueue == SubQueue.TRANSFER:
+        to = entity.transfers_to or "another entity"
+        yield Reason(Code.TRANSFER, f"It is on its way to '{to}': the next transfer hands it over.", {"to": to})
+    if not entity.status.may_receive and entity.kind != EntityKind.TOPIC:
+        yield Reason(
+            Code.STATUS,
+            f"The {entity.kind} is {entity.status}: nothing is received from it.",
+            {"status": str(entity.status)},
+            change="Set the status to Active.",
+        )
+    in_main = message.subqueue == SubQueue.MAIN
+    goes_to = entity.forward_to if in_main else entity.forward_dead_lettered_messages_to
+    if goes_to and message.subqueue in (SubQueue.MAIN, SubQueue.DEAD_LETTER):
+        what, setting = ("Messages", "ForwardTo") if in_main else ("Dead letters", "ForwardDeadLetteredMessagesTo")
+        yield Reason(
+            Code.FORWARDED,
+            f"{what} go on to '{goes_to}' (SB-171): clients receive there, not here.",
+            {"forward_to": goes_to},
+            change=f"Receive from '{goes_to}', or clear {setting}.",
+        )
+
+
+def _of_session(message: MessageFacts, session: SessionFacts | None, now: datetime) -> Iterator[Reason]:
+    if session is None or message.state == MessageState.SCHEDULED:
+        return
+    if session.locked_until is not None and session.locked_until > now:
+        holder = session.locked_by or "somebody"
+        yield Reason(
+            Code.SESSION_LOCKED,
+            f"Its session '{session.session_id}' is held by {holder} for another {human(session.locked_until - now)}: "
+            "only the holder receives it (SB-114).",
+            {"session_id": session.session_id, "locked_by": session.locked_by, "locked_until": session.locked_until},
+            session.locked_until,
+            "The holder closes the session, or its lock ends.",
+        )
+    elif session.expired_number is not None and not is_over(message, now):
+        yield Reason(
+            Code.SESSION_EXPIRED,
+            f"Message {session.expired_number} of its session '{session.session_id}' has expired, "
+            "and that ended the life of the whole session (SB-037).",
+            {"session_id": session.session_id, "expired": session.expired_number, "expired_at": session.expired_at},
+            change="Nothing revives it; to let messages of a session expire one by one, clear expires_whole_sessions.",
+        )
+
+
+# The message
+
+
+def _scheduled(at: datetime | None, now: datetime, entity: EntityFacts) -> Reason:
+    values = {"scheduled_enqueue_at": at}
+    then = "goes to the topic's subscriptions" if entity.kind == EntityKind.TOPIC else "goes to the end of the queue"
+    if at is not None and at > now:
+        text = f"It is scheduled: due in {human(at - now)}."
+        return Reason(Code.SCHEDULED, text, values, at, f"At its instant it {then}, under a new sequence number. Or cancel it.")
+    text = "It is due: the next receive or sweep activates it, under a new sequence number."
+    return Reason(Code.DUE, text, values, change=f"The next sweep (or receive) acts by itself: it {then}.")
+
+
+def _locked(message: MessageFacts, until: datetime, now: datetime) -> Reason:
+    holder = f" by {message.locked_by}" if message.locked_by else ""
+    return Reason(
+        Code.LOCKED,
+        f"It is locked{holder} for another {human(until - now)}.",
+        {"locked_by": message.locked_by, "locked_until": until},
+        until,
+        "Its holder settles it, or the lock ends, which counts as a failed delivery.",
+    )
+
+
+def _expired(message: MessageFacts, at: datetime, now: datetime, entity: EntityFacts, locked: bool) -> Reason:
+    ago, values = human(now - at), {"expires_at": at}
+    fate = "moves to the dead-letter queue" if entity.dead_lettering_on_message_expiration else "is gone"
+    if locked:
+        text = f"It expired {ago} ago; its lock still lets the holder settle it (SB-026), and no longer than that."
+        return Reason(Code.EXPIRED, text, values, change=f"When the lock ends without completing it, it {fate}.")
+    if message.state == MessageState.DEFERRED:
+        text = f"It expired {ago} ago: a receive by its number finds it no more (SB-036)."
+        return Reason(Code.EXPIRED, text, values, change=f"When it is asked for, it {fate}.")
+    text = f"It expired {ago} ago and waits for the next receive or sweep to take it away."
+    when = {
+        ExpiryMode.EAGER: "At the next receive or sweep",
+        ExpiryMode.ON_ACTIVITY: "As soon as somebody receives",
+        ExpiryMode.AT_HEAD: "Once it is the first of the queue",
+    }[entity.expiry_mode]
+    revives = "A longer DefaultMessageTimeToLive revives it" if message.expires_by_default else "Nothing revives it"
+    return Reason(Code.EXPIRED, text, values, change=f"{when} it {fate}. {revives}.")
+
+
+def _spent(message: MessageFacts, now: datetime, locked: bool) -> Reason:
+    count = failures(message, now)
+    values = {"delivery_count": count, "max_delivery_count": message.max_delivery_count}
+    if locked:
+        then = "unless its holder settles it, it moves to the dead-letter queue."
+    elif message.state == MessageState.DEFERRED:
+        then = "when it is asked for, it moves to the dead-letter queue."
+    else:
+        then = "the next receive or sweep moves it to the dead-letter queue."
+    text = f"All {message.max_delivery_count} deliveries allowed have failed: {then}"
+    return Reason(Code.SPENT, text, values, change="Raise MaxDeliveryCount, or resubmit it from the dead-letter queue.")
+
+
+# What keeps nothing back
+
+
+def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: SessionFacts | None) -> list[Reason]:
+    notes: list[Reason] = []
+    values: dict[str, Any]
+    if message.subqueue == SubQueue.DEAD_LETTER:
+        because = f" ({message.dead_letter_reason})" if message.dead_letter_reason else ""
+        text = f"It is in the dead-letter queue{because}: only a receive from there returns it, and it never expires (SB-035)."
+        values = {"dead_letter_reason": message.dead_letter_reason}
+        notes.append(Reason(Code.DEAD_LETTER, text, values, change="Receive it from there, or resubmit it.", is_obstacle=False))
+    if message.subqueue == SubQueue.TRANSFER_DEAD_LETTER:
+        text = "It could not be handed over and is in the transfer dead-letter queue: only a receive from there returns it."
+        notes.append(Reason(Code.TRANSFER_DEAD_LETTER, text, change="Receive it from there.", is_obstacle=False))
+    if session is not None:
+        text = f"It belongs to the session '{session.session_id}': who receives it accepts the session first (SB-110)."
+        values = {"session_id": session.session_id}
+        notes.append(Reason(Code.IN_SESSION, text, values, change="Accept the session.", is_obstacle=False))
+    if message.state == MessageState.SCHEDULED or message.subqueue != SubQueue.MAIN:
+        return notes
+    locked = lock_ends_at(message, now) is not None
+    if message.locked_until is not None and not locked:
+        text = f"A lock on it ended {human(now - message.locked_until)} ago and counts as a failed delivery (SB-090)."
+        values = {"locked_by": message.locked_by, "locked_until": message.locked_until}
+        notes.append(Reason(Code.LOCK_ENDED, text, values, is_obstacle=False))
+    if failures(message, now) == message.max_delivery_count - 1:
+        text = f"Its next failed delivery is the last of the {message.max_delivery_count} allowed, and dead-letters it (SB-091)."
+        if locked:
+            text = f"This is the last of the {message.max_delivery_count} deliveries: if it fails, it is dead-lettered (SB-091)."
+        values = {"delivery_count": failures(message, now), "max_delivery_count": message.max_delivery_count}
+        notes.append(Reason(Code.LAST_DELIVERY, text, values, is_obstacle=False))
+    return notes
+
+
+def _place(message: MessageFacts, session: SessionFacts | None, place: Place) -> Reason:
+    within = f" of the session '{session.session_id}'" if session else ""
+    values = {"before": place.before, "capped": place.capped}
+    if not place.before and place.capped:
+        text = (
+            f"Many messages{within} that cannot be received now lie before it; whether others come before it was not looked into."
+        )
+        return Reason(Code.BEHIND, text, values, is_obstacle=False)
+    if not place.before:
+        text = f"It is next: the first that a receive{within} returns."
+        return Reason(Code.NEXT, text, values, is_obstacle=False)
+    count = f"{place.before:,}{' or more' if place.capped else ''}"
+    noun = "message" if place.before == 1 and not place.capped else "messages"
+    comes = "comes" if noun == "message" else "come"
+    return Reason(Code.BEHIND, f"{count} {noun}{within} {comes} before it.", values, is_obstacle=False)

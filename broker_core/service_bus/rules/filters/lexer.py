@@ -1,0 +1,104 @@
+"""The words of the filter language, each with the column it begins at (SB-F01)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker_core.common.errors import InvalidFilter
+from broker_core.common.limits import STRICT
+
+RESERVED = frozenset(["AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET", "REMOVE"])
+END = "the end"
+
+# The repetitions are possessive (*+): a text that does not end is not tried again at each of its quotes.
+_TOKEN = re.compile(
+    r"""(?P<space>\s++)
+      | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?P<exponent>[eE][+-]?[0-9]++)?)
+      | '(?P<text>(?:[^']|'')*+)'
+      | \[(?P<bracketed>(?:[^\]]|\]\])*+)\]
+      | "(?P<quoted>(?:[^"]|"")*+)"
+      | @(?P<parameter>[^\W\d_]\w*+)
+      | (?P<word>[^\W\d_]\w*+)
+      | (?P<sign><>|!=|<=|>=|[-=<>+*/%(),;.])""",
+    re.VERBOSE,
+)
+_DOUBLED = {"text": "''", "bracketed": "]]", "quoted": '""'}
+_UNENDED = {"'": "a closing '", "[": "a closing ]", '"': 'a closing "', "@": "the name of a parameter, such as @limit"}
+
+
+class Token(NamedTuple):
+    """One word.
+
+    kind:  "integer", "double", "text", "name" (in brackets or quotes), "word" (a plain name), "reserved", "parameter", "sign",
+           or END.
+    value: a text without its quotes; reserved words in capitals, names and numbers as they are written.
+    number: what a number means.
+    """
+
+    kind: str
+    value: str
+    position: int
+    source: str
+    number: int | float = 0
+
+
+def tokens(text: str, what: str) -> list[Token]:
+    """The words of a filter or an action, END last. what: "filter" or "action", for the refusal. Raises InvalidFilter."""
+    _check(text, what)
+    return list(_tokens(text, what))
+
+
+def _check(text: str, what: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidFilter(what, "", 0, f"a {type(text).__name__}", "a text")
+    limit = STRICT.filter_text
+    if len(text) > limit:
+        raise InvalidFilter(what, text, limit, f"{len(text):,} characters", f"at most {limit:,}")
+    for position, character in enumerate(text):
+        if character == "\x00" or "\ud800" <= character <= "\udfff":
+            raise InvalidFilter(what, text, position, "a character that cannot be stored", "text without it")
+
+
+def _tokens(text: str, what: str) -> Iterator[Token]:
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None or found.lastgroup is None:
+            character = text[position]
+            expected = _UNENDED.get(character, "a name, a constant or an operator")
+            raise InvalidFilter(what, text, position, f"{character!r}", expected)
+        if found.lastgroup != "space":
+            yield _token(found.lastgroup, found, text, what)
+        position = found.end()
+    yield Token(END, "", len(text), END)
+
+
+def _token(kind: str, found: re.Match, text: str, what: str) -> Token:
+    if found["number"]:
+        return _number(found, text, what)
+    source, value = found.group(), found[kind]
+    if kind in _DOUBLED:
+        doubled = _DOUBLED[kind]
+        value = value.replace(doubled, doubled[0])
+        if kind != "text":
+            kind = "name"
+            if not value:
+                raise InvalidFilter(what, text, found.start(), source, "a name that is not empty")
+    elif kind == "word" and value.upper() in RESERVED:
+        kind, value = "reserved", value.upper()
+    return Token(kind, value, found.start(), source)
+
+
+def _number(found: re.Match, text: str, what: str) -> Token:
+    """An integer, which may be one over the largest Int64 (so that the smallest can be written with a minus), or a double."""
+    source = found["number"]
+    number: int | float
+    if found["exponent"] is None and "." not in source:
+        kind, number, fits = "integer", int(source), int(source) <= 2**63
+    else:
+        kind, number, fits = "double", float(source), float(source) != float("inf")
+    if not fits:
+        raise InvalidFilter(what, text, found.start(), source, "a number that a 64-bit integer or a double can hold")
+    return Token(kind, source, found.start(), source, number)

@@ -1,0 +1,48 @@
+"""The values that a rule gives its text by name: "@limit" (SB-F14)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.values import encode_properties
+
+from .view import comparable
+
+_NAME = re.compile(r"@?([^\W\d_]\w*)")
+_ALLOWED = (str, int, float, bool, datetime, timedelta, UUID)
+
+
+def checked_parameters(parameters: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
+    """Parameters by their names in small letters, without the @. what: "filter" or "action".
+
+    Raises InvalidArgument for a name or a value that cannot be used, and for a name that is there twice.
+    """
+    found: dict[str, Any] = {}
+    for given, value in (parameters or {}).items():
+        named = _NAME.fullmatch(given) if isinstance(given, str) else None
+        if named is None:
+            raise InvalidArgument(f"{what} parameter {given!r}", "a name is @ and then letters, digits and _")
+        name = named[1].lower()
+        if name in found:
+            raise InvalidArgument(f"{what} parameter {given!r}", "is there twice (names are compared without case)")
+        found[name] = _checked(f"{what} parameter {given!r}", value)
+    return found
+
+
+def _checked(label: str, value: Any) -> Any:
+    try:
+        encode_properties({label: value})
+    except InvalidArgument as exc:
+        raise InvalidArgument(label, exc.problem) from exc
+    value = comparable(label, value)
+    if not isinstance(value, _ALLOWED):
+        raise InvalidArgument(label, f"{value!r} is no text, number, bool, datetime, timedelta or UUID")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(label, f"{value!r} is no number")
+    return value

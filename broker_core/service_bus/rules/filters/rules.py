@@ -1,0 +1,103 @@
+"""The rules of a subscription: a name, a filter, perhaps an action; and how they are kept (section 1.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from broker_core.common.errors import FilterEvaluationError, InvalidArgument, MessageTooLarge
+from broker_core.common.limits import STRICT
+from broker_core.common.types import Message
+from broker_core.common.values import decode_properties, encode_properties
+from broker_core.service_bus.rules.messages import prepare
+
+from .actions import Action, compile_action
+from .correlation import CorrelationFilter
+from .sql import FalseFilter, SqlFilter, TrueFilter, compile_filter
+from .view import MessageView
+
+DEFAULT_RULE_NAME = "$Default"
+RULE_NAME = "RuleName"
+_NOT_IN_NAMES = "/\\@?#"
+
+Filter = SqlFilter | CorrelationFilter | TrueFilter | FalseFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """name: 1 to 50 characters without / \\ @ ? # (SB-F20); unique in its subscription without case."""
+
+    name: str
+    filter: Filter = TrueFilter()
+    action: Action | None = None
+
+    def __post_init__(self) -> None:
+        check_rule_name(self.name)
+
+    def copy(self, message: Message, view: MessageView | None = None) -> Message:
+        """The copy of a message that a rule with an action makes, with the property RuleName (SB-212).
+
+        Raises FilterEvaluationError, also for a copy that could not be stored.
+        """
+        changed = self.action.apply(message, view) if self.action else message
+        kept = {name: value for name, value in changed.properties.items() if name.lower() != RULE_NAME.lower()}
+        changed = replace(changed, properties=kept | {RULE_NAME: self.name})
+        try:
+            prepare(changed)
+        except (InvalidArgument, MessageTooLarge) as exc:
+            raise FilterEvaluationError(f"the changed message cannot be kept: {exc}") from exc
+        return changed
+
+
+def check_rule_name(name: str) -> None:
+    """Raises InvalidArgument saying what a name may be."""
+    if not isinstance(name, str) or not 1 <= len(name) <= STRICT.rule_name:
+        raise InvalidArgument("rule name", f"must be 1 to {STRICT.rule_name} characters")
+    bad = next((c for c in name if c in _NOT_IN_NAMES or c < " " or "\ud800" <= c <= "\udfff"), None)
+    if bad is not None:
+        raise InvalidArgument("rule name", f"{name!r} has {bad!r}; a name has none of / \\ @ ? # and no control characters")
+
+
+def rule_to_json(rule: Rule) -> dict[str, Any]:
+    """A rule as it is kept: {"name", "filter": {"type", ...}, "action": {"expression", "parameters"} or None}."""
+    action = rule.action and {"expression": rule.action.text, "parameters": encode_properties(rule.action.parameters)}
+    return {"name": rule.name, "filter": filter_to_json(rule.filter), "action": action}
+
+
+def rule_from_json(stored: Mapping[str, Any]) -> Rule:
+    """The inverse. Raises InvalidArgument for what is no rule."""
+    try:
+        action = stored.get("action")
+        return Rule(stored["name"], filter_from_json(stored["filter"]), action and _compiled(compile_action, action))
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise InvalidArgument("rule", f"{stored!r} is no rule as rule_to_json writes it") from exc
+
+
+def filter_to_json(filter: Filter) -> dict[str, Any]:
+    match filter:
+        case TrueFilter():
+            return {"type": "true"}
+        case FalseFilter():
+            return {"type": "false"}
+        case SqlFilter():
+            return {"type": "sql", "expression": filter.text, "parameters": encode_properties(filter.parameters)}
+    return {"type": "correlation", **filter.texts, "properties": encode_properties(filter.properties)}
+
+
+def filter_from_json(stored: Mapping[str, Any]) -> Filter:
+    match stored["type"]:
+        case "true":
+            return TrueFilter()
+        case "false":
+            return FalseFilter()
+        case "sql":
+            return _compiled(compile_filter, stored)
+        case "correlation":
+            texts = {name: value for name, value in stored.items() if name not in ("type", "properties")}
+            return CorrelationFilter(**texts, properties=decode_properties(stored.get("properties") or {}))
+    raise InvalidArgument("filter type", f"{stored['type']!r} is none of sql, correlation, true and false")
+
+
+def _compiled(compile_text: Callable[[str, Mapping[str, Any]], Any], stored: Mapping[str, Any]) -> Any:
+    return compile_text(stored["expression"], decode_properties(stored.get("parameters") or {}))

@@ -1,0 +1,276 @@
+"""Which subscriptions of a topic get a copy of a message, and what each copy is (SB-211 to SB-218, SB-008).
+
+The rules of all subscriptions are sorted once, by what it takes to decide them: nothing, a look-up, or asking a SQL filter. So
+what a message costs depends on the filters that could match it, hardly on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.common.errors import FilterEvaluationError
+from broker_core.common.limits import STRICT
+from broker_core.common.types import Message
+from broker_core.service_bus.rules.filters.correlation import key_reader
+
+from .filters import CorrelationFilter, MessageView, Rule
+
+FILTER_EXCEPTION = "FilterException"
+SESSION_ID_IS_NULL = "Session ID is null."
+SESSION_ID_IS_NULL_DESCRIPTION = "Session enabled entity doesn't allow a message whose session identifier is null."
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRules:
+    """What matching needs to know of a subscription. entity_id: each once in an index."""
+
+    entity_id: int
+    requires_session: bool
+    dead_letter_filter_errors: bool
+    rules: Sequence[Rule]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that is not simply the message: changed by an action, or going to the subscription's dead-letter queue, or both.
+
+    message:   the very object given where no action changed it.
+    rule_name: the rule that changed it, or whose filter or action failed; None where no single rule is meant.
+    """
+
+    entity_id: int
+    message: Message
+    rule_name: str | None = None
+    dead_letter_reason: str | None = None
+    dead_letter_description: str | None = None
+
+
+class Matches(NamedTuple):
+    """plain: ids of the subscriptions that get the message as it is, each once, in no order. changed: the other copies."""
+
+    plain: Sequence[int]
+    changed: Sequence[Copy]
+
+
+class RuleIndex:
+    """The rules of all subscriptions of a topic, ready to be matched. Build it once for a set of rules; it never changes."""
+
+    def __init__(self, subscriptions: Iterable[SubscriptionRules]):
+        subscriptions = tuple(subscriptions)
+        self._with_sessions = frozenset(s.entity_id for s in subscriptions if s.requires_session)
+        builder = _Builder(subscriptions)
+        self._always, self._certain = tuple(builder.always), tuple(builder.certain)
+        self._lookups = tuple(builder.lookups.values())
+        self._queries = tuple(builder.queries_by_leading())
+        self._all_plain = Matches(self._always, ())
+
+    def match(self, message: Message, **seen: Any) -> Matches:
+        """The copies of a message. seen: what MessageView.of takes: sequence_number, enqueued_at, size ...
+
+        A subscription gets one plain copy if any of its rules without an action matches (SB-211), and one more for each rule with
+        an action that does (SB-212). If one of its filters or actions fails, it gets the message once in its dead-letter queue
+        in place of all that, or nothing (SB-218, SB-F19).
+        """
+        if not (self._lookups or self._queries or self._certain):
+            found = self._all_plain
+        else:
+            found = self._decide(message, MessageView.of(message, **seen))
+        if message.session_id is None and self._with_sessions:
+            return self._where_sessions_are_required(found, message)
+        return found
+
+    def _decide(self, message: Message, view: MessageView) -> Matches:
+        plain: set[int] = set()
+        hits = list(self._certain)
+        for lookup in self._lookups:
+            entry = lookup.entries.get(lookup.read(view))
+            if entry is not None:
+                plain.update(entry.sure)
+                hits += entry.hits
+        failures = self._ask(view, hits)
+        changed = _changed_copies(hits, failures, message, view)
+        plain.update(hit.subscription.entity_id for hit in hits if hit.rule.action is None and hit.subscription not in failures)
+        changed += [failure.copy(message) for s, failure in failures.items() if s.dead_letter_filter_errors]
+        return Matches((*self._always, *plain) if plain else self._always, changed)
+
+    def _ask(self, view: MessageView, hits: list[_Hit]) -> dict[_Subscription, _Failure]:
+        """Ask the SQL filters that could match, each once; add the rules that do to `hits`, and return what failed."""
+        failures: dict[_Subscription, _Failure] = {}
+        for group in self._queries:
+            for query in group.candidates(view):
+                try:
+                    if query.matches(view):
+                        hits += query.hits
+                except FilterEvaluationError as exc:
+                    for hit in query.hits:
+                        _note(failures, hit, str(exc))
+        return failures
+
+    def _where_sessions_are_required(self, found: Matches, message: Message) -> Matches:
+        """What has no session id cannot live where sessions are required (SB-008)."""
+        bound = self._with_sessions
+        plain = [entity_id for entity_id in found.plain if entity_id not in bound]
+        changed = [_without_session(copy) if copy.entity_id in bound else copy for copy in found.changed]
+        changed += [_without_session(Copy(entity_id, message)) for entity_id in found.plain if entity_id in bound]
+        return Matches(plain, changed)
+
+
+def _without_session(copy: Copy) -> Copy:
+    """The copy for a subscription with sessions: a dead letter, unless an action gave it a session id or it is one already."""
+    if copy.message.session_id is not None or copy.dead_letter_reason is not None:
+        return copy
+    return Copy(copy.entity_id, copy.message, copy.rule_name, SESSION_ID_IS_NULL, SESSION_ID_IS_NULL_DESCRIPTION)
+
+
+def _changed_copies(hits: list[_Hit], failures: dict[_Subscription, _Failure], message: Message, view: MessageView) -> list[Copy]:
+    """The copies that actions make; an action that fails goes into `failures`, and with it all copies of its subscription."""
+    made: list[tuple[_Subscription, Copy]] = []
+    for hit in sorted((hit for hit in hits if hit.rule.action is not None), key=lambda hit: hit.order):
+        subscription = hit.subscription
+        if subscription in failures:
+            continue
+        try:
+            made.append((subscription, Copy(subscription.entity_id, hit.rule.copy(message, view), hit.rule.name)))
+        except FilterEvaluationError as exc:
+            _note(failures, hit, str(exc))
+    return [copy for subscription, copy in made if subscription not in failures]
+
+
+def _note(failures: dict[_Subscription, _Failure], hit: _Hit, problem: str) -> None:
+    """Keep a failure; of several filters of one subscription that fail, the one of the first rule."""
+    known = failures.get(hit.subscription)
+    if known is None or hit.order < known.hit.order:
+        failures[hit.subscription] = _Failure(hit, problem)
+
+
+# What an index is made of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscription:
+    """Compared by identity: it is a key on the hot path."""
+
+    entity_id: int
+    dead_letter_filter_errors: bool
+
+
+class _Hit(NamedTuple):
+    """A rule that matches, of which subscription, and at which place among its rules."""
+
+    subscription: _Subscription
+    rule: Rule
+    order: int
+
+
+class _Failure(NamedTuple):
+    hit: _Hit
+    problem: str
+
+    def copy(self, message: Message) -> Copy:
+        name = self.hit.rule.name
+        description = f"Rule {name!r}: {self.problem}"[: STRICT.dead_letter_text]
+        return Copy(self.hit.subscription.entity_id, message, name, FILTER_EXCEPTION, description)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What a look-up leads to. sure: subscriptions of which nothing else can change the answer."""
+
+    sure: set[int] = field(default_factory=set)
+    hits: list[_Hit] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Lookup:
+    """All correlation filters that compare the same properties."""
+
+    read: Callable[[MessageView], Any]
+    entries: dict[Any, _Entry] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Query:
+    """A SQL filter, with all the rules that have it."""
+
+    matches: Callable[[MessageView], bool | None]
+    hits: list[_Hit] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Group:
+    """SQL filters that begin by comparing the same property with a text (see filters.sql.Leading); without `read`, all others."""
+
+    read: Callable[[MessageView], Any] | None = None
+    all: list[_Query] = field(default_factory=list)
+    by_text: dict[str, list[_Query]] = field(default_factory=dict)
+
+    def candidates(self, view: MessageView) -> list[_Query] | tuple[()]:
+        """A text decides; anything else may be Unknown or an error, so all are asked."""
+        if self.read is None:
+            return self.all
+        value = self.read(view)
+        return self.by_text.get(value, ()) if value.__class__ is str else self.all
+
+
+class _Builder:
+    """Sorts the rules.
+
+    always:  subscriptions that get everything plainly, whatever the message.
+    certain: rules that match every message, of subscriptions that need more thought.
+    """
+
+    def __init__(self, subscriptions: Sequence[SubscriptionRules]):
+        self.always: list[int] = []
+        self.certain: list[_Hit] = []
+        self.lookups: dict[Any, _Lookup] = {}
+        self._queries: dict[Any, tuple[Any, _Query]] = {}
+        for subscription in subscriptions:
+            if _is_sure(subscription):
+                self._add_sure(subscription)
+            else:
+                self._add(subscription)
+
+    def _add_sure(self, subscription: SubscriptionRules) -> None:
+        if any(rule.filter.always for rule in subscription.rules):
+            self.always.append(subscription.entity_id)
+            return
+        for rule in subscription.rules:
+            if isinstance(rule.filter, CorrelationFilter):
+                self._entry(rule.filter).sure.add(subscription.entity_id)
+
+    def _add(self, subscription: SubscriptionRules) -> None:
+        owner = _Subscription(subscription.entity_id, subscription.dead_letter_filter_errors)
+        for order, rule in enumerate(subscription.rules):
+            hit = _Hit(owner, rule, order)
+            if rule.filter.always:
+                self.certain.append(hit)
+            elif isinstance(rule.filter, CorrelationFilter):
+                self._entry(rule.filter).hits.append(hit)
+            elif rule.filter.always is None:
+                known = self._queries.setdefault(rule.filter.key, (rule.filter.leading, _Query(rule.filter.matches)))
+                known[1].hits.append(hit)
+
+    def _entry(self, filter: CorrelationFilter) -> _Entry:
+        lookup = self.lookups.get(filter.compared)
+        if lookup is None:
+            lookup = self.lookups[filter.compared] = _Lookup(key_reader(*filter.compared))
+        return lookup.entries.setdefault(filter.key, _Entry())
+
+    def queries_by_leading(self) -> Iterator[_Group]:
+        groups: dict[str | None, _Group] = {}
+        for leading, query in self._queries.values():
+            group = groups.setdefault(leading and leading.property, _Group(leading and leading.read))
+            group.all.append(query)
+            if leading:
+                group.by_text.setdefault(leading.text, []).append(query)
+        yield from groups.values()
+
+
+def _is_sure(subscription: SubscriptionRules) -> bool:
+    """Whether none of its rules changes the message or can fail."""
+    return all(
+        rule.action is None and (rule.filter.always is not None or isinstance(rule.filter, CorrelationFilter))
+        for rule in subscription.rules
+    )

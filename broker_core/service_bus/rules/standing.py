@@ -1,0 +1,127 @@
+"""What a stored message is at an instant: the state a person reads, and whether a receive may hand it out.
+
+A row holds instants (D5); what they amount to is decided here, for the page, the live patch and the API alike. The SQL that
+receives must agree with `is_deliverable`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from broker_core.common.types import MessageState, SubQueue
+
+
+class Standing(StrEnum):
+    """What a person calls the message's state. "pending": its instant has passed and no sweep or receive has acted yet."""
+
+    AVAILABLE = "available"
+    LOCK_ENDED = "lock ended"
+    LOCKED = "locked"
+    DEFERRED = "deferred"
+    DEFERRED_EXPIRED = "expired, deferred"
+    SCHEDULED = "scheduled"
+    DUE = "due, pending"
+    EXPIRED = "expired, pending"
+    SPENT = "spent, pending"
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the broker will act on it by itself as soon as it looks."""
+        return self in (Standing.LOCK_ENDED, Standing.DUE, Standing.EXPIRED, Standing.SPENT)
+
+
+class LockFacts(Protocol):
+    """The columns that a lock, and what has failed, follow from."""
+
+    @property
+    def subqueue(self) -> SubQueue: ...
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def locked_until(self) -> datetime | None: ...
+
+
+class Facts(LockFacts, Protocol):
+    """The columns a standing follows from. expires_at: effective, from the message's own time-to-live or its entity's default."""
+
+    @property
+    def state(self) -> MessageState: ...
+    @property
+    def max_delivery_count(self) -> int: ...
+    @property
+    def expires_at(self) -> datetime | None: ...
+    @property
+    def scheduled_enqueue_at(self) -> datetime | None: ...
+
+
+def standing(message: Facts, now: datetime) -> Standing:
+    """The message's standing at `now` of its namespace's clock.
+
+    A lock protects from expiry while it lasts (SB-038); an ended lock no one has touched counts as one failed delivery
+    (SB-090); expiry is decided before the delivery limit (SB-920); in a dead-letter queue neither applies (SB-035, SB-089).
+    """
+    if message.state == MessageState.SCHEDULED:
+        return Standing.DUE if _passed(message.scheduled_enqueue_at, now) else Standing.SCHEDULED
+    if is_locked(message, now):
+        return Standing.LOCKED
+    expired = is_over(message, now)
+    if message.state == MessageState.DEFERRED:
+        return Standing.DEFERRED_EXPIRED if expired else Standing.DEFERRED
+    if expired:
+        return Standing.EXPIRED
+    if message.subqueue == SubQueue.MAIN and failures(message, now) >= message.max_delivery_count:
+        return Standing.SPENT
+    return Standing.LOCK_ENDED if message.locked_until is not None else Standing.AVAILABLE
+
+
+def next_change_at(message: Facts, now: datetime) -> datetime | None:
+    """The instant at which the clock alone changes the standing: the end of a lock, of a wait, of a life. None: never."""
+    found = standing(message, now)
+    if found == Standing.LOCKED:
+        return message.locked_until
+    if found == Standing.SCHEDULED:
+        return message.scheduled_enqueue_at
+    may_expire = found in (Standing.AVAILABLE, Standing.LOCK_ENDED, Standing.DEFERRED)
+    return message.expires_at if may_expire and message.subqueue == SubQueue.MAIN else None
+
+
+def is_deliverable(message: Facts, now: datetime) -> bool:
+    """Whether a receive at `now` may return it (invariant 4)."""
+    return standing(message, now) in (Standing.AVAILABLE, Standing.LOCK_ENDED)
+
+
+def is_locked(message: LockFacts, now: datetime) -> bool:
+    """A lock is valid before the instant it ends (SB-070)."""
+    return lock_ends_at(message, now) is not None
+
+
+def lock_ends_at(message: LockFacts, now: datetime) -> datetime | None:
+    """When the lock that holds it at `now` ends; None: none does."""
+    until = message.locked_until
+    return until if until is not None and now < until else None
+
+
+def is_over(message: Facts, now: datetime) -> bool:
+    """Whether its life has ended, locked or not; nothing expires outside the main list (SB-035), nor while scheduled (SB-024)."""
+    return life_ended_at(message, now) is not None
+
+
+def life_ended_at(message: Facts, now: datetime) -> datetime | None:
+    """When its life ended; None: it has not (see `is_over`)."""
+    if message.subqueue != SubQueue.MAIN or message.state == MessageState.SCHEDULED:
+        return None
+    end = message.expires_at
+    return end if end is not None and end <= now else None
+
+
+def failures(message: LockFacts, now: datetime) -> int:
+    """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the
+    dead-letter queue (SB-089)."""
+    ended = message.locked_until is not None and not is_locked(message, now)
+    return message.delivery_count + (ended and message.subqueue == SubQueue.MAIN)
+
+
+def _passed(instant: datetime | None, now: datetime) -> bool:
+    return instant is not None and instant <= now

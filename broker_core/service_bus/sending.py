@@ -1,0 +1,171 @@
+"""Sending: messages in, scheduled ones called back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from broker_core.common.arguments import whole_numbers
+from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
+from broker_core.runtime.entity_cache import Known, on_entity
+from broker_core.service_bus.rules.messages import Prepared
+from broker_core.store.driver import Steps, all_or_none, undo, use_case
+from broker_core.store.statements import call
+
+from .duplicates import claim_ids, note_ids
+from .forwarding import afterwards
+from .publishing import Stored, in_their_order, publish
+from .rules import messages as service_bus
+from .rules import sessions
+from .shared import new_ids, on, require_sendable
+
+
+@use_case
+def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | None = None) -> Steps:
+    """Store messages in order, all or none, with consecutive sequence numbers, which are returned (SB-001, SB-004).
+
+    To a topic: its own numbers; each subscription that takes a message stores a copy under a number of its own (SB-210).
+    A message with a `scheduled_enqueue_at` that lies ahead is scheduled (SB-045, SB-046); its number serves to cancel it. One
+    without a message id is given one (SB-134). Where duplicates are detected a dropped one has None for its number (SB-131).
+    Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), EntityDisabled, EntityNotFound, NotAllowed
+    (SB-008, SB-013).
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.SEND, address)
+    prepared = prepare_all(address, messages)
+    if not prepared:
+        return []
+    _, stored, look = yield from on_entity(address, lambda entity: store(address, entity, prepared, str(actor)))
+    if stored is None:
+        refuse_send(address, look, prepared)
+    yield from afterwards(stored)
+    return stored.numbers
+
+
+def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Prepared]:
+    """Messages checked and ready to be stored, each with an id. Raises NotAllowed where nothing can be sent to (SB-013)."""
+    if address.subqueue is not SubQueue.MAIN:
+        raise NotAllowed(f"Nothing can be sent to {address}: it takes messages through dead-lettering only (SB-013).")
+    if address.topic is not None:
+        raise NotAllowed(f"Nothing can be sent to the subscription {address}: send to its topic, {address.topic} (SB-013).")
+    return [service_bus.prepare(message) for message in messages]
+
+
+def store(address: EntityAddress, entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+    """Store checked messages in a queue or publish them. Returns Stored, or None if the entity refuses: `look` says why."""
+    if entity.requires_session:
+        sessions.check_have_session(address, [p.message for p in prepared])
+    if entity.requires_duplicate_detection:
+        return (yield from _store_new(entity, prepared, actor))
+    return (yield from _store(entity, prepared, actor))
+
+
+@use_case
+def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps[None]:
+    """Delete scheduled messages: all of them, or none and MessageNotFound (SB-048, SB-049)."""
+    actor = actor or Actor.local()
+    actor.require(Right.SEND, address)
+    numbers = whole_numbers(sequence_numbers)
+    if not numbers:
+        return
+    _, rows, _ = yield from on(address.main, "cancel_scheduled", actor=str(actor), numbers=numbers)
+    if not (rows and rows[0].done):
+        missing = set(numbers) - {row.sequence_number for row in rows}
+        raise MessageNotFound(str(address), sorted(missing), "scheduled message")
+
+
+def _store(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+    if entity.kind is EntityKind.TOPIC:
+        return (yield from _store_in_topic(entity, prepared, actor))
+    statement = "send_to_sessions" if entity.requires_session else "send"
+    rows = yield call(statement, entity_id=entity.id, subqueue=SubQueue.MAIN, actor=actor, **_columns(prepared))
+    if not rows:
+        return None
+    sent = rows[0]
+    return Stored(
+        list(range(sent.first, sent.first + len(prepared))),
+        [entity.id] if sent.waiting else (),
+        [entity.id] if sent.forwards else (),
+    )
+
+
+def _store_in_topic(topic: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+    """Scheduled messages wait at the topic itself (SB-051), the others are published at once."""
+    later: set[int] = set()
+    if any(p.message.scheduled_enqueue_at for p in prepared):
+        look = yield call("look", entity_id=topic.id)
+        if not look or look[0].status != EntityStatus.ACTIVE:
+            return None
+        later = {i for i, p in enumerate(prepared) if (at := p.message.scheduled_enqueue_at) and at > look[0].now}
+    if not later:
+        return (yield from publish(topic.id, prepared, actor))
+
+    def steps() -> Steps:
+        columns = _columns([prepared[i] for i in sorted(later)])
+        rows = yield call("send", entity_id=topic.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
+        rest = [p for i, p in enumerate(prepared) if i not in later]
+        published = (yield from publish(topic.id, rest, actor)) if rows and rest else Stored([])
+        if not rows or published is None:
+            undo()
+        scheduled = range(rows[0].first, rows[0].first + len(later))
+        return published._replace(numbers=in_their_order(len(prepared), later, scheduled, published.numbers))
+
+    return (yield from all_or_none(steps()))
+
+
+def _store_new(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+    """Store those whose message id the entity has not seen inside its window (SB-130); a duplicate gets None for its number
+    (SB-131)."""
+
+    def steps() -> Steps:
+        ids = [p.message.message_id for p in prepared]
+        is_new = yield from claim_ids(entity.id, ids)
+        kept = [p for p, new in zip(prepared, is_new, strict=True) if new]
+        stored = (yield from _store(entity, kept, actor)) if kept else (yield from _nothing_to_store(entity))
+        if stored is None:
+            undo()
+        left = iter(stored.numbers)
+        numbers = [next(left) if new else None for new in is_new]
+        yield from note_ids(entity.id, ids, numbers, actor)
+        return stored._replace(numbers=numbers)
+
+    return (yield from all_or_none(steps()))
+
+
+def _nothing_to_store(entity: Known) -> Steps[Stored | None]:
+    look = yield call("look", entity_id=entity.id)
+    return Stored([]) if look and EntityStatus(look[0].status).may_send else None
+
+
+def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
+    """A batch as the arrays that `send` takes; None for an array of nothing, which costs nothing."""
+    messages = [p.message for p in prepared]
+    sizes = [p.size for p in prepared]
+    ids = new_ids(len(messages))
+    return {
+        "bodies": [bytes(m.body) for m in messages],
+        "sizes": sizes,
+        "bytes": sum(sizes),
+        "largest": max(len(m.body) for m in messages),
+        "message_ids": [m.message_id or new_id for m, new_id in zip(messages, ids, strict=True)],
+        "body_kinds": _unless_empty([int(m.body_kind) for m in messages]),
+        "session_ids": _unless_empty([m.session_id for m in messages]),
+        "times_to_live": _unless_empty([p.time_to_live for p in prepared]),
+        "scheduled_at": _unless_empty([m.scheduled_enqueue_at for m in messages]),
+        "properties": _unless_empty([p.properties for p in prepared]),
+        "application_properties": _unless_empty([p.application_properties for p in prepared]),
+    }
+
+
+def _unless_empty(values: list) -> list | None:
+    return values if any(values) or "" in values else None  # an empty text is a text
+
+
+def refuse_send(address: EntityAddress, look: Any, prepared: Sequence[Prepared]) -> None:
+    """Say why an entity took nothing."""
+    require_sendable(address, look)
+    largest = max(len(p.message.body) for p in prepared)
+    if largest > look.largest:
+        raise MessageTooLarge("message", largest, look.largest)
+    raise QuotaExceeded(str(address), look.quota)

@@ -1,0 +1,297 @@
+"""Sessions: accepted by one holder at a time, received from in order, let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from broker_core.common.arguments import require_count
+from broker_core.common.errors import (
+    EntityNotFound,
+    InvalidArgument,
+    NoSessionAvailable,
+    ServerBusy,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
+from broker_core.common.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier
+from broker_core.runtime.configured_limits import limits
+from broker_core.runtime.entity_cache import Known, entity_id_of, on_entity
+from broker_core.runtime.pacing import HEAD_LAG
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import Atomically, Steps, use_case, use_case_that_takes
+from broker_core.store.rows import locked_message, stored_message
+from broker_core.store.statements import call
+
+from .receiving import patiently, session_key
+from .renewal import renewer
+from .rules import sessions
+from .settling import give_back
+from .shared import on, require_receivable
+from .tidying import tidy
+
+TRIES = 3  # of what takes two statements
+
+
+def _let_go(session: Session, asked: Mapping[str, Any]) -> Steps:
+    """Of a session that was accepted for a caller who has gone. asked: the arguments of that call."""
+    return close_session.steps(session, actor=asked.get("actor"))
+
+
+@use_case_that_takes(_let_go)
+def accept_session(
+    address: EntityAddress,
+    session_id: str | None = None,
+    *,
+    max_wait_seconds: float = 0,
+    max_count: int = 0,
+    auto_renew: timedelta | None = None,
+    actor: Actor | None = None,
+) -> Steps:
+    """Lock a session for its entity's lock_duration: this one, whether it has messages or not (SB-112), or without an id the next
+    with something to deliver, lowest first number first (SB-113).
+
+    Receives up to max_count of its messages at once. With max_wait_seconds it waits so long for a session to be free. With
+    auto_renew this process renews the lock for that time, or until the session is closed here.
+    Raises SessionCannotBeLocked, NoSessionAvailable, NotAllowed on an entity without sessions (SB-110).
+    """
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    if max_count:
+        require_count("max_count", max_count)
+    if session_id is not None:
+        sessions.check_session_id(session_id)
+        take = _accepter(address, _accept_this(address, session_id, actor), may_tidy=False)
+    else:
+        take = _accepter(address, _accept_next(address, max_count, actor), may_tidy=True)
+    session = yield from patiently(take, address, max_wait_seconds)
+    if session is None:
+        if session_id is None:
+            raise NoSessionAvailable(str(address), max_wait_seconds)
+        raise SessionCannotBeLocked(str(address), session_id)
+    if session_id is not None and max_count:
+        messages = yield from receive_from_session.steps(session, max_count, actor=actor)
+        session = replace(session, messages=tuple(messages))
+    if auto_renew is not None:
+        renewer.hold(session, for_=auto_renew, actor=actor)
+    return session
+
+
+@use_case_that_takes(give_back)
+def receive_from_session(
+    session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
+) -> Steps:
+    """Lock the session's next messages for as long as the session is locked, strictly in order (SB-114, SB-116).
+
+    Raises SessionLockLost when the session is not held with this token any more.
+    """
+    address = session.address
+    take = _taker("receive_from_session", session, max_count, actor, lambda row: locked_message(row, address))
+    return (yield from patiently(take, address, max_wait_seconds))
+
+
+@use_case
+def receive_and_delete_from_session(
+    session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
+) -> Steps:
+    """Remove and return the session's next messages (SB-123)."""
+    take = _taker("receive_and_delete_from_session", session, max_count, actor, stored_message)
+    return (yield from patiently(take, session.address, max_wait_seconds))
+
+
+@use_case
+def renew_session(session: Session, *, actor: Actor | None = None) -> Steps:
+    """Let the session's lock, and those of the messages received through it, end lock_duration from now (SB-116). Returns the
+    session with its new `locked_until`; raises SessionLockLost."""
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, session.address)
+    row = yield from _while_held(session, call("renew_session", **(yield from _key(session)), actor=str(actor)))
+    if row is None:
+        raise SessionLockLost(str(session.address), session.session_id)
+    return replace(session, locked_until=row.locked_until, lock_duration=row.lock_duration)
+
+
+@use_case
+def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
+    """Let the session go. What was received through it and not settled is available at once, and no failed delivery is counted
+    (SB-092, SB-118). Returns whether it was still held: if not, nothing is changed."""
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, session.address)
+    renewer.drop([session.lock_token])
+    key = yield from _key(session)
+    row = yield from _while_held(session, call("close_session", **key, actor=str(actor)))
+    if row is not None and row.waiting:
+        yield from wake([key["entity_id"]])
+    return row is not None
+
+
+@use_case
+def get_session_state(session: Session, *, actor: Actor | None = None) -> Steps:
+    """The session's state as bytes, None if there is none (SB-119). Raises SessionLockLost."""
+    (actor or Actor.local()).require(Right.LISTEN, session.address)
+    rows = yield call("get_session_state", **(yield from _key(session)))
+    if not rows:
+        raise SessionLockLost(str(session.address), session.session_id)
+    return rows[0].session_state
+
+
+@use_case
+def set_session_state(session: Session, state: bytes | bytearray | memoryview | None, *, actor: Actor | None = None) -> Steps:
+    """Replace the session's state; None clears it (SB-119). It outlives the session's messages. Raises SessionLockLost."""
+    (actor or Actor.local()).require(Right.LISTEN, session.address)
+    yield from _check_state(session.address, state)
+    stored = None if state is None else bytes(state)
+    rows = yield call("set_session_state", **(yield from _key(session)), state=stored)
+    if not rows:
+        raise SessionLockLost(str(session.address), session.session_id)
+
+
+@use_case
+def list_sessions(
+    address: EntityAddress,
+    *,
+    updated_since: datetime | None = None,
+    skip: int = 0,
+    top: int = 100,
+    actor: Actor | None = None,
+) -> Steps:
+    """Sessions with an active message or a state as SessionSummary, in the order of their ids; with an instant those whose state
+    was set after it (SB-122)."""
+    (actor or Actor.local()).require(Right.LISTEN, address)
+    require_count("top", top)
+    if not isinstance(skip, int) or skip < 0:
+        raise InvalidArgument("skip", f"{skip!r} is no whole number from 0 on")
+    if updated_since is not None and updated_since.tzinfo is None:
+        raise InvalidArgument("updated_since", "needs a time zone")
+
+    def attempt(entity: Known) -> Steps:
+        sessions.check_received_with(address, entity.requires_session, session=True)
+        return (yield call("list_sessions", entity_id=entity.id, updated_since=updated_since, skip=skip, top=top))
+
+    _, rows, _ = yield from on_entity(address, attempt)
+    return [SessionSummary(**row._asdict()) for row in rows or []]
+
+
+def _key(session: Session) -> Steps:
+    entity_id = yield from entity_id_of(session.address)
+    return {"entity_id": entity_id, "subqueue": session.address.subqueue} | session_key(session, session.address)
+
+
+def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview | None) -> Steps:
+    """Refuse what is no state, or too large for the namespace's tier, which is asked only where it matters."""
+    sessions.check_state(state, limits())
+    if state is not None and len(state) > limits(Tier.BASIC).session_state:
+        rows = yield call("get_namespace", name=address.namespace)
+        if not rows:
+            raise EntityNotFound(str(address))
+        sessions.check_state(state, limits(Tier(rows[0].tier)))
+
+
+def _while_held(session: Session, statement: Any) -> Steps:
+    """Run a statement once the session's row is ours: with a snapshot of its own, so it sees all that came before. Returns its
+    row, or None if the session is not held any more."""
+    held = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
+
+    def steps() -> Steps:
+        if not (yield call("take_session", **held)):
+            return None
+        return next(iter((yield statement)), None)
+
+    for tries_left in reversed(range(TRIES)):
+        try:
+            return (yield Atomically(steps()))
+        except ServerBusy:  # it met a settlement of the same messages, and changed nothing
+            if not tries_left:
+                raise
+
+
+def _accept_this(address: EntityAddress, session_id: str, actor: Actor) -> Callable[[Known], Steps]:
+    def attempt(entity: Known) -> Steps:
+        sessions.check_received_with(address, entity.requires_session, session=True)
+        token = uuid4()
+        rows = yield call(
+            "accept_session", entity_id=entity.id, session_id=session_id, session_token=token, holder=actor.holder_label
+        )
+        return _session(rows, address, token)
+
+    return attempt
+
+
+def _accept_next(address: EntityAddress, max_count: int, actor: Actor) -> Callable[[Known], Steps]:
+    def attempt(entity: Known) -> Steps:
+        sessions.check_received_with(address, entity.requires_session, session=True)
+        token = uuid4()
+        rows = yield call(
+            "accept_next_session",
+            entity_id=entity.id,
+            subqueue=address.subqueue,
+            session_token=token,
+            max_count=max_count,
+            holder=actor.holder_label,
+        )
+        return _session(rows, address, token)
+
+    return attempt
+
+
+def _accepter(address: EntityAddress, attempt: Callable[[Known], Steps], *, may_tidy: bool) -> Callable[[], Steps]:
+    """Accept once; what is due on the entity is applied on the way, and then it is tried again."""
+
+    def take() -> Steps:
+        entity, session, look = yield from on_entity(address, attempt)
+        if session is None:
+            require_receivable(address, look)
+            if may_tidy and (yield from tidy(entity.id, look)):
+                session = yield from attempt(entity)
+        return session
+
+    return take
+
+
+def _session(rows: list, address: EntityAddress, token: Any) -> Session | None:
+    if not rows:
+        return None
+    first = rows[0]
+    return Session(
+        address,
+        first.accepted,
+        token,
+        first.session_locked_until,
+        first.lock_duration,
+        first.session_state,
+        tuple(locked_message(row, address) for row in rows if getattr(row, "sequence_number", None) is not None),
+    )
+
+
+def _taker(name: str, session: Session, max_count: int, actor: Actor | None, as_message: Callable[[Any], Any]):
+    """As receiving's, for a session that is held: what is due on the entity is applied when there is little."""
+    actor = actor or Actor.local()
+    address = session.address
+    actor.require(Right.LISTEN, address)
+    require_count("max_count", max_count)
+    params = session_key(session, address) | {"holder": actor.holder_label}
+
+    def receive(count: int) -> Steps:
+        entity_id, rows, look = yield from on(address, name, max_count=count, **params)
+        if look:
+            require_receivable(address, look)
+            raise SessionLockLost(str(address), session.session_id)
+        return entity_id, rows[0].first_number, [row for row in rows if row.sequence_number is not None]
+
+    def take() -> Steps:
+        entity_id, bound, rows = yield from receive(max_count)
+        if len(rows) < max_count:
+            look = yield call("look", entity_id=entity_id)
+            if look and not rows:
+                require_receivable(address, look[0])
+            if look and (yield from tidy(entity_id, look[0])):
+                _, _, more = yield from receive(max_count - len(rows))
+                rows = [*rows, *more]
+        if bound is not None and (not rows or rows[0].sequence_number - bound > HEAD_LAG):
+            yield from _while_held(session, call("advance_session", **(yield from _key(session))))
+        return [as_message(row) for row in rows]
+
+    return take

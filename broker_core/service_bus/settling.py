@@ -1,0 +1,145 @@
+"""Settling: how a lock ends, or goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from broker_core.common.arguments import is_storable
+from broker_core.common.errors import InvalidArgument, NotAllowed
+from broker_core.common.limits import STRICT
+from broker_core.common.types import (
+    Actor,
+    EntityAddress,
+    LockedMessage,
+    Right,
+    SettleReport,
+    sequence_number_of,
+    unique_tokens,
+)
+from broker_core.runtime.entity_cache import forget, known
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.rows import settle_report
+from broker_core.store.statements import call
+
+from .forwarding import forward_on
+from .renewal import renewer
+from .rules import messages as service_bus
+from .rules import sessions
+from .shared import on, require_receivable
+
+
+@use_case
+def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
+    """Remove the messages that these tokens hold (SB-080). Answers with a SettleReport: lost locks change nothing (SB-071)."""
+    return (yield from _settle("complete", address, tokens, actor))
+
+
+@use_case
+def abandon(
+    address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+) -> Steps[SettleReport]:
+    """Give the messages back: a failed delivery, which may dead-letter or expire them (SB-081, SB-027, SB-091).
+
+    properties: application properties to set or overwrite.
+    """
+    patch = service_bus.properties_json(properties)
+    return (yield from _settle("abandon", address, tokens, actor, properties=patch, expires_deferred=False))
+
+
+@use_case
+def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
+    """Give the messages back as if they had not been delivered (SB-090, SB-926)."""
+    return (yield from _settle("release", address, tokens, actor))
+
+
+def give_back(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> Steps[None]:
+    """Release what was received by a call whose caller has gone. asked: its arguments."""
+    tokens: dict[EntityAddress, list[UUID]] = {}
+    for message in messages:
+        tokens.setdefault(message.address, []).append(message.lock_token)
+    for address, held in tokens.items():
+        yield from release.steps(address, held, actor=asked.get("actor"))
+
+
+@use_case
+def defer(
+    address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+) -> Steps[SettleReport]:
+    """Set the messages aside, to be received by number (SB-083)."""
+    return (yield from _settle("defer", address, tokens, actor, properties=service_bus.properties_json(properties)))
+
+
+@use_case
+def dead_letter(
+    address: EntityAddress,
+    tokens: Sequence[UUID],
+    reason: str | None = None,
+    description: str | None = None,
+    properties: Mapping[str, Any] | None = None,
+    *,
+    actor: Actor | None = None,
+) -> Steps[SettleReport]:
+    """Move the messages to the dead-letter queue (SB-082). Raises NotAllowed inside one (SB-089)."""
+    service_bus.check_may_dead_letter(address.subqueue)
+    for name, text in (("reason", reason), ("description", description)):
+        if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
+            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL (1.2)")
+    patch = service_bus.properties_json(properties)
+    return (yield from _settle("dead_letter", address, tokens, actor, reason=reason, description=description, properties=patch))
+
+
+@use_case
+def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
+    """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end.
+
+    Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
+    """
+    try:
+        sessions.check_renewed_alone(address, (yield from known(address)).requires_session)
+    except NotAllowed:
+        forget(address)  # what is remembered may be of an entity deleted since
+        sessions.check_renewed_alone(address, (yield from known(address)).requires_session)
+    return (yield from _settle("renew", address, tokens, actor))
+
+
+def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Actor | None, **params: Any) -> Steps[SettleReport]:
+    actor = actor or Actor.local()
+    actor.require(Right.LISTEN, address)
+    tokens = unique_tokens(tokens)
+    if not tokens:
+        return SettleReport((), ())
+    numbers = [sequence_number_of(token) for token in tokens]
+    entity_id, rows, look = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
+    if name != "renew":
+        yield AfterCommit(_stop_renewing(tokens))
+    if look:
+        require_receivable(address, look)
+    elif getattr(rows[0], "waiting", False):
+        yield from wake([entity_id])
+    if rows and getattr(rows[0], "forwards", False):
+        yield AfterCommit(forward_on([entity_id]))
+    report = settle_report(tokens, rows)
+    return (yield from _with_sessions(address, entity_id, report)) if report.lost else report
+
+
+def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
+    """The report with the sessions that were lost: of messages that are there, in sessions that nobody holds (SB-117)."""
+    if address.subqueue or not (yield from known(address)).requires_session:
+        return report
+    numbers = [sequence_number_of(token) for token in report.lost]
+    there = {
+        row.sequence_number: row.session_id
+        for row in (yield call("sessions_that_nobody_holds", entity_id=entity_id, numbers=numbers))
+    }
+    lost = [(token, session) for token in report.lost if (session := there.get(sequence_number_of(token))) is not None]
+    return replace(report, lost_sessions=tuple((token, str(address), session) for token, session in lost))
+
+
+def _stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
+    """A transaction that is rolled back leaves the locks, and their renewal, as they were (SB-163)."""
+    renewer.drop(tokens)
+    yield from ()

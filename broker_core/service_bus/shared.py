@@ -1,0 +1,45 @@
+"""What Service Bus's use cases share: a statement on an entity, and refusing what cannot be done there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from broker_core.common.errors import EntityDisabled, NotAllowed
+from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, SubQueue
+from broker_core.runtime.entity_cache import Known, on_entity
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+
+def on(address: EntityAddress, name: str, **params: Any) -> Steps:
+    """Run a statement on an entity. Returns its id, the rows, and, if there are none, a look at the entity."""
+
+    def attempt(entity: Known) -> Steps:
+        return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, **params))
+
+    entity, rows, look = yield from on_entity(address, attempt)
+    return entity.id, rows or [], look
+
+
+def new_ids(count: int) -> list[str]:
+    """Random message ids, from one call for all."""
+    ids = os.urandom(16 * count).hex()
+    return [ids[at : at + 32] for at in range(0, 32 * count, 32)]
+
+
+def require_receivable(address: EntityAddress, look: Any) -> None:
+    """Raise what keeps everybody from receiving: the entity's kind, its status, or that its messages go elsewhere (SB-104,
+    SB-171)."""
+    if look.kind == EntityKind.TOPIC and address.subqueue is not SubQueue.TRANSFER_DEAD_LETTER:
+        raise NotAllowed(f"Nothing can be received from the topic {address}: receive from one of its subscriptions.")
+    goes_to = {SubQueue.MAIN: look.forward_to, SubQueue.DEAD_LETTER: look.forward_dead_lettered_messages_to}.get(address.subqueue)
+    if goes_to:
+        raise NotAllowed(f"Nothing can be received from {address}: its messages are forwarded to '{goes_to}' (SB-171).")
+    if not EntityStatus(look.status).may_receive:
+        raise EntityDisabled(str(address), look.status, "receives or settlements")
+
+
+def require_sendable(address: EntityAddress, look: Any) -> None:
+    if not EntityStatus(look.status).may_send:
+        raise EntityDisabled(str(address), look.status, "sends")

@@ -1,0 +1,197 @@
+"""Shared-access policies: named pairs of keys that give clients rights on a namespace or on one of its entities (SB 7.7).
+
+A scope is a namespace's name or the EntityAddress of a queue or a topic, whose policies hold for its subscriptions, too. Changing
+needs MANAGE, and so does looking, since a look shows the keys. Every function is a use case: it raises EntityNotFound for a scope
+or a policy that is not there, NotAuthorized, InvalidArgument.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from dataclasses import dataclass, field
+
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
+from broker_core.common.limits import STRICT
+from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.service_bus.rules.entity_settings import check_policy_name
+from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.statements import Statement, call
+
+ROOT_POLICY = "RootManageSharedAccessKey"
+Scope = str | EntityAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy as stored. path: None for one that holds in the whole namespace."""
+
+    id: int
+    name: str
+    namespace: str
+    path: str | None
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+    send: bool
+    listen: bool
+    manage: bool
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self.primary_key, self.secondary_key
+
+    @property
+    def rights(self) -> Right:
+        """What an actor that proved a key may do. Manage implies both others (7.7); who may listen may look, too (SB-140)."""
+        found = Right.SEND if self.send or self.manage else Right.NONE
+        if self.listen or self.manage:
+            found |= Right.LISTEN | Right.BROWSE | Right.SEE_BODIES
+        return found | Right.MANAGE if self.manage else found
+
+
+def new_key() -> str:
+    """A key as the service makes them: 32 random bytes in base64. Its text, not what it decodes to, is the secret (7.7)."""
+    return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+@use_case
+def create_policy(
+    scope: Scope, name: str, *, send: bool = False, listen: bool = False, manage: bool = False, actor: Actor | None = None
+) -> Steps[Policy]:
+    """Add a policy with new keys; returns the Policy. At most 12 in a scope. Raises EntityExists where the name is taken."""
+    _allow(actor, scope)
+    check_policy_name(name)
+    _require_a_right(send, listen, manage)
+    if isinstance(scope, EntityAddress) and scope.topic:
+        raise NotAllowed(
+            f"A subscription has no policies of its own. Give '{scope.topic}' the policy: it holds for its subscriptions."
+        )
+
+    def steps() -> Steps:
+        held = yield from _lock(scope)
+        if held.family != Family.SERVICE_BUS:
+            raise NotAllowed(f"'{scope}' is of the family {held.family}; shared-access policies are Service Bus's.")
+        (present,) = yield call("count_policies", namespace_id=held.namespace_id, entity_id=held.entity_id)
+        if present.n >= STRICT.policies_per_scope:
+            raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the most it can have. Delete one first.")
+        return (yield from insert(held.namespace_id, held.entity_id, name, send=send, listen=listen, manage=manage))
+
+    return (yield Atomically(steps()))
+
+
+def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps[Policy]:
+    """The writing part of create_policy, for a scope whose row the caller's transaction holds."""
+    rows = yield call(
+        "create_policy",
+        namespace_id=namespace_id,
+        entity_id=entity_id,
+        name=name,
+        primary_key=new_key(),
+        secondary_key=new_key(),
+        send=send,
+        listen=listen,
+        manage=manage,
+    )
+    if not rows:
+        raise EntityExists(name, "policy")
+    return Policy(**rows[0]._asdict())
+
+
+@use_case
+def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps[list[Policy]]:
+    """The policies of exactly this scope, oldest first."""
+    _allow(actor, scope)
+    rows = yield call("list_policies", **_where(scope))
+    return [Policy(**row._asdict()) for row in rows]
+
+
+@use_case
+def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
+    """One policy of this scope; its name is compared without case."""
+    policies = yield from list_policies.steps(scope, actor=actor)
+    for policy in policies:
+        if policy.name.lower() == name.lower():
+            return policy
+    raise EntityNotFound(f"{scope}: {name}", "policy")
+
+
+@use_case
+def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Policy]]:
+    """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked.
+
+    At a subscription those of its topic hold (7.7).
+    """
+    topic = path and EntityAddress(namespace, path).topic
+    rows = yield call("find_policies", namespace=namespace, path=topic.path if topic else path, name=name)
+    return [Policy(**row._asdict()) for row in rows]
+
+
+@use_case
+def update_policy(
+    scope: Scope, name: str, *, send: bool, listen: bool, manage: bool, actor: Actor | None = None
+) -> Steps[Policy]:
+    """Set a policy's rights; returns it. Its keys stay."""
+    _allow(actor, scope)
+    _require_a_right(send, listen, manage)
+    return (yield Atomically(_update(scope, name, send=send, listen=listen, manage=manage)))
+
+
+@use_case
+def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Actor | None = None) -> Steps[Policy]:
+    """Replace the "primary" or the "secondary" key; tokens made with the old one are refused from now on. Returns the Policy."""
+    _allow(actor, scope)
+    if which not in ("primary", "secondary"):
+        raise InvalidArgument("which", f"{which!r} must be primary or secondary")
+    return (yield Atomically(_update(scope, name, **{f"{which}_key": new_key()})))
+
+
+@use_case
+def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps[None]:
+    """Remove a policy; tokens made with its keys are refused from now on."""
+    _allow(actor, scope)
+
+    def steps() -> Steps:
+        held = yield from _lock(scope)
+        if not (yield call("delete_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name)):
+            raise EntityNotFound(f"{scope}: {name}", "policy")
+
+    yield Atomically(steps())
+
+
+def _update(scope: Scope, name: str, **changes) -> Steps[Policy]:
+    held = yield from _lock(scope)
+    unchanged = dict.fromkeys(("send", "listen", "manage", "primary_key", "secondary_key"))
+    rows = yield call(
+        "update_policy", namespace_id=held.namespace_id, entity_id=held.entity_id, name=name, **{**unchanged, **changes}
+    )
+    if not rows:
+        raise EntityNotFound(f"{scope}: {name}", "policy")
+    return Policy(**rows[0]._asdict())
+
+
+def _lock(scope: Scope) -> Steps:
+    rows = yield _locking(scope)
+    if not rows:
+        raise EntityNotFound(str(scope), "namespace" if isinstance(scope, str) else "messaging entity")
+    return rows[0]
+
+
+def _locking(scope: Scope) -> Statement:
+    if isinstance(scope, EntityAddress):
+        return call("lock_entity_policy_scope", namespace=scope.namespace, path=scope.path)
+    return call("lock_policy_scope", namespace=scope)
+
+
+def _where(scope: Scope) -> dict:
+    if isinstance(scope, EntityAddress):
+        return {"namespace": scope.namespace, "path": scope.path}
+    return {"namespace": scope, "path": None}
+
+
+def _allow(actor: Actor | None, scope: Scope) -> None:
+    (actor or Actor.local()).require(Right.MANAGE, str(scope))
+
+
+def _require_a_right(send: bool, listen: bool, manage: bool) -> None:
+    if not (send or listen or manage):
+        raise InvalidArgument("rights", "a policy needs at least one of send, listen and manage")

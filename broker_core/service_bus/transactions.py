@@ -1,0 +1,211 @@
+"""Transactions: several sends and settlements that happen together or not at all (SB-160 to SB-167).
+
+What is asked for is checked at once and carried out at the commit, in one transaction of the database. So an open transaction
+holds nothing: its messages keep their locks (SB-163), others keep sending, and a process that dies with it has rolled it back
+(SB-164).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from broker_core.common.arguments import of_its_kinds
+from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
+from broker_core.common.types import Actor, EntityAddress, Message, Right, SubQueue, unique_tokens
+from broker_core.runtime.configured_limits import limits
+from broker_core.runtime.entity_cache import forget, known, on_entity
+from broker_core.service_bus.rules.messages import Prepared
+from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
+from broker_core.store.driver import Atomically, Steps, UseCase
+from broker_core.store.statements import call
+
+from . import settling
+from .forwarding import forward_on
+from .publishing import Entry, Origin, columns
+from .rules import sessions
+from .sending import prepare_all, refuse_send, send
+
+TRIES = 3  # of a commit that met another one crosswise
+
+
+class Transaction:
+    """Sends and settlements that wait for their commit. Made by `transaction`; as a context manager it commits at the end of the
+    block, or rolls back on an error. One thread at a time uses it."""
+
+    def __init__(self, via: EntityAddress | None, actor: Actor, clock: Callable[[], float]):
+        self._via, self._actor, self._clock = via, actor, clock
+        self._settlements: list[tuple[int, Callable[[], Steps]]] = []
+        self._sends: list[tuple[int, Callable[[], Steps]]] = []
+        self._addresses: list[EntityAddress] = [via] if via else []
+        self._messages = 0
+        self._began: float | None = None
+        self._ended: str | None = None
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self._ended is None:
+            self.commit()
+
+    @of_its_kinds
+    def send(self, address: EntityAddress, messages: Iterable[Message]) -> None:
+        """Messages to be sent, or scheduled; checked now. Their numbers are in what `commit` returns."""
+        prepared = prepare_all(address, messages)
+        self._actor.require(Right.SEND, address)
+        via = self._via
+        if via is None or _is_same(via, address):
+            self._add(
+                self._sends, address, len(prepared), lambda: send.steps(address, [p.message for p in prepared], actor=self._actor)
+            )
+        else:
+            check_namespace(via, address)
+            self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
+
+    @of_its_kinds
+    def complete(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
+        """As broker.complete."""
+        self._settle(settling.complete, address, tokens)
+
+    @of_its_kinds
+    def abandon(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
+        """As broker.abandon."""
+        self._settle(settling.abandon, address, tokens, properties)
+
+    @of_its_kinds
+    def defer(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
+        """As broker.defer."""
+        self._settle(settling.defer, address, tokens, properties)
+
+    @of_its_kinds
+    def dead_letter(
+        self,
+        address: EntityAddress,
+        tokens: Sequence[UUID],
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As broker.dead_letter."""
+        self._settle(settling.dead_letter, address, tokens, reason, description, properties)
+
+    @of_its_kinds
+    def renew(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
+        """As broker.renew."""
+        self._settle(settling.renew, address, tokens)
+
+    def rollback(self) -> None:
+        """Forget all of it: nothing was done, and the messages stay locked until their locks end (SB-163)."""
+        self._end("was rolled back")
+
+    def commit(self) -> list:
+        """Do all of it. Returns what each operation answers, in the order they were asked for: numbers, or a SettleReport.
+
+        Raises what the first refused operation raises, LockLost for a lost lock; then nothing was done. Raises TransactionEnded
+        after rollback, commit, or two minutes (SB-162).
+        """
+        return self._commit()
+
+    async def commit_aio(self) -> list:
+        """`commit`, under asyncio."""
+        return await self._commit.aio()
+
+    @property
+    def _commit(self) -> UseCase:
+        return UseCase(self._commit_steps)
+
+    def _commit_steps(self) -> Steps:
+        self._check_open()
+        self._end("was committed")
+        for tries_left in reversed(range(TRIES)):
+            try:
+                answers = yield Atomically(self._all())
+                break
+            except ServerBusy:
+                if not tries_left:
+                    raise
+        if self._via is not None:
+            with suppress(EntityNotFound):  # deleted since the commit, with all that it was to forward
+                yield from forward_on([(yield from known(self._via)).id])
+        return answers
+
+    def _all(self) -> Steps:
+        """Settlements first: whoever holds an entity's counter asks for no message."""
+        answers = {}
+        for place, operation in [*self._settlements, *self._sends]:
+            answers[place] = yield from operation()
+        return [answers[place] for place in sorted(answers)]
+
+    def _settle(self, use_case: UseCase, address: EntityAddress, tokens: Sequence[UUID], *details: Any) -> None:
+        self._actor.require(Right.LISTEN, address)
+        tokens = unique_tokens(tokens)
+
+        def steps() -> Steps:
+            return (yield from use_case.steps(address, tokens, *details, actor=self._actor)).require_all()
+
+        self._add(self._settlements, address, len(tokens), steps)
+
+    def _add(self, operations: list, address: EntityAddress, messages: int, operation: Callable[[], Steps]) -> None:
+        self._began = self._clock() if self._began is None else self._began
+        self._check_open()
+        check_scope(self._addresses, address)
+        check_size(self._messages + messages, limits())
+        self._addresses.append(address)
+        self._messages += messages
+        operations.append((len(self._settlements) + len(self._sends), operation))
+
+    def _check_open(self) -> None:
+        if self._ended is None and self._began is not None and self._clock() - self._began > SECONDS_AT_MOST:
+            self._end("has taken more than two minutes and was rolled back")
+        if self._ended is not None:
+            raise TransactionEnded(self._ended)
+
+    def _end(self, how: str) -> None:
+        if self._ended is None:
+            self._ended = how
+
+
+@of_its_kinds
+def transaction(
+    *, via: EntityAddress | None = None, actor: Actor | None = None, clock: Callable[[], float] = time.monotonic
+) -> Transaction:
+    """A new transaction over one entity, or a topic and its subscriptions (SB-161).
+
+    via:   sends to other entities of the namespace are then possible, too: they are stored by this entity together with the rest,
+           and forwarded from there (SB-166). What cannot be forwarded goes to its transfer dead-letter queue; a full destination
+           is waited for.
+    clock: seconds, for the two minutes it may take.
+    """
+    if via is not None and via.subqueue is not SubQueue.MAIN:
+        raise NotAllowed(f"Nothing can be sent by way of {via}: name its queue or topic (SB-166).")
+    return Transaction(via.topic or via if via else None, actor or Actor.local(), clock)
+
+
+def _send_via(via: EntityAddress, address: EntityAddress, prepared: Sequence[Prepared], actor: str) -> Steps:
+    """Store messages for `address` on the transfer list of `via`. Returns their numbers there. Raises EntityNotFound (SB-166)."""
+    forget(address)
+    destination = yield from known(address)
+    if destination.requires_session:
+        sessions.check_have_session(address, [p.message for p in prepared])
+    origin = Origin(transfer=json.dumps({"to": address.path, "hops": 0}))
+    entries = [Entry(place, p, origin, SubQueue.TRANSFER) for place, p in enumerate(prepared)]
+
+    def attempt(entity) -> Steps:
+        params = columns(prepared, entries, {entity.id: list(range(1, len(entries) + 1))})
+        return (yield call("deliver", entity_id=entity.id, from_id=entity.id, actor=actor, **params))
+
+    _, rows, look = yield from on_entity(via, attempt)
+    if not rows:
+        refuse_send(via, look, prepared)
+    return list(range(rows[0].first, rows[0].first + len(prepared)))
+
+
+def _is_same(one: EntityAddress, other: EntityAddress) -> bool:
+    return (one.namespace.lower(), one.path.lower()) == (other.namespace.lower(), other.path.lower())

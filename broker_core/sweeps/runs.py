@@ -1,0 +1,55 @@
+"""Writes down when each sweep ran, how long it took and what it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import timedelta
+from typing import Any
+
+from broker_core.store.driver import Steps, use_case
+from broker_core.store.statements import call
+
+KEPT = timedelta(days=7)
+EMPTY_KEPT = timedelta(hours=1)  # there are two a second
+LONGEST_ERROR = 2000
+
+
+def recorded(name: str, sweep: Callable[[], Any]) -> dict[str, Any]:
+    """Run a sweep and record it under `name`; returns its outcome. Whatever it raises is recorded, too, and raised again."""
+    run_id = _start(name)
+    try:
+        outcome = as_outcome(sweep())
+    except Exception as exc:
+        _finish(run_id, {}, f"{type(exc).__name__}: {exc}"[:LONGEST_ERROR])
+        raise
+    _finish(run_id, outcome, "")
+    return outcome
+
+
+def as_outcome(result: Any) -> dict[str, Any]:
+    """What a sweep returns, as it goes into the outcome's JSON: dataclasses as their fields, dates and the like as text."""
+    if is_dataclass(result) and not isinstance(result, type):
+        result = asdict(result)
+    if not isinstance(result, Mapping):
+        result = {} if result is None else {"result": result}
+    return json.loads(json.dumps(result, default=str))
+
+
+@use_case
+def forget_sweep_runs() -> Steps:
+    """Remove the records of runs that ended long ago; those that found nothing to do after an hour."""
+    (row,) = yield call("forget_sweep_runs", kept=KEPT, empty_kept=EMPTY_KEPT)
+    return {"forgotten": row.done}
+
+
+@use_case
+def _start(name: str) -> Steps:
+    (row,) = yield call("start_sweep_run", name=name)
+    return row.id
+
+
+@use_case
+def _finish(run_id: int, outcome: dict[str, Any], error: str) -> Steps[None]:
+    yield call("finish_sweep_run", run_id=run_id, outcome=json.dumps(outcome), error=error.replace("\x00", ""))

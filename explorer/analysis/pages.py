@@ -1,0 +1,149 @@
+"""Analyses: the list, the form that starts one, a run's page with its progress and its result, the result as a file."""
+
+from __future__ import annotations
+
+import csv
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from broker_core import reads
+from broker_core.common.types import Right
+from broker_core.history import archive, manifest
+from explorer.models import AnalysisRun
+from explorer.shared import shell
+from explorer.shared.names import MOST_LISTED
+
+from . import java, presenters, runs
+from .forms import RECEIVABLE, AnalysisForm
+
+NEWEST = 100
+HELD_BACK = timedelta(seconds=30)
+
+
+@require_GET
+@shell.page
+def analysis_runs(request: HttpRequest) -> HttpResponse:
+    """The newest runs, and how far the archive reaches."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    newest = AnalysisRun.objects.defer("log_tail")[: NEWEST + 1]
+    context = {
+        "section": "analyses",
+        "runs": newest[:NEWEST],
+        "more": len(newest) > NEWEST,
+        "archive": manifest.state(),
+        "held_back": _held_back(),
+        "no_java": java.problem(),
+    }
+    return shell.show(request, "analysis/runs", context, fragment="analysis/_runs")
+
+
+@require_http_methods(["GET", "POST"])
+@shell.page
+def analysis_new(request: HttpRequest) -> HttpResponse:
+    """The form, with the queues named in the address chosen; sent back, it starts a run, or where `look` was pressed looks for
+    queues to choose."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    if "look" in request.POST:
+        return _form_page(request, AnalysisForm(initial={**request.POST.dict(), "queues": request.POST.getlist("queues")}), 200)
+    form = AnalysisForm(request.POST or None, initial={"queues": request.GET.getlist("queue")})
+    if request.method == "POST" and form.is_valid():
+        act = shell.act(
+            request, "start analysis", None, lambda: runs.start(form.cleaned_data, actor=request.actor), target=_names(form)
+        )
+        if act.error is None:
+            return redirect("explorer:analysis_run", act.result.pk)
+        return _form_page(request, form, act.status, error=act.error)
+    return _form_page(request, form, 400 if form.is_bound else 200)
+
+
+@require_GET
+@shell.page
+def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
+    """A run: its progress and log while it runs, its result afterwards. The fragment asks for itself again until the end."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    runs.end_dead_runs()
+    run = get_object_or_404(AnalysisRun, pk=run_id)
+    context = {"section": "analyses", "run": run, "percent": presenters.progress_percent(run), **_result(request, run)}
+    return shell.show(request, "analysis/run", context, fragment="analysis/_run")
+
+
+@require_POST
+@shell.page
+def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Ask for a run to stop."""
+    run = get_object_or_404(AnalysisRun, pk=run_id)
+    act = shell.act(
+        request,
+        "cancel analysis",
+        None,
+        lambda: runs.request_cancel(run.pk, actor=request.actor),
+        target=str(run),
+    )
+    if act.error is not None:
+        shell.tell_refusal(request, act.error)
+    return redirect("explorer:analysis_run", run.pk)
+
+
+@require_GET
+@shell.page
+def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The numbers of a run as a file."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    run = get_object_or_404(AnalysisRun, pk=run_id)
+    response = HttpResponse(
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="vitrine-analysis-{run.pk}.csv"'},
+    )
+    csv.writer(response).writerows(presenters.csv_rows(run, run.results.order_by("entity_id", "bucket_at")))
+    return response
+
+
+def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context) -> HttpResponse:
+    context |= {"section": "analyses", "form": form, "no_java": java.problem(), **_offer(request, form)}
+    fragment = "analysis/_queues" if "look" in request.POST else "analysis/new"
+    return shell.show(request, "analysis/new", context, fragment=fragment, status=status)
+
+
+def _offer(request: HttpRequest, form: AnalysisForm) -> dict:
+    """Let queues be ticked: all, or where there are very many the chosen ones and some with what was looked for."""
+    part = request.POST.get("part", "").strip()
+    names = reads.names(part, kinds=RECEIVABLE, limit=MOST_LISTED, actor=request.actor)
+    looks = bool(part) or names.more
+    listed = names.found[: reads.MOST_NAMES] if looks else names.found
+    form.offer(name.id for name in listed)
+    return {"looks": looks, "part": part, "matching": len(names.found), "more": names.more, "all_listed": listed == names.found}
+
+
+def _result(request: HttpRequest, run: AnalysisRun) -> dict:
+    """The range as one row a queue, and one queue's charts: the one asked for, else that with most messages."""
+    if run.state != AnalysisRun.SUCCEEDED:
+        return {}
+    names = {queue["id"]: queue for queue in run.queues}
+    whole = list(run.results.filter(bucket_at=None).order_by("-messages"))
+    asked = request.GET.get("queue", "")
+    shown = next((row for row in whole if str(row.entity_id) == asked), whole[0] if whole else None)
+    view = None
+    if shown is not None:
+        results = list(run.results.filter(entity_id=shown.entity_id))
+        view = presenters.queue_view(run, names[shown.entity_id], results, run.reasons.filter(entity_id=shown.entity_id))
+    entered = {row.entity_id for row in whole}
+    return {
+        "queues": [{"row": row, "queue": names[row.entity_id], "shown": row is shown} for row in whole],
+        "outcomes": presenters.outcomes_among(whole),
+        "empty_queues": [queue for queue in run.queues if queue["id"] not in entered],
+        "generated": sum(row.generated for row in whole),
+        "view": view,
+    }
+
+
+def _held_back():
+    """The transaction that holds the archive back for a while already, or None."""
+    holder = archive.horizon_holder()
+    return holder if holder and holder.age > HELD_BACK else None
+
+
+def _names(form: AnalysisForm) -> str:
+    return ", ".join(str(queue) for queue in form.cleaned_data["queues"])

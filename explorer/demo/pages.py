@@ -1,0 +1,46 @@
+"""The button that pauses and resumes the demonstration; its programs look at the row every second."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, Right
+from explorer.models import Demonstration
+from explorer.shared.shell import act, page, tell_refusal
+
+_SAYS = {
+    "pause": "Demo paused. Waiting messages stay; TTLs, locks and schedules keep running.",
+    "resume": "Demo running.",
+}
+
+
+@page
+@require_POST
+def demonstration(request: HttpRequest) -> HttpResponse:
+    """POST `do`: pause or resume. Pressing twice is harmless."""
+    wish = request.POST.get("do", "")
+    if wish not in _SAYS:
+        raise InvalidArgument("do", "must be pause or resume")
+    done = act(
+        request, f"{wish} demonstration", None, says=lambda _: _SAYS[wish],
+        call=lambda: set_paused(wish == "pause", request.actor),
+    )  # fmt: skip
+    if done.error:
+        tell_refusal(request, done.error)
+    return HttpResponseRedirect(reverse("explorer:overview"))
+
+
+def set_paused(paused: bool, actor: Actor) -> None:
+    """Raises NotAuthorized without Right.OPERATE."""
+    actor.require(Right.OPERATE, "the demo")
+    Demonstration.objects.filter(pk=Demonstration.ONLY).update(is_paused=paused, changed_at=timezone.now(), changed_by=str(actor))
+
+
+def shown() -> Demonstration | None:
+    """The demonstration's state; None where there is none to pause."""
+    return Demonstration.objects.filter(pk=Demonstration.ONLY).first() if getattr(settings, "VITRINE_DEMO", False) else None

@@ -1,0 +1,75 @@
+"""Clearing a storage queue, and removing chosen messages: neither can be undone, so each names what and asks."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+
+from broker_core import queue_storage, reads
+from broker_core.common.types import Right
+from broker_core.reads import EntityRow
+from explorer.service_bus.entity import selected_numbers
+from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared import figures
+from explorer.shared.shell import Act, about, act, address_of
+
+from .queue import left, named
+
+
+def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET asks about the whole queue; POST with numbers asks about those; POST with `confirmed` or the typed name does it."""
+    address = address_of(namespace, path)
+    request.actor.require(Right.OPERATE, address)
+    entity = reads.entity(address, actor=request.actor)
+    if request.method != "POST":
+        return _ask(request, entity)
+    numbers = selected_numbers(request.POST.getlist("numbers")) if "numbers" in request.POST else None
+    if numbers is not None:
+        return _remove(request, entity, numbers) if "confirmed" in request.POST else _ask(request, entity, numbers)
+    form = TypedNameForm(request.POST, expected=entity.address.path)
+    if not form.is_valid():
+        return _ask(request, entity, form=form, status=400)
+    done = act(
+        request, "clear", entity.address, lambda: queue_storage.clear(entity.address, actor=request.actor), target="all messages",
+        says=lambda count: f"Cleared {count:,} message{'' if count == 1 else 's'}.",
+    )  # fmt: skip
+    return _ask(request, entity, done=done, status=done.status) if done.error else _go(entity)
+
+
+def _remove(request: HttpRequest, entity: EntityRow, numbers: list[int]) -> HttpResponse:
+    done = act(
+        request, "remove", entity.address, lambda: queue_storage.remove(entity.address, numbers, actor=request.actor),
+        target=f"messages {', '.join(map(str, numbers))}", says=lambda removed: _removed(removed, numbers),
+    )  # fmt: skip
+    return _ask(request, entity, numbers, done=done, status=done.status) if done.error else _go(entity)
+
+
+def _removed(done: list[int], asked: list[int]) -> str:
+    said = f"Removed {named(done)}." if done else "No messages were removed."
+    return said + left([n for n in asked if n not in done], "no longer in the queue")
+
+
+def _go(entity: EntityRow) -> HttpResponse:
+    return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
+
+
+def _ask(
+    request: HttpRequest,
+    entity: EntityRow,
+    numbers: list[int] | None = None,
+    *,
+    form: TypedNameForm | None = None,
+    done: Act = Act(),
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        **about(request, entity),
+        "numbers": numbers,
+        "count": len(numbers) if numbers else entity.counts.active,
+        "delayed": figures.delayed(entity),
+        "leased": figures.leased(entity),
+        "form": form or TypedNameForm(expected=entity.address.path),
+        "error": done.error,
+    }
+    return render(request, "explorer/queue_storage/clear.html", context, status=status)

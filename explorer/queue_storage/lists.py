@@ -1,0 +1,98 @@
+"""The lists of a storage queue: one list of messages, told apart by what keeps them from being had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_core import queue_storage, reads
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.queue_storage.rules.names import origin_of
+from broker_core.queue_storage.rules.standing import HoldKind, Standing
+from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
+from explorer.service_bus.entity import TabView
+from explorer.shared import figures
+from explorer.shared.forms.queries import HISTORY, StorageQuery
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """holds: what keeps its messages (reads.MessageFilter); None: whatever. count: None where it cannot be told.
+
+    nothing, empty: what is said where it has none, and why that may be.
+    """
+
+    slug: str
+    word: str
+    hue: str
+    holds: tuple[int, ...] | None
+    count: Callable[[EntityRow], int | Capped | None]
+    nothing: str
+    empty: str
+
+
+def _visible(entity: EntityRow) -> int | None:
+    """None where there are more expired ones than were counted."""
+    return None if entity.expired_pending.capped else figures.at_hand(entity)
+
+
+LISTS = (
+    List("all", "all", "list", None, lambda e: e.counts.active, "No messages",
+         "Messages stay here until they are deleted or expire."),
+    List("visible", "visible", "active", (0,), _visible, "No visible messages",
+         "A get returns visible messages. The other tabs list invisible messages by reason."),
+    List("delayed", "delayed", "scheduled", (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)), figures.delayed,
+         "No delayed messages", "Messages put with a visibility timeout are listed here until it ends."),
+    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), figures.leased, "No leased messages",
+         "A get hides a message for its visibility timeout; until then it is listed here."),
+    List("expired", "expired", "expired", (EXPIRED,), lambda e: e.expired_pending, "No expired messages",
+         "Clients no longer see expired messages. They are listed here until they are removed."),
+)  # fmt: skip
+_BY_SLUG = {one.slug: one for one in LISTS}
+SLUGS = (*_BY_SLUG, HISTORY)
+FIRST = LISTS[0].slug
+
+
+def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
+    """The lists with their counts; the history last."""
+    views = [TabView(one.slug, one.word, one.hue, one.count(entity), one.slug == selected) for one in LISTS]
+    return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
+
+
+def has(tab: str, row: MessageRow) -> bool:
+    """Whether a message belongs to a list, by what keeps it at the instant it was read."""
+    holds = _BY_SLUG[tab].holds
+    standing = row.standing
+    keeps: int | None
+    if standing is Standing.EXPIRED:
+        keeps = EXPIRED
+    else:
+        keeps = 0 if standing is Standing.VISIBLE else row.hold_kind
+    return holds is None or keeps in holds
+
+
+def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:
+    """A page of the list that the form asks for. Only after is_valid, and not of the history."""
+    values = form.cleaned_data
+    return reads.list_messages(
+        address, Tab.ACTIVE, filter=form.message_filter(_BY_SLUG[values["tab"] or FIRST].holds), cursor=values["cursor"] or None,
+        newest_first=values["order"] != "oldest", actor=actor,
+    )  # fmt: skip
+
+
+def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None:
+    """The queue whose failed messages come to this one, by this one's name or because that one names it. None: there is none."""
+    by_name = origin_of(address.path)
+    if by_name:
+        return EntityAddress(address.namespace, by_name)
+    queues = queue_storage.list_queues(address.namespace, actor=actor)
+    return next((other.address for other in queues if other.poison == address), None)
+
+
+def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:
+    """What the page needs of a queue's messages."""
+    tab = form.cleaned_data["tab"] or FIRST
+    found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab), "filtered": form.narrows}
+    if tab == HISTORY:
+        return found | {"events": reads.gone(entity.address, cursor=form.cleaned_data["cursor"] or None, actor=actor)}
+    return found | {"page": read(entity.address, form, actor)}

@@ -1,0 +1,63 @@
+"""What the message's page has of its own for a storage queue: what an operator does to one message, and why it cannot be had."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from broker_core import queue_storage
+from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.queue_storage.rules.names import requeued_to
+from broker_core.queue_storage.rules.standing import Standing
+from broker_core.reads import Explanation, MessageDetail, MessageRow
+from explorer.shared.actions import Action
+from explorer.shared.shell import Act, act
+
+from .queue import released, requeued
+from .receiver import by_receipt
+
+
+def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
+    """What can be done to the message without its receipt, with the reason where the person may not."""
+    row, found = detail.row, []
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+    if row.standing is Standing.EXPIRED:
+        return []
+    if row.standing is not Standing.VISIBLE:
+        says = "Makes the message visible at once. The old pop receipt no longer works."
+        found.append(Action("release", "Release", "unlock", no_right, says))
+    if requeued_to(row.address.path, detail.resubmitted_from):
+        leased = row.standing in (Standing.LEASED, Standing.EXTENDED)
+        held = f"Leased by {row.locked_by or 'a client'}; release it first." if leased else ""
+        says = "Moves the message back to the queue it came from, as a new message that refers to this one."
+        found.append(Action("requeue", "Requeue", "back", no_right or held, says))
+    return found
+
+
+def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
+    """None: the action is none of a storage queue's."""
+    actor, target = request.actor, f"message {number}"
+    match action:
+        case "release":
+            return act(
+                request, action, address, lambda: queue_storage.release(address, [number], actor=actor),
+                target=target, says=lambda done: released(done, [number]),
+            )  # fmt: skip
+        case "requeue":
+            done = act(
+                request, action, address, lambda: queue_storage.requeue_poison(address, [number], actor=actor),
+                target=target, says=lambda moved: requeued(moved, [number]),
+            )  # fmt: skip
+            return Act(error=done.error)  # its new number is another queue's: the page of this one tells where it went
+        case "update" | "delete":
+            return by_receipt(request, address)
+    return None
+
+
+def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
+    return queue_storage.explain(address, number, actor=actor)
+
+
+def is_held_by(row: MessageRow, actor: Actor) -> bool:
+    """Whether its current receipt is this actor's: leased or not, the receipt decides (QS-051)."""
+    mine = row.family is Family.QUEUE_STORAGE and row.locked_by == actor.holder_label
+    return mine and row.standing is not Standing.EXPIRED

@@ -1,0 +1,81 @@
+"""Put a message, or many alike, into a storage queue."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from broker_core import queue_storage, reads
+from broker_core.common.durations import human
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityAddress, Right
+from broker_core.reads import EntityRow
+from explorer.shared import presenters
+from explorer.shared.copying import text_to_copy
+from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
+
+from .forms import PutForm
+
+
+def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """The form; `?like=12` fills it from message 12 of the queue."""
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    if request.method != "POST":
+        return _show(request, entity, PutForm(initial=_like(request, entity.address) or None))
+    form = PutForm(request.POST)
+    if not form.is_valid():
+        return _show(request, entity, form, status=400)
+    given = form.cleaned_data
+    done = act(
+        request, "put", entity.address,
+        lambda: queue_storage.put_all(
+            entity.address, [given["text"]] * given["copies"], visibility_timeout=given["visibilitytimeout"],
+            time_to_live=given["messagettl"], actor=request.actor,
+        ),
+        target=presenters.times(given["copies"]), says=said,
+    )  # fmt: skip
+    if done.error:
+        return _show(request, entity, form, done=done, status=done.status)
+    url = _where_to_look(entity.address, done.result)
+    return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
+
+
+def said(done: list[queue_storage.PutMessage]) -> str:
+    first, last = done[0], done[-1]
+    what = (
+        f"message {first.sequence_number}"
+        if first is last
+        else f"{len(done):,} messages, {first.sequence_number} to {last.sequence_number}"
+    )
+    delay = first.visible_at - first.inserted_at
+    return f"Put {what}{f', visible in {human(delay)}' if delay else ''}."
+
+
+def _where_to_look(address: EntityAddress, done: list[queue_storage.PutMessage]) -> str:
+    if len(done) == 1:
+        return reverse("explorer:message", args=(address.namespace, address.path, done[0].sequence_number))
+    tab = "?tab=delayed" if done[0].visible_at > done[0].inserted_at else ""
+    return reverse("explorer:entity", args=(address.namespace, address.path)) + tab
+
+
+def _like(request: HttpRequest, address: EntityAddress) -> dict:
+    number = request.GET.get("like", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        return {}
+    detail = reads.message(address, int(number), actor=request.actor)
+    if detail is None:
+        return {}
+    initial = {"messagettl": detail.time_to_live or "never", "visibilitytimeout": "0", "copies": 1}
+    initial["text"] = text_to_copy(request, address, int(number), detail.body_size)
+    return initial
+
+
+def _show(request: HttpRequest, entity: EntityRow, form: PutForm, *, done: Act = Act(), status: int = 200) -> HttpResponse:
+    if isinstance(done.error, InvalidArgument) and done.error.name in form.fields:
+        form.add_error(done.error.name, done.error.problem)
+    context = {
+        **about(request, entity), "form": form,
+        "error": done.error,
+        "why_not": "" if Right.SEND in request.actor.rights else "Putting messages requires the operator role.",
+    }  # fmt: skip
+    return show(request, "queue_storage/put", context, fragment="queue_storage/_put_form", status=status)

@@ -1,0 +1,140 @@
+"""One storage queue: every message, visible or not, with its reason and its instant, and what operators do to several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+
+from broker_core import queue_storage, reads
+from broker_core.common.durations import human
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import EntityAddress
+from broker_core.queue_storage.reading import queue_facts
+from broker_core.reads import EntityRow
+from explorer.service_bus.entity import TRAFFIC_MINUTES, Glance, selected_numbers, spark
+from explorer.shared.forms.queries import StorageQuery
+from explorer.shared.shell import Act, about, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
+
+from . import lists
+
+HIDDEN_LISTS = ("all", "delayed", "leased")  # where something may be released
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A queue that messages go to when they failed too often, or come from. entity None: it is made when it is needed first."""
+
+    address: EntityAddress
+    entity: EntityRow | None
+
+
+def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET shows; POST acts on the selected messages of the list, and answers with the list as it is then."""
+    address = address_of(namespace, path)
+    form = StorageQuery(request.GET, tabs=lists.SLUGS)
+    cleaned(form)
+    shown = partial(_show, request, address, form)
+    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
+
+
+def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done: Act = Act()) -> HttpResponse:
+    entity = reads.entity(address, actor=request.actor)
+    context = {
+        **about(request, entity),
+        "error": done.error,
+        "origin": origin(entity, request),
+        "facts": queue_facts(entity.address.path, entity.options),
+        **lists.context(entity, form, request.actor),
+    }
+    if context["origin"]:
+        numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
+        context["came_from"] = queue_storage.came_from(address, numbers, actor=request.actor)
+    context["releasable"] = context["tab"] in HIDDEN_LISTS
+    if not wants_fragment(request):
+        stored = queue_storage.get_queue(address, actor=request.actor)
+        context |= {
+            "stored": stored,
+            "poison": sibling(stored.poison, request) if stored.poison else None,
+            "count": queue_storage.approximate_count(address, actor=request.actor),
+            "glance": at_a_glance(stored),
+            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
+        }
+    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status)
+
+
+def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
+    """The queue whose failed messages come here. None: there is none."""
+    found = lists.origin_address(entity.address, request.actor)
+    return sibling(found, request) if found else None
+
+
+def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
+    try:
+        return Sibling(address, reads.entity(address, actor=request.actor))
+    except EntityNotFound:
+        return Sibling(address, None)
+
+
+def at_a_glance(stored: queue_storage.StorageQueue) -> list[Glance]:
+    """What decides what becomes of a message, in plain words."""
+    limit = stored.max_dequeue_count
+    fate = f"then moved to {stored.poison.path}" if stored.poison else "then left invisible" if limit else "no poison queue"
+    return [
+        Glance("max_dequeue_count", "Max dequeues", f"{limit:,}" if limit else "unlimited", fate),
+        Glance("expiry_grace", "Expired messages", f"shown for {human(stored.expiry_grace)}", "hidden from clients at once"),
+        Glance(
+            "strict_visibility",
+            "Update after expiry",
+            "rejected" if stored.strict_visibility else "allowed",
+            "on this queue",
+        ),
+        Glance("history_level", "History", stored.history_level.name.lower(), "on this queue"),
+    ]
+
+
+def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
+    action, actor = request.POST.get("action", ""), request.actor
+    try:
+        numbers = selected_numbers(request.POST.getlist("numbers"))
+    except InvalidArgument as exc:
+        return Act(error=exc)
+    calls: dict[str, tuple[Callable, Callable]] = {
+        "release": (queue_storage.release, lambda done: released(done, numbers)),
+        "requeue": (queue_storage.requeue_poison, lambda done: requeued(done, numbers)),
+    }
+    if action not in calls:
+        return Act(error=InvalidArgument("action", f"{action!r} must be one of {', '.join(calls)}"))
+    call, says = calls[action]
+    target = "messages " + ", ".join(map(str, numbers))
+    return act(request, action, address, lambda: call(address, numbers, actor=actor), target=target, says=says)
+
+
+def released(done: Sequence[int], asked: Sequence[int]) -> str:
+    """The result in words; what was left is named (rule 15)."""
+    said = "No messages were released."
+    if done:
+        receipts = "receipt no longer works" if len(done) == 1 else "receipts no longer work"
+        said = f"Released {named(done)}: visible now. The old pop {receipts}."
+    return said + left([n for n in asked if n not in done], "already visible, expired, or no longer in the queue")
+
+
+def requeued(moved: dict[int, int], asked: Sequence[int]) -> str:
+    said = "No messages were requeued."
+    if len(moved) == 1:
+        [(old, new)] = moved.items()
+        said = f"Requeued message {old} as message {new} of the queue it came from."
+    elif moved:
+        said = f"Requeued {len(moved):,} messages to the queue they came from."
+    return said + left([n for n in asked if n not in moved], "leased, expired, or no longer in the queue")
+
+
+def named(numbers: Sequence[int]) -> str:
+    """ "message 3", "5 messages"."""
+    return f"message {numbers[0]}" if len(numbers) == 1 else f"{len(numbers):,} messages"
+
+
+def left(numbers: Sequence[int], because: str) -> str:
+    return f" Skipped: {', '.join(map(str, numbers))} ({because})." if numbers else ""

@@ -1,0 +1,128 @@
+"""Getting by hand: what a client of the service sees, receipts and all. The receipt decides, and not the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+
+from broker_core import queue_storage, reads
+from broker_core.common.durations import human
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.queue_storage.rules.messages import number_of
+from broker_core.queue_storage.rules.standing import Standing
+from broker_core.reads import MessageRow, Tab
+from explorer.service_bus.receiver import LOOKED_AT, preview_of
+from explorer.shared import figures
+from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
+
+from .forms import GetForm, ReceiptForm
+
+_LOOKS_AT: dict[str, Any] = {"max_scanned": 20_000, "max_seconds": 0.3}  # among so many one's own are looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A message that the person holds, or held last: its receipt counts until somebody else gets or updates it (QS-051)."""
+
+    row: MessageRow
+    preview: str | None
+
+    @property
+    def is_leased(self) -> bool:
+        return self.row.standing is not Standing.VISIBLE
+
+
+def receiver(request: HttpRequest, namespace: str, path: str, subqueue: str) -> HttpResponse:
+    if subqueue != "main":
+        raise Http404("A storage queue has no sub-queues")
+    address = address_of(namespace, path)
+    if request.method != "POST":
+        return _show(request, address)
+    form = GetForm()
+    if request.POST.get("action") == "get":
+        form = GetForm(request.POST)
+        if not form.is_valid():
+            return _show(request, address, form, status=400)
+        done = _get(request, address, form.cleaned_data)
+    else:
+        done = by_receipt(request, address)
+    if wants_fragment(request) or done.error:
+        return _show(request, address, form, done, done.status)
+    return HttpResponseRedirect(request.path)
+
+
+def _show(
+    request: HttpRequest, address: EntityAddress, form: GetForm | None = None, done: Act = Act(), status: int = 200
+) -> HttpResponse:
+    entity = reads.entity(address, actor=request.actor)
+    context = {
+        **about(request, entity),
+        "available": figures.at_hand(entity),
+        "got": got(entity.address, request.actor),
+        "form": form or GetForm(),
+        "given": request.POST if done.error and request.POST.get("action") in _ACTS else {},
+        "error": done.error,
+        "holder": request.actor.holder_label,
+    }
+    return show(request, "queue_storage/receiver", context, fragment="queue_storage/_receiver", status=status)
+
+
+def got(address: EntityAddress, actor: Actor) -> list[Got]:
+    """Messages that carry this actor's label, by number: so a reload shows them again. Expired ones are as if they were gone."""
+    mine = reads.MessageFilter(held_by=actor.holder_label)
+    page = reads.list_messages(address, Tab.ACTIVE, filter=mine, limit=LOOKED_AT, newest_first=False, actor=actor, **_LOOKS_AT)
+    return [Got(row, preview_of(address, row, actor)) for row in page.rows if row.standing is not Standing.EXPIRED]
+
+
+def _get(request: HttpRequest, address: EntityAddress, given: dict) -> Act:
+    count, timeout = given["numofmessages"], given["visibilitytimeout"]
+    return act(
+        request, "get", address, lambda: queue_storage.get(address, count, visibility_timeout=timeout, actor=request.actor),
+        target=f"up to {count}, for {human(timeout)}", says=_said,
+    )  # fmt: skip
+
+
+def _said(found: list[queue_storage.GotMessage]) -> str:
+    if not found:
+        return "No messages are visible."
+    return f"Got {len(found)} message{'' if len(found) == 1 else 's'}, each with its own pop receipt."
+
+
+def by_receipt(request: HttpRequest, address: EntityAddress) -> Act:
+    """Update or delete a message by its id and a receipt, as a client does. A dead receipt is a refusal, recorded as one."""
+    action = request.POST.get("action", "")
+    if action not in _ACTS:
+        return Act(error=InvalidArgument("action", f"{action!r} must be one of get, {', '.join(_ACTS)}"))
+    form = ReceiptForm(request.POST)
+    if not form.is_valid():
+        return Act(error=InvalidArgument("form", form.problem()))
+    given = form.cleaned_data
+    number = number_of(given["message_id"])
+    call, says = _ACTS[action]
+    return act(
+        request, action, address, lambda: call(address, given, request.actor), target=f"message {number or given['message_id']}",
+        says=lambda done: says(done, number),
+    )  # fmt: skip
+
+
+def _update(address: EntityAddress, given: dict, actor: Actor) -> queue_storage.Updated:
+    return queue_storage.update(
+        address, given["message_id"], given["receipt"], visibility_timeout=given["visibilitytimeout"],
+        text=given["text"] if given["replace"] else None, actor=actor,
+    )  # fmt: skip
+
+
+def _delete(address: EntityAddress, given: dict, actor: Actor) -> None:
+    queue_storage.delete(address, given["message_id"], given["receipt"], actor=actor)
+
+
+_ACTS = {
+    "update": (
+        _update,
+        lambda done, number: f"Updated message {number}. Its new pop receipt is {done.pop_receipt}; the old one no longer works.",
+    ),
+    "delete": (_delete, lambda done, number: f"Deleted message {number}."),
+}

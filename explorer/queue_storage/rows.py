@@ -1,0 +1,97 @@
+"""What a list says of a storage queue's message: why it cannot be had, since when, until when, what to watch out for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from broker_core.common.explanations import Reason
+from broker_core.queue_storage import CameFrom
+from broker_core.queue_storage.rules.explaining import Code, QueueFacts, explain
+from broker_core.queue_storage.rules.names import REQUEUED, SPENT
+from broker_core.queue_storage.rules.standing import Standing
+from broker_core.reads import MessageRow
+from explorer.shared.presenters import Deadline
+
+_BECAUSE = {
+    Standing.DELAYED: "put with a delay",
+    Standing.RESCHEDULED: "updated before the first get",
+    Standing.LEASED: "got",
+    Standing.EXTENDED: "updated after a get",
+}
+_ENDS = {Standing.DELAYED: "visible in", Standing.RESCHEDULED: "visible in"}
+_FLAGS = {
+    Code.WILL_EXPIRE_FIRST: "expires before visible",
+    Code.PARKED: "parked",
+    Code.LAST_GET: "last dequeue",
+    Code.SPENT: "spent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    word: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an invisibility is, between two instants. done: of 1, when the page was drawn."""
+
+    since: datetime
+    until: datetime
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """because: what made it invisible, or took its life; by: who, if anybody. until: the next instant, with what it brings."""
+
+    because: str
+    by: str | None
+    since: datetime | None
+    until: Deadline | None
+    progress: Progress | None
+    flags: tuple[Flag, ...]
+
+
+def why_moved(one: CameFrom) -> str:
+    """Why a message was moved here, in words."""
+    if one.reason == REQUEUED:
+        return "requeued by an operator"
+    if one.reason != SPENT:
+        return one.reason or "moved"
+    of = f" of {one.max_dequeue_count}" if one.max_dequeue_count else ""
+    return "dequeue count exceeded" + ("" if one.dequeue_count is None else f": {one.dequeue_count}{of}")
+
+
+def shown(row: MessageRow, queue: QueueFacts) -> Shown:
+    """A message as a queue with these options has it."""
+    reasons: dict[StrEnum, Reason] = {reason.code: reason for reason in explain(row, queue, row.read_at)}
+    flags = tuple(Flag(word, reasons[code].text) for code, word in _FLAGS.items() if code in reasons)
+    standing = row.standing
+    if standing is Standing.EXPIRED:
+        removed = _deadline("removed in", reasons[Code.EXPIRED].ends_at)
+        return Shown("expired", None, row.expires_at, removed, None, flags)
+    if standing is Standing.VISIBLE:
+        return Shown("", None, row.visible_at, _deadline("expires in", row.expires_at), None, flags)
+    since = row.held_since or row.enqueued_at
+    what, until = _ENDS.get(standing, "lease ends in"), row.visible_at
+    if Code.WILL_EXPIRE_FIRST in reasons:
+        what, until = "expires in", row.expires_at
+    progress = _progress(since, until, row.read_at)
+    return Shown(_BECAUSE[standing], row.locked_by, since, _deadline(what, until), progress, flags)
+
+
+def _deadline(what: str, at: datetime | None) -> Deadline | None:
+    return Deadline(what, at) if at else None
+
+
+def _progress(since: datetime, until: datetime | None, now: datetime) -> Progress | None:
+    if until is None:
+        return None
+    length = (until - since).total_seconds()
+    if length <= 0:
+        return None
+    return Progress(since, until, min(1.0, max(0.0, (now - since).total_seconds() / length)))

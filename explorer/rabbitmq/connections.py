@@ -1,0 +1,78 @@
+"""The connections of a virtual host: the process each lives in, its consumers, what it holds; and closing one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, Held
+from explorer.shared.shell import Act, act, page, tell_refusal
+
+from .shared import draw, vhost_of
+
+LEASE_IS_LATE = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLine:
+    """A connection with its consumers and what it holds. held: of each queue."""
+
+    connection: ConnectionRow
+    consumers: list[ConsumerRow]
+    held: list[Held]
+
+    @property
+    def dom_id(self) -> str:
+        return f"k-{self.connection.id}"
+
+    @property
+    def is_silent(self) -> bool:
+        """Its process has not renewed its lease: the next sweep looks whether it is dead."""
+        return self.connection.lease_left <= LEASE_IS_LATE
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def connections(request: HttpRequest, namespace: str) -> HttpResponse:
+    """GET shows; POST closes one."""
+    host = vhost_of(namespace, request.actor)
+    if request.method == "POST":
+        done = _close(request, host.name)
+        if done.error:
+            tell_refusal(request, done.error)
+        return HttpResponseRedirect(request.path)
+    context = {"lines": lines_of(host.name, request.actor)}
+    return draw(request, "connections", host, context, place="connections", fragment="_connections_table")
+
+
+def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
+    """All connections to a virtual host, the oldest first."""
+    with_unacked = [row.id for row in reads.overview(vhost, include_hidden=True, actor=actor) if row.counts.locked]
+    held, consuming = defaultdict(list), defaultdict(list)
+    for one in browsing.held(vhost, with_unacked, actor=actor):
+        held[one.connection_id].append(one)
+    for one in browsing.consumers(vhost, actor=actor):
+        consuming[one.connection_id].append(one)
+    return [ConnectionLine(row, consuming[row.id], held[row.id]) for row in browsing.connections(vhost, actor=actor)]
+
+
+def _close(request: HttpRequest, vhost: str) -> Act:
+    """Close a connection of any process: what it holds goes back, its exclusive queues go (RMQ-123)."""
+    number = request.POST.get("connection", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        return Act(error=InvalidArgument("connection", "is not a connection on this page"))
+    name = next((row.name for row in browsing.connections(vhost, actor=request.actor) if row.id == int(number)), "")
+    reason = f"Closed in Vitrine by {request.actor.name}"
+    return act(
+        request, "close connection", None, lambda: rabbitmq.force_close(int(number), reason, actor=request.actor),
+        target=f"connection {number} {name}".strip(),
+        says=lambda was_there: f"Closed connection {name or number}." if was_there else "The connection was already closed.",
+    )  # fmt: skip

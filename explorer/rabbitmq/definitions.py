@@ -1,0 +1,81 @@
+"""Definitions: RabbitMQ's own document of a virtual host, read in with an outcome for each object, and written out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Right
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.topology.definitions import Result
+from explorer.rabbitmq.forms.policy import ImportForm
+from explorer.shared.shell import act, page
+
+from .shared import draw, vhost_of
+
+RESULTS = tuple(str(result) for result in Result)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def definitions(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    form = ImportForm(request.POST, request.FILES) if request.method == "POST" else ImportForm()
+    context = {
+        "form": form, "counts": browsing.vhost_counts(host.name, actor=request.actor),
+        "why_not": "" if Right.MANAGE in request.actor.rights else "Importing definitions requires the administrator role.",
+    }  # fmt: skip
+    if request.method != "POST" or not form.is_valid():
+        return draw(request, "definitions", host, context, place="definitions")
+    done = act(
+        request, "import definitions", None, lambda: _import(request, host.name, form), target=host.name, says=imported
+    )  # fmt: skip
+    outcomes = sorted(done.result or (), key=lambda one: one.result != "failed")
+    context |= {"outcomes": outcomes, "summary": summary(outcomes)}
+    return draw(request, "definitions", host, context, place="definitions", done=done)
+
+
+def _import(request: HttpRequest, vhost: str, form: ImportForm) -> list[Any]:
+    whole = form.cleaned_data["whole"]
+    return rabbitmq.import_definitions(parsed(form.document()), None if whole else vhost, actor=request.actor)
+
+
+def parsed(document: str | bytes) -> Any:
+    """The document's JSON. Raises InvalidArgument that says where it is none."""
+    try:
+        return json.loads(document)
+    except json.JSONDecodeError as exc:
+        raise InvalidArgument("definitions", f"are not valid JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
+    except (UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidArgument("definitions", "are not valid JSON in UTF-8, or are nested too deeply") from exc
+
+
+def summary(outcomes: list[Any]) -> list[tuple[str, int]]:
+    """How many of each result, in a fixed order."""
+    counts = Counter(str(one.result) for one in outcomes)
+    return [(result, counts[result]) for result in RESULTS if counts[result]]
+
+
+def imported(outcomes: list[Any]) -> str:
+    if not outcomes:
+        return "The file contains nothing for this virtual host."
+    return "Imported: " + ", ".join(f"{count:,} {result}" for result, count in summary(outcomes)) + "."
+
+
+@page
+@require_GET
+def download(request: HttpRequest, namespace: str) -> HttpResponse:
+    """The virtual host's definitions as a file."""
+    host = vhost_of(namespace, request.actor)
+    document = rabbitmq.export_definitions(host.name, actor=request.actor)
+    name = "".join(c if c.isalnum() or c in "-_" else "_" for c in host.name).strip("_") or "default"
+    response = HttpResponse(json.dumps(document, indent=2, ensure_ascii=False) + "\n", content_type="application/json")
+    response["Content-Disposition"] = f'attachment; filename="definitions-{name.encode("ascii", "replace").decode()}.json"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

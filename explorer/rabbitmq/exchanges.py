@@ -1,0 +1,250 @@
+"""The exchanges of a virtual host, and one of them with its bindings: adding, removing, deleting."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Right
+from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
+from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
+from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
+from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.shell import Act, act, cleaned, page, tell_refusal
+
+from . import presenters
+from .presenters import Argument, Tag
+from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, matching, vhost_of
+from .vhost import is_system
+
+MOST_OFFERED = 500  # names to choose from while typing
+_OFFERED = {"others": "destinations", "other_label": "Queue or exchange"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeLine:
+    """An exchange in the list. incoming, outgoing: bindings to and from it; outgoing None: it is bound to every queue."""
+
+    exchange: StoredExchange
+    slug: str
+    features: list[Tag]
+    incoming: int
+    outgoing: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingLine:
+    """A binding of a page."""
+
+    binding: StoredBinding
+    arguments: list[Argument]
+
+    @property
+    def key(self) -> str:
+        """What names it in the page's forms: all of its identity (RMQ-350)."""
+        one = self.binding
+        identity = [one.source, one.destination_type, one.destination, one.routing_key, one.arguments_hash]
+        return json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
+
+    @property
+    def source_slug(self) -> str:
+        return exchange_slug(self.binding.source)
+
+    @property
+    def words(self) -> str:
+        one = self.binding
+        return f"{one.source or DEFAULT_EXCHANGE} to {one.destination}" + (f", key {one.routing_key}" if one.routing_key else "")
+
+
+@page
+@require_GET
+def exchanges(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    query = cleaned(ListQuery(request.GET, sorts=("name",)))
+    found = rabbitmq.list_exchanges(host.name, actor=request.actor)
+    bindings = rabbitmq.list_bindings(host.name, actor=request.actor)
+    incoming = Counter(one.destination for one in bindings if one.destination_type == "exchange")
+    lines = [
+        ExchangeLine(one, exchange_slug(one.name), presenters.exchange_features(one), incoming[one.name], one.bindings)
+        for one in found
+    ]
+    shown = matching(lines, query["q"], lambda line: line.slug)
+    legend = presenters.legend(line.features for line in shown)
+    context = {"query": query, "lines": shown, "legend": legend, "any": bool(lines)}
+    return draw(request, "exchanges", host, context, place="exchanges", fragment="_exchanges_table")
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    form = ExchangeForm(request.POST if request.method == "POST" else None)
+    names = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
+    context = {"form": form, "exchange_names": names[:MOST_OFFERED]}
+    if not form.is_valid():
+        return draw(
+            request,
+            "exchange_new",
+            host,
+            context,
+            here="new exchange",
+            place="exchanges",
+        )
+    given = form.cleaned_data
+    flags = {name: given[name] for name in ("type", "durable", "auto_delete", "internal", "arguments")}
+    done = act(
+        request, "declare exchange", None,
+        lambda: rabbitmq.declare_exchange(host.name, given["name"], **flags, actor=request.actor),
+        target=f"{host.name}: exchange {given['name']}", says=lambda _: f"Declared the exchange {given['name']}.",
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "exchange_new", host, context, here="new exchange", place="exchanges", done=done)
+    return HttpResponseRedirect(link("exchange", host.name, given["name"]))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def exchange(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
+    """GET shows; POST adds or removes a binding."""
+    host = vhost_of(namespace, request.actor)
+    name = exchange_name(exchange)
+    found = rabbitmq.get_exchange(host.name, name, actor=request.actor)
+    if request.method != "POST":
+        return _show(request, host, found)
+    request.actor.require(Right.MANAGE, host.name)
+    if request.POST.get("action") == "unbind":
+        done = unbind(request, host.name, bindings_of(request, host.name, found))
+        if done.error:
+            tell_refusal(request, done.error)
+        return HttpResponseRedirect(request.path)
+    return _bind(request, host, found)
+
+
+def _bind(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
+    form = BindingForm(request.POST, **_OFFERED)
+    if not form.is_valid():
+        return _show(request, host, found, form=form)
+    given = form.cleaned_data
+    bind = rabbitmq.bind_queue if given["to"] == "queue" else rabbitmq.bind_exchange
+    done = act(
+        request, "bind", None,
+        lambda: bind(host.name, given["other"], found.name, given["routing_key"], given["arguments"], actor=request.actor),
+        target=f"{host.name}: {exchange_slug(found.name)} to {given['to']} {given['other']}, key {given['routing_key']!r}",
+        says=lambda is_new: bound(is_new, found.name, given["other"]),
+    )  # fmt: skip
+    return _show(request, host, found, form=form, done=done) if done.error else HttpResponseRedirect(request.path)
+
+
+def bound(is_new: bool, source: str, destination: str) -> str:
+    what = f"{exchange_slug(source)} to {destination}"
+    return f"Bound {what}." if is_new else f"The binding {what} already exists; nothing was changed."
+
+
+def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
+    """Remove the binding that the posted form names by its identity; one that is gone is no error."""
+    form = UnbindForm(request.POST)
+    chosen = next((line for line in lines if form.is_valid() and line.key == form.cleaned_data["binding"]), None)
+    if chosen is None:
+        return Act(error=InvalidArgument("binding", "no longer exists; reload the page"))
+    one = chosen.binding
+    remove = rabbitmq.unbind_queue if one.destination_type == "queue" else rabbitmq.unbind_exchange
+    return act(
+        request, "unbind", None,
+        lambda: remove(vhost, one.destination, one.source, one.routing_key, one.arguments, actor=request.actor),
+        target=f"{vhost}: {chosen.words}", says=lambda _: f"Removed the binding {chosen.words}.",
+    )  # fmt: skip
+
+
+def bindings_of(request: HttpRequest, vhost: str, found: StoredExchange) -> list[BindingLine]:
+    """Those from the exchange, then those to it."""
+    out = rabbitmq.list_bindings(vhost, source=found.name, actor=request.actor)
+    into = rabbitmq.list_bindings(vhost, exchange=found.name, actor=request.actor)
+    return lines_of([*out, *into])
+
+
+def lines_of(bindings: list[StoredBinding]) -> list[BindingLine]:
+    return [BindingLine(one, presenters.arguments(one.arguments)) for one in bindings]
+
+
+def _show(
+    request: HttpRequest,
+    host,
+    found: StoredExchange,
+    *,
+    form: BindingForm | None = None,
+    done: Act = Act(),
+) -> HttpResponse:
+    lines = bindings_of(request, host.name, found)
+    queues = rabbitmq.list_queues(host.name, actor=request.actor) if Right.MANAGE in request.actor.rights else []
+    others = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
+    effective = rabbitmq.effective_of_exchange(host.name, found.name, actor=request.actor) if found.name else None
+    context = {
+        "exchange": found,
+        "slug": exchange_slug(found.name),
+        "is_default": not found.name,
+        "is_system": is_system(found.name),
+        "meaning": EXCHANGE_TYPES.get(found.type, ""),
+        "features": presenters.exchange_features(found),
+        "arguments": presenters.arguments(found.arguments),
+        "effective": effective,
+        "out": [line for line in lines if line.binding.source == found.name],
+        "into": [
+            line for line in lines if line.binding.destination == found.name and line.binding.destination_type == "exchange"
+        ],
+        "form": form or BindingForm(**_OFFERED),
+        "destinations": [one.name for one in queues][:MOST_OFFERED] + others[:MOST_OFFERED],
+    }
+    return draw(request, "exchange", host, context, here=exchange_slug(found.name), place="exchanges", done=done)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=exchange_slug(found.name))
+    conditions = DeleteForm(request.POST if request.method == "POST" else None)
+    context = {
+        "exchange": found, "slug": exchange_slug(found.name), "form": form, "conditions": conditions,
+        "count": len(bindings_of(request, host.name, found)),
+    }  # fmt: skip
+    if not (form.is_valid() and conditions.is_valid()):
+        return draw(
+            request,
+            "exchange_delete",
+            host,
+            context,
+            parent=above(host.name, found),
+            here="delete",
+            place="exchanges",
+        )
+    done = act(
+        request, "delete exchange", None,
+        lambda: rabbitmq.delete_exchange(host.name, found.name, conditions.cleaned_data["if_unused"], actor=request.actor),
+        target=f"{host.name}: exchange {found.name}", says=lambda _: f"Deleted the exchange {found.name} with its bindings.",
+    )  # fmt: skip
+    if done.error:
+        return draw(
+            request,
+            "exchange_delete",
+            host,
+            context,
+            parent=above(host.name, found),
+            here="delete",
+            place="exchanges",
+            done=done,
+        )
+    return HttpResponseRedirect(link("exchanges", host.name))
+
+
+def above(vhost: str, exchange: StoredExchange) -> tuple[str, str]:
+    """The exchange's own page, for pages below it."""
+    return exchange_slug(exchange.name), link("exchange", vhost, exchange_slug(exchange.name))

@@ -1,0 +1,87 @@
+"""Where an operator moves messages of a queue to."""
+
+from __future__ import annotations
+
+import json
+
+from django import forms
+
+from broker_core.rabbitmq import Back, Origin, ToExchange, ToQueue
+from broker_core.rabbitmq.messages.moving import Target
+
+BACK, FIRST, QUEUE, EXCHANGE = "back", "first", "queue", "exchange"
+WAYS = {
+    BACK: "Back to the queue where each message died last, from its x-death header",
+    FIRST: "Back to the queue where each message died first, if different",
+    QUEUE: "To one queue",
+    EXCHANGE: "To an exchange, as if published again",
+}
+MAX_NUMBER = 2**63 - 1
+_PLAIN = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class MoveForm(forms.Form):
+    """to: one of WAYS. group: the one that goes alone, as `group_text` writes it. up_to: the highest number that a preview has
+    counted. confirmed: the target that was previewed, as `in_words` says it."""
+
+    to = forms.ChoiceField(choices=list(WAYS.items()), widget=forms.RadioSelect, label="Destination")
+    queue = forms.CharField(
+        required=False, max_length=255, strip=False, label="Queue", widget=forms.TextInput(attrs=_PLAIN | {"list": "queues"})
+    )
+    exchange = forms.CharField(
+        required=False,
+        max_length=255,
+        strip=False,
+        label="Exchange",
+        widget=forms.TextInput(attrs=_PLAIN | {"list": "exchanges"}),
+    )
+    routing_key = forms.CharField(
+        required=False, max_length=255, strip=False, label="Routing key", widget=forms.TextInput(attrs=_PLAIN),
+        help_text="Empty: each message keeps its own.",
+    )  # fmt: skip
+    group = forms.CharField(required=False, max_length=4000, strip=False, widget=forms.HiddenInput)
+    up_to = forms.IntegerField(required=False, min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput)
+    confirmed = forms.CharField(required=False, max_length=600)
+
+    def clean_group(self) -> Origin | None:
+        given = self.cleaned_data["group"]
+        return read_group(given) if given else None
+
+    def target(self) -> Target | None:
+        """None: it is not named yet. Only after is_valid."""
+        given = self.cleaned_data
+        match given["to"]:
+            case "queue":
+                return ToQueue(given["queue"]) if given["queue"] else None
+            case "exchange":
+                return ToExchange(given["exchange"], given["routing_key"] or None) if given["exchange"] else None
+        return Back(first=given["to"] == FIRST)
+
+
+def group_text(of: Origin) -> str:
+    """A group as a form or an address carries it."""
+    return json.dumps([of.queue, of.reason, *(["first"] if of.first else [])])
+
+
+def read_group(text: str) -> Origin:
+    """The group of such a text. Raises ValidationError."""
+    try:
+        match json.loads(text):
+            case [None, None, *which] if which in ([], ["first"]):
+                return Origin(None, None, bool(which))
+            case [str(queue), str(reason), *which] if which in ([], ["first"]):
+                return Origin(queue, reason, bool(which))
+    except (ValueError, RecursionError):  # the latter of what is nested too deeply
+        pass
+    raise forms.ValidationError('must be a queue and a reason, such as ["orders", "rejected"], or [null, null].')
+
+
+def in_words(target: Target, count: int = 2) -> str:
+    """A target as a record of the act names it. count: of the messages that go there."""
+    match target:
+        case ToQueue(name):
+            return f"to the queue {name}"
+        case ToExchange(exchange, key):
+            return f"to the exchange {exchange}" + ("" if key is None else f", key {key!r}")
+        case Back(first):
+            return f"back to where {'it' if count == 1 else 'they'} died {'first' if first else 'last'}"

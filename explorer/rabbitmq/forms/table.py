@@ -1,0 +1,122 @@
+"""Arguments and headers as a person types them: a name, a type and a text in each row."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument
+from explorer.shared.forms.typed import Row, TypedRows
+
+TYPES = ("string", "number", "boolean", "list", "table", "timestamp", "void")
+
+
+class TableRows(TypedRows):
+    """Rows of a field table. A list or table is typed as JSON; void has no text (in a headers binding: present is enough)."""
+
+    types = TYPES
+
+    def values(self) -> dict[str, Any]:
+        """Plain Python values by name; what cannot be understood is in `errors`."""
+        self.errors = []
+        found: dict[str, Any] = {}
+        for name, kind, text in self.given:
+            try:
+                found[self._name(name, found)] = table_value(name.strip(), kind, text, self.what)
+            except InvalidArgument as exc:
+                self.errors.append(str(exc))
+        return found
+
+    def _name(self, name: str, found: Mapping[str, Any]) -> str:
+        name = name.strip()
+        if not name:
+            raise InvalidArgument(self.what, "a value has no name; enter a name or clear the row")
+        if name in found:
+            raise InvalidArgument(self.what, f"{name!r} is given twice")
+        return name
+
+
+def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:
+    """What a person typed, as the type chosen. Raises InvalidArgument naming it."""
+    readers: dict[str, Callable[[str], Any]] = {
+        "string": str, "number": _number, "boolean": _boolean, "list": _list, "table": _table, "timestamp": _timestamp,
+        "void": lambda text: None,
+    }  # fmt: skip
+    if kind not in readers:
+        raise InvalidArgument(f"{what} {name!r}", f"the type {kind!r} must be one of {', '.join(TYPES)}")
+    try:
+        return readers[kind](text)
+    except ValueError as exc:
+        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is not a valid {kind}") from exc
+
+
+def rows_of(values: Mapping[str, Any]) -> list[Row]:
+    """Plain values as rows to type into."""
+    return [(name, *_row(value)) for name, value in values.items()]
+
+
+def _row(value: Any) -> tuple[str, str]:
+    match value:
+        case None:
+            return "void", ""
+        case bool():
+            return "boolean", str(value).lower()
+        case int() | float():
+            return "number", str(value)
+        case datetime():
+            return "timestamp", value.isoformat()
+        case list() | tuple():
+            return "list", json.dumps(list(value), ensure_ascii=False, default=str)
+        case dict():
+            return "table", json.dumps(value, ensure_ascii=False, default=str)
+    return "string", str(value)
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return _finite(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.strip().lower() == "true"
+
+
+def _timestamp(text: str) -> datetime:
+    at = datetime.fromisoformat(text.strip())
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).replace(microsecond=0)
+
+
+def _list(text: str) -> list:
+    return _json(text, list)
+
+
+def _table(text: str) -> dict:
+    return _json(text, dict)
+
+
+def _json(text: str, kind: type) -> Any:
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    if not isinstance(found, kind):
+        raise ValueError(text)
+    return found
+
+
+def _no_constant(text: str):
+    raise ValueError(text)

@@ -1,0 +1,154 @@
+"""Getting messages by hand: as a consumer would, with what a get does to them, or into the person's own hand.
+
+To look without touching there is the list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.types import EntityAddress, Right
+from broker_core.rabbitmq.rules import table
+from broker_core.reads import EntityRow, NamespaceRow
+from explorer.rabbitmq.forms.topology import ACK_MODES, HOLD, ConsumeForm, GetForm
+from explorer.shared import bodies
+from explorer.shared.shell import Act, act, page, wants_fragment
+
+from . import manual_consuming, presenters
+from .presenters import Argument, Death
+from .queues import above
+from .shared import draw, vhost_of
+
+PREVIEW_BYTES = 4096
+_DONE = {
+    "requeue": "requeued and marked as redelivered",
+    "ack": "acknowledged and removed from the queue",
+    "reject-requeue": "rejected and requeued",
+    "reject": "rejected: dead-lettered, or dropped if there is no dead-letter exchange",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A delivery as the page shows it. body: None without the right to see it."""
+
+    number: int
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    properties: list[tuple[str, str]]
+    headers: list[Argument]
+    deaths: list[Death]
+    body: bodies.Readable | None
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def get(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """`?part=hand` asks htmx's way for what is in the person's hands alone. POST gets, consumes, or settles what is held."""
+    host = vhost_of(namespace, request.actor)
+    usual = GetForm(initial={"mode": HOLD} if manual_consuming.is_open(request, host.name) else None)
+    queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    if request.method != "POST":
+        part = "_hand" if request.GET.get("part") == "hand" else ""
+        return _show(request, host, path, usual, fragment=part)
+    action = request.POST.get("action", "get")
+    form, consume_form = GetForm(request.POST) if action == "get" else usual, ConsumeForm()
+    if action == "get":
+        if not form.is_valid():
+            return _show(request, host, path, form)
+        count, mode = form.cleaned_data["count"], form.cleaned_data["mode"]
+        if mode != HOLD:
+            return _get_and_settle(request, host, queue, form)
+        done = manual_consuming.hold(request, queue, count)
+    elif action == "consume":
+        consume_form = ConsumeForm(request.POST)
+        done = manual_consuming.consume(request, queue, consume_form)
+    else:
+        done = manual_consuming.carry_out(request, queue, action)
+    if wants_fragment(request) or done.error:
+        return _show(request, host, path, form, consume_form=consume_form, done=done)
+    return HttpResponseRedirect(request.path)
+
+
+def _get_and_settle(request: HttpRequest, host: NamespaceRow, queue: EntityRow, form: GetForm) -> HttpResponse:
+    """Get, do with all of them what was chosen, and show them: this is the only time."""
+    count, mode = form.cleaned_data["count"], form.cleaned_data["mode"]
+    done = act(
+        request, f"get ({mode})", queue.address, lambda: _get(request, host.name, queue.address.path, count, mode),
+        target=f"up to {count}", says=lambda got: _said(got, mode),
+    )  # fmt: skip
+    got = [_shown(one, request) for one in done.result or ()]
+    return _show(request, host, queue.address.path, form, done=done, got=got, fate=_DONE[mode], mode=ACK_MODES[mode])
+
+
+def _show(
+    request: HttpRequest,
+    host: NamespaceRow,
+    path: str,
+    form: GetForm,
+    *,
+    consume_form: ConsumeForm | None = None,
+    done: Act = Act(),
+    fragment: str = "",
+    **more: Any,
+) -> HttpResponse:
+    """The page as it is now, after what was done."""
+    queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    context = {
+        "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
+        "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
+        "why_not": "" if Right.LISTEN in request.actor.rights else "Getting messages requires the operator role.",
+        **manual_consuming.context_of(request, queue, lambda delivery: _shown(delivery, request)),
+        **more,
+    }  # fmt: skip
+    return draw(
+        request, "get", host, context, parent=above(queue), here="get", place="queues", fragment=fragment, done=done
+    )  # fmt: skip
+
+
+def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) -> list[Any]:
+    """Get up to so many over a connection of its own, then do with all of them what was chosen."""
+    with rabbitmq.connect(vhost, f"explorer: {request.actor.name}"[:255], actor=request.actor) as connection:
+        channel = connection.channel()
+        got: list[Any] = []
+        while len(got) < count and (delivery := channel.get(queue)) is not None:
+            got.append(delivery)
+        for delivery in got:
+            match mode:
+                case "ack":
+                    channel.ack(delivery.delivery_tag)
+                case "requeue":
+                    channel.nack(delivery.delivery_tag, requeue=True)
+                case _:
+                    channel.reject(delivery.delivery_tag, requeue=mode == "reject-requeue")
+    return got
+
+
+def _said(got: list[Any], mode: str) -> str:
+    if not got:
+        return "No messages are ready."
+    count = "1 message" if len(got) == 1 else f"{len(got)} messages, each"
+    return f"Got {count}: {_DONE[mode]}."
+
+
+def _shown(delivery: Any, request: HttpRequest) -> Got:
+    properties = delivery.properties
+    headers = table.encode(properties.headers or {})
+    visible = Right.SEE_BODIES in request.actor.rights
+    body = delivery.body
+    return Got(
+        number=delivery.number,
+        exchange=delivery.exchange,
+        routing_key=delivery.routing_key,
+        redelivered=delivery.redelivered,
+        properties=presenters.properties(properties),
+        headers=presenters.headers(headers),
+        deaths=presenters.deaths(headers.get("x-death")),
+        body=bodies.readable(bytes(body[:PREVIEW_BYTES]), len(body), properties.content_type) if visible else None,
+    )

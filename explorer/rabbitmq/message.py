@@ -1,0 +1,53 @@
+"""What the message's page has of its own for RabbitMQ: why a message is not delivered, and moving it back.
+
+Looking changes nothing (RMQ-906).
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from broker_core import rabbitmq
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq import Back
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.messages.moving import Why
+from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.reads import Explanation, MessageDetail
+from explorer.rabbitmq.forms.move import in_words
+from explorer.shared.actions import Action
+from explorer.shared.shell import Act, act
+
+from .moving import in_report
+
+
+def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
+    """Moving it back, where it says where it died. Nothing else is done to one message alone: a get takes what is at the head."""
+    address, number = detail.row.address, detail.row.sequence_number
+    try:
+        would = rabbitmq.preview_move(address, Back(), [number], actor=actor)
+    except AmqpError:  # an exclusive queue: its connection's alone
+        return []
+    [left] = would.left or [None]
+    if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_HERE, Why.GONE):
+        return []
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+    why_not = "" if left is None else f"Cannot be moved: {left}."
+    where = ", ".join(would.arriving) or "its original queue"
+    says = f"Moves the message back to {where}, where it died last, as a new message that refers to this one."
+    return [Action("move-back", f"Move back to {where}", "back", no_right or why_not, says)]
+
+
+def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
+    """None: the action is none of RabbitMQ's."""
+    if action != "move-back":
+        return None
+    done = act(
+        request, "move", address, lambda: rabbitmq.move(address, Back(), [number], actor=request.actor),
+        target=f"message {number} {in_words(Back(), 1)}", says=in_report,
+    )  # fmt: skip
+    return Act(error=done.error)  # its new number is another queue's: the page of this one tells where it went
+
+
+def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
+    return browsing.explain(address, number, actor=actor)

@@ -1,0 +1,249 @@
+"""Moving messages of a queue: dead letters back to where they died, or any elsewhere. It names what would go where, and asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.messages.moving import Group, Left, Moved, MovePreview, Origin, Target, ToQueue
+from broker_core.reads import EntityRow, MessageFilter, Tab
+from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
+from explorer.rabbitmq.forms.topology import QueueQuery
+from explorer.service_bus.entity import selected_numbers
+from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
+
+from .exchanges import MOST_OFFERED
+from .presenters import REASONS
+from .queues import above
+from .shared import draw, link, queue_link, vhost_of
+
+MOST_MATCHING = 10_000  # messages that a filter finds for one move
+SEARCH_SECONDS = 10
+MOST_NUMBERS = 10  # that a report names for each reason
+MOVABLE = {"messages": None, "ready": (0,)}  # lists of which messages are moved; by what holds them (reads.MessageFilter)
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """The messages that are asked about. numbers None: all that are ready. selected: whether each was ticked.
+
+    words: what they are, with the group. is_whole: False where a filter may find more. of: the group that goes alone.
+    """
+
+    numbers: tuple[int, ...] | None
+    selected: bool
+    words: str
+    is_whole: bool = True
+    of: Origin | None = None
+
+    @property
+    def group(self) -> str:
+        """The group as the form carries it; empty: all."""
+        return group_text(self.of) if self.of else ""
+
+    @property
+    def in_group(self) -> str:
+        return origin_words(self.of) if self.of else ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """A row of the preview. is_offered: whether its group can be asked for alone here, and not in a row above."""
+
+    group: Group
+    is_offered: bool
+
+    @property
+    def because(self) -> str:
+        return _because(self.group.origin)
+
+    @property
+    def alone(self) -> str:
+        """Its group, as the form carries it."""
+        return group_text(self.group.origin)
+
+    @property
+    def words(self) -> str:
+        return origin_words(self.group.origin)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET, or POST with numbers, asks and shows what would go where; POST with the target confirmed moves."""
+    host = vhost_of(namespace, request.actor)
+    queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    request.actor.require(Right.OPERATE, queue.address)
+    asked = {"to": request.GET.get("to", BACK), "group": request.GET.get("group", "")}
+    form = MoveForm(request.POST if request.method == "POST" else asked)
+    which = _which(request, queue, cleaned(form)["group"])
+    target = form.target()
+    if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):
+        done = act(
+            request, "move", queue.address,
+            lambda: rabbitmq.move(
+                queue.address, target, which.numbers, of=which.of, up_to=form.cleaned_data["up_to"], actor=request.actor
+            ),
+            target=f"{_named(which)} {in_words(target, len(which.numbers or ()))}", says=in_report,
+        )  # fmt: skip
+        if not done.error:
+            return HttpResponseRedirect(queue_link(host.name, queue.address.path) + _list_query(request))
+    else:
+        done = Act()
+    return _ask(request, host, queue, which, form, target, done)
+
+
+def _ask(
+    request: HttpRequest,
+    host: reads.NamespaceRow,
+    queue: EntityRow,
+    which: Which,
+    form: MoveForm,
+    target: Target | None,
+    done: Act,
+) -> HttpResponse:
+    would, done = _preview(request, queue.address, which, target, done)
+    name, groups = queue.address.path, _group_lines(would.groups) if would else []
+    context = {
+        "queue": queue,
+        "which": which,
+        "action": link_to(request, queue.address),
+        "in_dialog": wants_fragment(request) or "in_dialog" in request.POST,
+        "form": form,
+        "target": in_words(target) if target else "",
+        "goes": in_words(target, would.count if would else 0) if target else "",
+        "would": would,
+        "spread": would is not None and not isinstance(target, ToQueue),
+        "groups": groups,
+        "by_group": any(line.is_offered for line in groups),
+        "left": _by_count(would.left) if would else [],
+        "queues": [one.name for one in rabbitmq.list_queues(host.name, actor=request.actor) if one.name != name][:MOST_OFFERED],
+        "exchanges": [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name][:MOST_OFFERED],
+    }
+    return draw(
+        request, "move", host, context, parent=above(queue), here="move", place="queues", fragment="_move_dialog", done=done
+    )  # fmt: skip
+
+
+def _preview(
+    request: HttpRequest, address: EntityAddress, which: Which, target: Target | None, done: Act
+) -> tuple[MovePreview | None, Act]:
+    """What would go where; without a target nothing, and where it is refused the refusal."""
+    if target is None or done.error:
+        return None, done
+    try:
+        return rabbitmq.preview_move(address, target, which.numbers, of=which.of, actor=request.actor), done
+    except BrokerError as refusal:
+        return None, Act(error=refusal)
+
+
+def _group_lines(groups: Sequence[Group]) -> list[GroupLine]:
+    """Where there is but one group, nothing is gained by asking for it alone."""
+    origins = [group.origin for group in groups]
+    many = len(set(origins)) > 1
+    return [GroupLine(group, many and group.origin not in origins[:at]) for at, group in enumerate(groups)]
+
+
+def _because(of: Origin) -> str:
+    return REASONS.get(of.reason or "", of.reason or "")
+
+
+def origin_words(of: Origin) -> str:
+    """What the messages of a group are."""
+    if of.queue is None:
+        return "without a recorded death"
+    return f"those that {'first ' if of.first else ''}died in {of.queue}: {_because(of)}"
+
+
+def _which(request: HttpRequest, queue: EntityRow, of: Origin | None) -> Which:
+    """Those that are asked about, or of them one group alone."""
+    which = _asked_about(request, queue)
+    return replace(which, of=of, words=f"{which.words}, only {origin_words(of)}") if of else which
+
+
+def _asked_about(request: HttpRequest, queue: EntityRow) -> Which:
+    """Those that were ticked, else those of the list that the query names, else all that are ready."""
+    given = request.POST.getlist("numbers") or request.GET.getlist("numbers")
+    if given or "selected" in request.POST:
+        numbers = tuple(selected_numbers(given))
+        return Which(numbers, True, f"message {numbers[0]}" if len(numbers) == 1 else f"the {len(numbers):,} selected messages")
+    values = cleaned(QueueQuery(request.GET))
+    tab = values["tab"] or "messages"
+    if tab not in MOVABLE:
+        raise BadQuery([("tab", f"Messages of the tab {tab} cannot be moved.")])
+    if not QueueQuery.message_filter(values, None):
+        return Which(None, False, "all ready messages")
+    matched, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
+    found = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
+    words = f"{'' if is_whole else 'the first '}{found} the filter"
+    return Which(tuple(matched), False, words, is_whole)
+
+
+def link_to(request: HttpRequest, address: EntityAddress, **changes: str) -> str:
+    """The page that asks about messages of a list: of the one that this request shows, or asks about."""
+    return link("move", address.namespace, address.path) + _list_query(request, **changes)
+
+
+def _list_query(request: HttpRequest, **changes: str) -> str:
+    """The query that shows the same list again."""
+    query = request.GET.copy()
+    for name in ("to", "group", "numbers"):
+        query.pop(name, None)
+    query.update(changes)
+    return f"?{query.urlencode()}" if query else ""
+
+
+def matching(address: EntityAddress, narrowed: MessageFilter, actor: Actor) -> tuple[list[int], bool]:
+    """The numbers that a filter finds, oldest first, and whether those are all."""
+    numbers: list[int] = []
+    cursor, deadline = None, time.monotonic() + SEARCH_SECONDS
+    while True:
+        found = reads.list_messages(
+            address, Tab.ACTIVE, filter=narrowed, cursor=cursor, limit=1_000, newest_first=False, actor=actor
+        )  # fmt: skip
+        numbers += [row.sequence_number for row in found.rows]
+        cursor = found.next_cursor
+        if cursor is None:
+            return numbers[:MOST_MATCHING], len(numbers) <= MOST_MATCHING
+        if len(numbers) >= MOST_MATCHING or time.monotonic() > deadline:
+            return numbers[:MOST_MATCHING], False
+
+
+def _named(which: Which) -> str:
+    numbers = which.numbers if which.selected else None
+    if not numbers or len(numbers) == 1:
+        return which.words
+    return f"messages {', '.join(map(str, numbers))}" + (f", only {origin_words(which.of)}" if which.of else "")
+
+
+def in_report(moved: Moved) -> str:
+    """What a move did, in words; what stayed is named with the reason (rule 15)."""
+    if moved.count == 1 and len(moved.places) == 1:
+        [(old, places)] = moved.places.items()
+        said = f"Moved message {old}: now {' and '.join(f'message {number} of {name}' for name, number in places)}."
+    elif moved.count:
+        arrived = ", ".join(f"{count:,} to {name}" for name, count in sorted(moved.arrived.items()))
+        said = f"Moved {moved.count:,} messages: {arrived}."
+    else:
+        said = "No messages were moved."
+    stayed = "; ".join(map(partial(_stayed, moved), [left for left, _ in _by_count(moved.left)]))
+    return f"{said} Not moved: {stayed}." if stayed else said
+
+
+def _stayed(moved: Moved, left: Left) -> str:
+    numbers = [number for number, why in moved.stayed.items() if why == left]
+    named = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (" and more" if moved.left[left] > MOST_NUMBERS else "")
+    count = moved.left[left]
+    return f"{count:,} message{'' if count == 1 else 's'} ({named}: {left})"
+
+
+def _by_count(left: Mapping[Left, int]) -> Sequence[tuple[Left, int]]:
+    return sorted(left.items(), key=lambda pair: -pair[1])

@@ -1,0 +1,255 @@
+"""Policies and operator policies: what each rules and what it loses; creating, changing and deleting one, with a look ahead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.errors import BrokerError, EntityNotFound, WorldMoved
+from broker_core.common.types import Right
+from broker_core.rabbitmq.policy_preview import PolicyPreview, QueueChange
+from broker_core.rabbitmq.rules.errors import InvalidPolicy
+from broker_core.rabbitmq.rules.policies import Policy
+from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
+from explorer.rabbitmq.forms.policy import PolicyForm, initial_of
+from explorer.shared.apply_previewed import made
+from explorer.shared.presenters import effects_told
+from explorer.shared.shell import Act, act, page
+
+from . import presenters
+from .policy_effects import Ruling, rulings, things_of
+from .shared import draw, link, vhost_of
+
+MOST_SHOWN = 50  # changed queues and exchanges of a preview
+KINDS = {"user": False, "operator": True}
+_FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has another name for it
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKey:
+    """A key whose value or source would change, with both in words."""
+
+    key: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A queue or an exchange for which something else would be in force. messages: ready ones."""
+
+    name: str
+    is_queue: bool
+    keys: list[ChangedKey]
+    messages: int
+
+
+@page
+@require_GET
+def policies(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    judged = [(one, presenters.definition(one.policy.definition)) for one in judge(request, host.name)]
+    context = {
+        "groups": [
+            ("user", "Policies", [line for line in judged if not line[0].policy.is_operator]),
+            ("operator", "Operator policies", [line for line in judged if line[0].policy.is_operator]),
+        ],
+        "apply_to": APPLY_TO,
+    }
+    return draw(request, "policies", host, context, place="policies")
+
+
+def judge(request: HttpRequest, vhost: str) -> list[Ruling]:
+    """What each policy of the virtual host rules now."""
+    queues = reads.overview(vhost, include_hidden=True, actor=request.actor)
+    exchanges = rabbitmq.list_exchanges(vhost, actor=request.actor)
+    return rulings(rabbitmq.list_policies(vhost, actor=request.actor), things_of(queues, exchanges))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, kind: str, namespace: str) -> HttpResponse:
+    """`?pattern=` fills the form, as the page of a queue asks for."""
+    host, is_operator = _place(request, kind, namespace)
+    initial = {"pattern": request.GET.get("pattern", "")[:1024], "name": request.GET.get("name", "")[:255]}
+    form = PolicyForm(request.POST if request.method == "POST" else None, is_operator=is_operator, initial=initial)
+    return _edit(request, host, form, kind)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
+    host, is_operator = _place(request, kind, namespace)
+    policy = _policy(request, host.name, name, is_operator)
+    data = request.POST if request.method == "POST" else None
+    form = PolicyForm(data, is_operator=is_operator, fixed_name=policy.name, initial=initial_of(policy))
+    return _edit(request, host, form, kind, policy)
+
+
+def _edit(
+    request: HttpRequest, host: reads.NamespaceRow, form: PolicyForm, kind: str, policy: Policy | None = None
+) -> HttpResponse:
+    names = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
+    context = {"form": form, "kind": kind, "policy": policy, "exchange_names": names}
+    if not form.is_valid():
+        return draw(request, "policy", host, context, here=form.title, place="policies")
+    wanted = Policy(**form.values())
+    if "preview" in request.POST:
+        return _previewed(request, host, form, wanted, context)
+    done = act(
+        request, _action("set", wanted.is_operator), None, lambda: _set(request, host.name, wanted),
+        target=f"{host.name}: {wanted.name}", says=was_set,
+    )  # fmt: skip
+    if isinstance(done.error, WorldMoved):
+        return _previewed(request, host, form, wanted, context, done)
+    if done.error:
+        return _refused(request, host, form, context, done)
+    return HttpResponseRedirect(link("policies", host.name))
+
+
+def _set(request: HttpRequest, vhost: str, wanted: Policy) -> PolicyPreview:
+    """Set it; with the token of a preview only if it would still do the same. Returns what it did. Raises WorldMoved."""
+    return made(
+        f"policy {wanted.name}", request.POST.get("token") or None,
+        change=lambda: rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, actor=request.actor),
+        preview=lambda: rabbitmq.preview_policy(vhost, wanted, actor=request.actor),
+        apply=lambda previewed: rabbitmq.apply_policy(previewed, actor=request.actor),
+    )  # fmt: skip
+
+
+def _previewed(
+    request: HttpRequest, host, form: PolicyForm, wanted: Policy, context: dict[str, Any], done: Act = Act()
+) -> HttpResponse:
+    try:
+        context |= _shown_preview(rabbitmq.preview_policy(host.name, wanted, actor=request.actor))
+    except BrokerError as exc:
+        return _refused(request, host, form, context, Act(error=exc))
+    return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
+
+
+def _shown_preview(previewed: PolicyPreview) -> dict[str, Any]:
+    changed = [*previewed.queues, *previewed.exchanges]
+    return {
+        "previewed": previewed,
+        "changes": [_change(one) for one in changed[:MOST_SHOWN]],
+        "more_changes": max(0, len(changed) - MOST_SHOWN),
+    }
+
+
+def _change(one: Any) -> Change:
+    is_queue = isinstance(one, QueueChange)
+    keys = [
+        ChangedKey(
+            key.key.replace("_", "-"), _said(key.key, key.before, key.before_source), _said(key.key, key.after, key.after_source)
+        )
+        for key in one.keys
+    ]
+    ruled = [("policy", one.policy), ("operator policy", one.operator_policy)]
+    names = [ChangedKey(what, old or "none", new or "none") for what, (old, new) in ruled if old != new]
+    return Change(one.address.path if is_queue else one.name, is_queue, names + keys, one.messages if is_queue else 0)
+
+
+def _said(key: str, value: Any, source: str | None) -> str:
+    """A value and whose it is, in words."""
+    if source is None:
+        return "nothing"
+    return f"{shown(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, from {source}"
+
+
+def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, Any], done: Act) -> HttpResponse:
+    """RabbitMQ's text at the field that it is about, as well as above."""
+    if isinstance(done.error, InvalidPolicy):
+        field = done.error.field
+        name = BY_POLICY[field].name if field in BY_POLICY else _FIELDS.get(field, field)
+        if name in form.fields:
+            form.add_error(name, done.error.reason)
+    return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
+
+
+def was_set(told: PolicyPreview) -> str:
+    """What setting it did, in words."""
+    queues, exchanges = told.governed
+    rules = f"It applies to {_count(queues, 'queue')} and {_count(exchanges, 'exchange')}."
+    return f"{'Changed' if told.before else 'Created'} the {_called(told)}. {rules} {_difference(told)}"
+
+
+def was_deleted(told: PolicyPreview) -> str:
+    return f"Deleted the {_called(told)}. {_difference(told)}" if told.before else f"The {_called(told)} was already deleted."
+
+
+def _called(told: PolicyPreview) -> str:
+    return f"{'operator ' if told.is_operator else ''}policy {told.name}"
+
+
+def _difference(told: PolicyPreview) -> str:
+    """What it changed for queues, exchanges and the messages that are there."""
+    queues, exchanges = len(told.queues), len(told.exchanges)
+    if not queues and not exchanges:
+        return "Effective settings did not change."
+    said = f"Effective settings changed for {_count(queues, 'queue')} and {_count(exchanges, 'exchange')}."
+    if told.lives:
+        lives = "The expiry of 1 ready message was" if told.lives == 1 else f"The expiry of {told.lives:,} ready messages was"
+        said += f" {lives} recalculated."
+    return f"{said} {effects_told(told.effects)}" if queues else said
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
+    host, is_operator = _place(request, kind, namespace)
+    policy = _policy(request, host.name, name, is_operator)
+    ruling = next(one for one in judge(request, host.name) if one.policy == policy)
+    context = {"policy": policy, "ruling": ruling, "definition": presenters.definition(policy.definition)}
+    if request.method != "POST":
+        return _ask(request, host, policy, context)
+    done = act(
+        request, _action("delete", is_operator), None, lambda: _delete(request, host.name, policy),
+        target=f"{host.name}: {policy.name}",
+        says=was_deleted,
+    )  # fmt: skip
+    return _ask(request, host, policy, context, done) if done.error else HttpResponseRedirect(link("policies", host.name))
+
+
+def _delete(request: HttpRequest, vhost: str, policy: Policy) -> PolicyPreview:
+    """Delete it if that would do what the page said; or whatever it does, where messages come and go too fast for that."""
+    which = vhost, policy.name, policy.is_operator
+    return made(
+        f"policy {policy.name}", None if "anyway" in request.POST else request.POST.get("token", ""),
+        change=lambda: rabbitmq.change_policy(*which, None, actor=request.actor),
+        preview=lambda: rabbitmq.preview_delete_policy(*which, actor=request.actor),
+        apply=lambda previewed: rabbitmq.apply_policy(previewed, actor=request.actor),
+    )  # fmt: skip
+
+
+def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], done: Act = Act()) -> HttpResponse:
+    """Whether to delete it, beside what that would do."""
+    previewed = rabbitmq.preview_delete_policy(host.name, policy.name, policy.is_operator, actor=request.actor)
+    context |= _shown_preview(previewed)
+    return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies", done=done)
+
+
+def _place(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:
+    if kind not in KINDS:
+        raise Http404(f"{kind} is not a kind of policy")
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    return host, KINDS[kind]
+
+
+def _policy(request: HttpRequest, vhost: str, name: str, is_operator: bool) -> Policy:
+    found = next((one for one in rabbitmq.list_policies(vhost, is_operator, actor=request.actor) if one.name == name), None)
+    if found is None:
+        raise EntityNotFound(f"{vhost}: {name}", "policy")
+    return found
+
+
+def _action(verb: str, is_operator: bool) -> str:
+    return f"{verb} {'operator ' if is_operator else ''}policy"

@@ -1,0 +1,65 @@
+"""Which policy rules what: for each the queues and exchanges it applies to, and those it matches in vain. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from broker_core.rabbitmq.rules import policies as rules
+from broker_core.rabbitmq.rules.policies import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A queue or an exchange, as policies know it. queue_type: of a queue."""
+
+    name: str
+    kind: str
+    queue_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What a policy matches and another one rules. tied: both have the same priority (RMQ-917)."""
+
+    thing: Thing
+    winner: str
+    tied: bool
+
+
+@dataclass(slots=True)
+class Ruling:
+    """What becomes of one policy."""
+
+    policy: Policy
+    applies: list[Thing] = field(default_factory=list)
+    loses: list[Lost] = field(default_factory=list)
+
+    @property
+    def ties(self) -> list[Lost]:
+        return [lost for lost in self.loses if lost.tied]
+
+
+def rulings(policies: Sequence[Policy], things: Iterable[Thing]) -> list[Ruling]:
+    """For each policy, in the order given, what it rules; policies and operator policies do not compete with each other."""
+    found = {(policy.is_operator, policy.name): Ruling(policy) for policy in policies}
+    for thing in things:
+        ranked = rules.ranking(policies, thing.name, thing.kind, thing.queue_type)
+        for operator in (False, True):
+            _judge(thing, [policy for policy in ranked if policy.is_operator is operator], found)
+    return list(found.values())
+
+
+def _judge(thing: Thing, ranked: Sequence[Policy], found: dict[tuple[bool, str], Ruling]) -> None:
+    for place, policy in enumerate(ranked):
+        ruling, winner = found[policy.is_operator, policy.name], ranked[0]
+        if place:
+            ruling.loses.append(Lost(thing, winner.name, policy.priority == winner.priority))
+        else:
+            ruling.applies.append(thing)
+
+
+def things_of(queues: Iterable, exchanges: Iterable) -> list[Thing]:
+    """queues: EntityRow of queues; exchanges: StoredExchange. The default exchange is ruled by nothing (RMQ-316)."""
+    of_queues = [Thing(queue.address.path, "queue", queue.options.get("type", "classic")) for queue in queues]
+    return of_queues + [Thing(exchange.name, "exchange") for exchange in exchanges if exchange.name]

@@ -1,0 +1,170 @@
+"""Publishing by hand, and asking where a message would go, which publishes nothing."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress, Right
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.messages.browsing import Route
+from broker_core.rabbitmq.messages.publishing import Properties, Publication, Published
+from broker_core.rabbitmq.rules.routing import MATCHERS, Destination
+from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
+from explorer.rabbitmq.forms.table import rows_of
+from explorer.rabbitmq.forms.topology import PublishForm
+from explorer.shared.copying import as_typed, body_to_copy
+from explorer.shared.shell import Act, act, page
+
+from . import presenters
+from .exchanges import above
+from .presenters import Argument
+from .shared import draw, exchange_name, exchange_slug, vhost_of
+
+CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "application/octet-stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a binding says of a message."""
+
+    binding: StoredBinding
+    arguments: list[Argument]
+    matches: bool
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
+    """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message. POST with `dry` asks only."""
+    host = vhost_of(namespace, request.actor)
+    found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
+    if request.method != "POST":
+        return _show(request, host, found, PublishForm(initial=_initial(request, host.name)))
+    form = PublishForm(request.POST)
+    if not form.is_valid():
+        return _show(request, host, found, form)
+    if "dry" in request.POST:
+        return _ask(request, host, found, form)
+    done = act(
+        request, "publish", None, lambda: _publish(request, host.name, found.name, form),
+        target=f"{host.name}: {exchange_slug(found.name)}, key {form.cleaned_data['routing_key']!r}", says=published,
+    )  # fmt: skip
+    return _show(request, host, found, form, done=done, results=done.result or ())
+
+
+def _publish(request: HttpRequest, vhost: str, exchange: str, form: PublishForm) -> list[Published]:
+    one = Publication(
+        form.payload(), exchange, form.cleaned_data["routing_key"], Properties(**form.properties()), mandatory=True
+    )  # fmt: skip
+    return rabbitmq.publish(vhost, [one] * form.cleaned_data["copies"], actor=request.actor)
+
+
+def published(results: list[Published]) -> str:
+    """Where it went, in words."""
+    count = len(results)
+    what = "Published 1 message" if count == 1 else f"Published {count:,} messages"
+    if all(one.unroutable for one in results):
+        return f"{what}, but no queue matched: dropped."
+    queues = sorted({path for one in results for path, _ in one.queues})
+    refused = " Rejected by a full queue." if any(one.refused for one in results) else ""
+    return f"{what} to {', '.join(queues) or 'no queue'}.{refused}"
+
+
+def _ask(request: HttpRequest, host: reads.NamespaceRow, found: StoredExchange, form: PublishForm) -> HttpResponse:
+    """What would become of it now. Nothing is stored, so nothing is audited."""
+    given = form.cleaned_data
+    try:
+        route = browsing.would_route(host.name, found.name, given["routing_key"], given["headers"], actor=request.actor)
+    except BrokerError as exc:
+        return _show(request, host, found, form, done=Act(error=exc))
+    return _show(request, host, found, form, route=route, verdicts=_verdicts(request, host.name, found, route))
+
+
+def _verdicts(request: HttpRequest, vhost: str, exchange: StoredExchange, route: Route) -> list[Verdict]:
+    """What each binding of the exchange says; the default exchange has none of its own."""
+    if not exchange.name:
+        return []
+    return [
+        Verdict(one, presenters.arguments(one.arguments), matches(exchange.type, one, route))
+        for one in rabbitmq.list_bindings(vhost, source=exchange.name, actor=request.actor)
+    ]
+
+
+def matches(exchange_type: str, binding: StoredBinding, route: Route) -> bool:
+    """The broker's own matching, asked about one binding."""
+    matcher = MATCHERS[exchange_type]()
+    matcher.add(Destination(binding.destination, binding.destination_type == "queue"), binding.routing_key, binding.arguments)
+    return bool(matcher.match(route.keys, route.headers))
+
+
+def _show(
+    request: HttpRequest,
+    host: reads.NamespaceRow,
+    found: StoredExchange,
+    form: PublishForm,
+    *,
+    done: Act = Act(),
+    results: Any = (),
+    route: Route | None = None,
+    verdicts: Any = (),
+) -> HttpResponse:
+    queues = rabbitmq.list_queues(host.name, actor=request.actor) if not found.name else []
+    if queues:
+        form.fields["routing_key"].widget.attrs["list"] = "queue-names"
+    context = {
+        "exchange": found,
+        "slug": exchange_slug(found.name),
+        "is_default": not found.name,
+        "form": form,
+        "content_types": CONTENT_TYPES,
+        "queue_names": [one.name for one in queues][:500],
+        "results": results[:20],
+        "more_results": max(0, len(results) - 20),
+        "route": route,
+        "verdicts": verdicts,
+        "why_not": "" if Right.SEND in request.actor.rights else "Publishing requires the operator role.",
+    }
+    return draw(
+        request,
+        "publish",
+        host,
+        context,
+        parent=above(host.name, found),
+        here="publish",
+        place="exchanges",
+        done=done,
+    )
+
+
+def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:
+    """What the address gives: a routing key, or a message to publish one like."""
+    initial: dict[str, Any] = {"routing_key": request.GET.get("routing_key", "")[:255]}
+    number, queue = request.GET.get("like", ""), request.GET.get("of", "")
+    if not (queue and number.isascii() and number.isdigit() and len(number) < 19):
+        return initial
+    address = EntityAddress(vhost, queue)
+    detail = reads.message(address, int(number), actor=request.actor)
+    if detail is None:
+        return initial
+    names = (
+        "routing_key",
+        "expiration",
+        "delivery_mode",
+        "priority",
+        *(name for name in PublishForm.MORE if name != "timestamp"),
+    )
+    initial |= {name: detail.broker_properties[name] for name in names if name in detail.broker_properties}
+    initial["message_id"] = detail.row.message_id or ""
+    initial["headers"] = rows_of(presenters.published_headers(detail.application_properties))
+    content = body_to_copy(request, address, int(number), detail.body_size)
+    text = as_typed(content)
+    if text is None:
+        return initial | {"encoding": "base64", "body": base64.b64encode(content).decode()}
+    return initial | {"body": text}

@@ -1,0 +1,303 @@
+"""A queue: what it is and what is in force for it, its messages, consumers and bindings. Looking changes nothing (RMQ-906)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.types import EntityAddress, Right
+from broker_core.rabbitmq.messages import browsing
+from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
+from broker_core.rabbitmq.topology.catalog import StoredQueue
+from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
+from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
+from explorer.rabbitmq.forms.move import BACK, QUEUE
+from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
+from explorer.service_bus.entity import TRAFFIC_MINUTES, spark
+from explorer.shared.shell import Act, act, cleaned, page, tell_refusal, wants_fragment
+
+from . import presenters
+from .exchanges import MOST_OFFERED, bound, lines_of, unbind
+from .moving import MOVABLE, link_to
+from .presenters import Death
+from .queues import is_neglected
+from .shared import draw, vhost_of
+
+KINDS = ("argument", "policy", "operator policy")  # the columns of what is in force
+UNACKED = 10  # in MessageFilter.holds
+HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXPIRED,)}
+_TABS = (
+    ("messages", "all messages", "queue"), ("ready", "ready", "active"), ("unacked", "unacked", "locked"),
+    ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
+    ("in-force", "effective settings", "gear"), ("history", "history", "gone"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TabView:
+    slug: str
+    word: str
+    hue: str
+    count: int | None
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLine:
+    """A message of the list. facts None: it left while the page was read."""
+
+    row: MessageRow
+    facts: MessageFacts | None
+    deaths: list[Death]
+
+    @property
+    def died(self) -> int:
+        """How often it was dead-lettered before it came here."""
+        return sum(death.count for death in self.deaths)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLine:
+    """A consumer. active: whether it is given messages now; why: in words where only one is."""
+
+    consumer: ConsumerRow
+    active: bool
+    arguments: list[presenters.Argument]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One who says a value. kind: "argument", "policy", "operator policy" or "default"; policy: its name."""
+
+    kind: str
+    policy: str
+    value: str
+    wins: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A setting in force: of all that was said, what wins."""
+
+    label: str
+    meaning: str
+    key: str
+    value: str
+    candidates: list[Candidate]
+    rule: str
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET shows one of its lists; POST adds or removes a binding."""
+    host = vhost_of(namespace, request.actor)
+    address = EntityAddress(host.name, path)
+    form = QueueQuery(request.GET)
+    values = cleaned(form)
+    found = rabbitmq.get_queue(address, actor=request.actor)
+    if request.method != "POST":
+        return _show(request, host, found, form, values)
+    request.actor.require(Right.MANAGE, address)
+    if request.POST.get("action") == "options":
+        return _set_options(request, found)
+    if request.POST.get("action") == "unbind":
+        done = unbind(request, host.name, lines_of(rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)))
+        if done.error:
+            tell_refusal(request, done.error)
+        return HttpResponseRedirect(f"{request.path}?tab=bindings")
+    return _bind(request, host, found, form, values)
+
+
+def _bind(request: HttpRequest, host, found: StoredQueue, form: QueueQuery, values: Mapping[str, Any]) -> HttpResponse:
+    binding = _binding_form(request.POST)
+    shown_again = {**values, "tab": "bindings"}
+    if not binding.is_valid():
+        return _show(request, host, found, form, shown_again, binding=binding)
+    given = binding.cleaned_data
+    done = act(
+        request, "bind", found.address,
+        lambda: rabbitmq.bind_queue(
+            host.name, found.name, given["other"], given["routing_key"], given["arguments"], actor=request.actor
+        ),
+        target=f"from {given['other']}, key {given['routing_key']!r}",
+        says=lambda is_new: bound(is_new, given["other"], found.name),
+    )  # fmt: skip
+    if done.error:
+        return _show(request, host, found, form, shown_again, binding=binding, done=done)
+    return HttpResponseRedirect(f"{request.path}?tab=bindings")
+
+
+def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
+    form = OptionsForm(request.POST)
+    if form.is_valid():
+        done = act(
+            request, "change queue options", found.address,
+            lambda: rabbitmq.set_queue_option(found.address, **form.cleaned_data, actor=request.actor),
+            target=", ".join(name for name, on in form.cleaned_data.items() if on) or "none",
+            says=lambda _: f"Changed message expiry of {found.name}.",
+        )  # fmt: skip
+        if done.error:
+            tell_refusal(request, done.error)
+    return HttpResponseRedirect(f"{request.path}?tab=in-force")
+
+
+def _binding_form(data: Any = None) -> BindingForm:
+    return BindingForm(data, others="sources", other_label="From the exchange", fixed_to="queue")
+
+
+def _show(
+    request: HttpRequest,
+    host: reads.NamespaceRow,
+    found: StoredQueue,
+    form: QueueQuery,
+    values: Mapping[str, Any],
+    *,
+    binding: BindingForm | None = None,
+    done: Act = Act(),
+) -> HttpResponse:
+    tab = values["tab"] or "messages"
+    entity = reads.entity(found.address, actor=request.actor)
+    head = browsing.queue_head(found.id, actor=request.actor)
+    bindings = rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)
+    context = {
+        "queue": found,
+        "entity": entity,
+        "address": found.address,
+        "features": presenters.queue_features(found.options, found.effective),
+        "head": head,
+        "tabs": tab_views(entity, found, len(bindings), tab),
+        "tab": tab,
+        "query": form,
+        "values": values,
+        "effective": found.effective,
+        "owner": head.owner,
+        "is_neglected": is_neglected(entity, found.consumers),
+        "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
+        "expires_at": head.expires_at,
+        "pattern": f"^{re.escape(found.name)}$",
+        **_listing(request, host, found, values, tab),
+    }
+    if tab == "bindings":
+        context |= _bindings(request, host.name, bindings, binding)
+    if not wants_fragment(request):
+        context |= {
+            "spark": spark(reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor), words=("arrived", "acknowledged")),
+            "in_force": in_force(rabbitmq.effective(found.address, actor=request.actor))[:6],
+        }
+    return draw(
+        request,
+        "queue",
+        host,
+        context,
+        here=found.name,
+        place="queues",
+        fragment="_queue_lists",
+        done=done,
+    )
+
+
+def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: str) -> list[TabView]:
+    """The lists with their counts; those that expired are counted no further than a cap, so they have none here."""
+    counts = entity.counts
+    expired = entity.expired_pending.value
+    numbers = {
+        "messages": counts.active, "ready": counts.active - counts.locked - expired, "unacked": counts.locked, "expired": expired,
+        "consumers": found.consumers, "bindings": bindings + 1,
+    }  # fmt: skip
+    return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS]
+
+
+def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str, Any], tab: str) -> dict[str, Any]:
+    actor, cursor = request.actor, values["cursor"] or None
+    match tab:
+        case "consumers":
+            return {"consumers": consumer_lines(browsing.consumers(host.name, found.name, actor=actor), found.effective)}
+        case "in-force":
+            effective = rabbitmq.effective(found.address, actor=actor)
+            arguments, merged = presenters.arguments(found.arguments), presenters.definition(effective.definition)
+            options = OptionsForm(initial=found.options)
+            return {
+                "settings": in_force(effective), "arguments": arguments, "merged": merged, "kinds": KINDS, "options": options,
+            }  # fmt: skip
+        case "history":
+            return {"events": reads.gone(found.address, cursor=cursor, actor=actor)}
+        case "bindings":
+            return {}
+    narrowed = QueueQuery.message_filter(values, HOLDS[tab])
+    listed = reads.list_messages(
+        found.address, Tab.ACTIVE, filter=narrowed, cursor=cursor, newest_first=values["order"] == "newest", actor=actor
+    )  # fmt: skip
+    facts = browsing.message_facts(found.id, [row.sequence_number for row in listed.rows], actor=actor)
+    filtered = bool(QueueQuery.message_filter(values, None))
+    lines = [_line(row, facts.get(row.sequence_number)) for row in listed.rows]
+    return {"page": listed, "lines": lines, "filtered": filtered, **(_moving(request, found, lines) if tab in MOVABLE else {})}
+
+
+def _moving(request: HttpRequest, found: StoredQueue, lines: Sequence[MessageLine]) -> dict[str, Any]:
+    """What the list needs to offer that its messages be moved: back first, where any of them died."""
+    died = any(line.died for line in lines)
+    way = BACK if died else QUEUE
+    return {
+        "movable": True,
+        "died": died,
+        "move": link_to(request, found.address),
+        "move_all": link_to(request, found.address, to=way),
+    }
+
+
+def _line(row: MessageRow, facts: MessageFacts | None) -> MessageLine:
+    return MessageLine(row, facts, presenters.deaths(facts.deaths) if facts else [])
+
+
+def _bindings(request: HttpRequest, vhost: str, bindings: Sequence, binding: BindingForm | None) -> dict[str, Any]:
+    exchanges = rabbitmq.list_exchanges(vhost, actor=request.actor)
+    return {
+        "bindings": lines_of(list(bindings)),
+        "form": binding or _binding_form(),
+        "sources": [one.name for one in exchanges if one.name][:MOST_OFFERED],
+    }
+
+
+def consumer_lines(rows: Sequence[ConsumerRow], effective: Mapping[str, Any]) -> list[ConsumerLine]:
+    """With a single active consumer the first in line alone is served (RMQ-148)."""
+    single = bool(effective.get("single_active_consumer"))
+    return [ConsumerLine(row, not single or row.order == 1, presenters.arguments(row.arguments)) for row in rows]
+
+
+def in_force(effective: Any) -> list[InForce]:
+    """Each setting with all who say one, the winner first."""
+    return [_in_force(name, candidates) for name, candidates in effective.candidates.items()]
+
+
+def _in_force(name: str, candidates: Sequence[Any]) -> InForce:
+    key = BY_EFFECTIVE.get(name)
+    said = [_candidate(one, key) for one in candidates]
+    winner = next(one for one in said if one.wins)
+    return InForce(
+        key.label if key else name, key.meaning if key else "", key.policy or key.argument if key else name, winner.value, said,
+        _why(candidates),
+    )  # fmt: skip
+
+
+def _candidate(one: Any, key: Any) -> Candidate:
+    for kind in ("operator policy", "policy"):
+        if one.source.startswith(f"{kind} "):
+            return Candidate(kind, one.source.removeprefix(f"{kind} "), shown(key, one.value), one.wins)
+    return Candidate(one.source, "", shown(key, one.value), one.wins)
+
+
+def _why(candidates: Sequence[Any]) -> str:
+    """Why the winner wins, where there is more than one."""
+    if len(candidates) < 2:
+        return ""
+    if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in candidates):
+        return "the lowest value wins"
+    return "arguments take precedence, then the operator policy"

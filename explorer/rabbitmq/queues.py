@@ -1,0 +1,237 @@
+"""The queues of a virtual host; declaring, purging and deleting one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.rabbitmq.messages import browsing
+from broker_core.reads import EntityRow
+from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
+from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared import presenters as presenters_of_all
+from explorer.shared.shell import May, act, cleaned, page
+
+from . import presenters
+from .presenters import Tag
+from .shared import draw, link, matching, queue_link, vhost_of
+
+ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A queue in the list. consumers: how many it has."""
+
+    queue: EntityRow
+    features: list[Tag]
+    consumers: int
+
+    @property
+    def ready(self) -> int:
+        return self.queue.counts.active - self.queue.counts.locked
+
+    @property
+    def is_neglected(self) -> bool:
+        return is_neglected(self.queue, self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A sortable column. href: the list sorted by it, the other way round if it is already."""
+
+    name: str
+    title: str
+    css: str
+    href: str
+    direction: str
+
+
+def is_neglected(queue: EntityRow, consumers: int) -> bool:
+    """Whether messages wait for somebody who is not there. Where they go by themselves in the end, that may be meant so: it is
+    how deliveries are delayed."""
+    return not consumers and "message_ttl" not in queue.effective and presenters_of_all.is_neglected(queue)
+
+
+_KEYS: dict[str, Callable[[QueueLine], Any]] = {
+    "name": lambda line: line.queue.address.path,
+    "type": lambda line: line.queue.options.get("type", ""),
+    "ready": lambda line: line.ready,
+    "unacked": lambda line: line.queue.counts.locked,
+    "total": lambda line: line.queue.counts.active,
+    "bytes": lambda line: line.queue.size_bytes,
+    "consumers": lambda line: line.consumers,
+    "in": lambda line: line.queue.sent_rate,
+    "out": lambda line: line.queue.completed_rate,
+}
+SORTS = tuple(_KEYS)
+_COLUMNS = (
+    ("name", "Name", "grow"), ("type", "Type", "narrow-hide"), ("", "Features", "narrow-hide"), ("ready", "Ready", "num"),
+    ("unacked", "Unacked", "num"), ("total", "Total", "num opt"), ("bytes", "Bytes", "num opt"),
+    ("consumers", "Consumers", "num"), ("in", "In", "num rate narrow-hide"), ("out", "Out", "num rate narrow-hide"),
+)  # fmt: skip
+
+
+@page
+@require_GET
+def queues(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    query = cleaned(ListQuery(request.GET, sorts=SORTS))
+    lines = lines_of(host.name, request.actor)
+    shown = arrange(matching(lines, query["q"], lambda line: line.queue.address.path), query["sort"])
+    number = query["page"] or 1
+    on_page = shown[(number - 1) * ROWS : number * ROWS]
+    context = {
+        "query": query,
+        "columns": columns(request.GET, query["sort"]),
+        "lines": on_page,
+        "legend": presenters.legend(line.features for line in on_page),
+        "stamp": presenters_of_all.order_stamp(line.queue.id for line in on_page),
+        "matching": len(shown),
+        "first": (number - 1) * ROWS + 1,
+        "last": min(len(shown), number * ROWS),
+        "page_before": number - 1,
+        "page_after": number + 1 if len(shown) > number * ROWS else None,
+        "any": bool(lines),
+    }
+    return draw(request, "queues", host, context, place="queues", fragment="_queues_table")
+
+
+def lines_of(vhost: str, actor: Actor) -> list[QueueLine]:
+    """All queues of a virtual host, by name."""
+    rows = reads.overview(vhost, include_hidden=True, actor=actor)
+    consumers = Counter(one.queue.path for one in browsing.consumers(vhost, actor=actor))
+    return [QueueLine(row, presenters.queue_features(row.options, row.effective), consumers[row.address.path]) for row in rows]
+
+
+def arrange(lines: list[QueueLine], sort: str) -> list[QueueLine]:
+    """Sorted by a column of _KEYS; "-ready" has the largest first."""
+    return sorted(lines, key=_KEYS[sort.removeprefix("-")], reverse=sort.startswith("-")) if sort else lines
+
+
+def columns(params: Any, sort: str) -> Sequence[Column]:
+    """The table's columns; numbers sort largest first, names from A."""
+    made = []
+    for name, title, css in _COLUMNS:
+        first, second = (name, f"-{name}") if name in ("name", "type") else (f"-{name}", name)
+        query = params.copy()
+        query.pop("page", None)
+        query["sort"] = second if sort == first else first
+        direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
+        made.append(Column(name, title, css, f"?{query.urlencode()}" if name else "", direction if name else ""))
+    return made
+
+
+@page
+@require_GET
+def where(request: HttpRequest) -> HttpResponse:
+    """Choose the virtual host of a new queue; `?namespace=` is the choice."""
+    hosts = [row.name for row in reads.namespaces(actor=request.actor) if row.family is Family.RABBITMQ]
+    request.actor.require(Right.MANAGE, ", ".join(hosts) or "virtual hosts")
+    form = WhereForm(request.GET or None, hosts=hosts)
+    if form.is_valid():
+        return HttpResponseRedirect(link("queue_new", form.cleaned_data["namespace"]))
+    context = {"section": "overview", "form": form, "kinds": list(EntityKind), "may": May(request.actor.rights)}
+    return render(request, "explorer/rabbitmq/queue_new_where.html", context, status=400 if form.is_bound else 200)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, namespace: str) -> HttpResponse:
+    """Declare a queue. One that is there and equivalent is no error: the page says so."""
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    form = QueueForm(request.POST if request.method == "POST" else None)
+    exchanges = [exchange.name for exchange in rabbitmq.list_exchanges(host.name, actor=request.actor) if exchange.name]
+    context = {"form": form, "exchange_names": exchanges}
+    if not form.is_valid():
+        return draw(request, "queue_new", host, context, here="new queue", place="queues")
+    given = form.cleaned_data
+    address = EntityAddress(host.name, given["name"])
+    flags = {name: given[name] for name in ("type", "durable", "auto_delete", "arguments")}
+    done = act(
+        request, "declare queue", address if address.path else None,
+        lambda: rabbitmq.declare_queue(address, **flags, actor=request.actor), target=given["type"], says=declared,
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "queue_new", host, context, here="new queue", place="queues", done=done)
+    return HttpResponseRedirect(queue_link(host.name, done.result.address.path))
+
+
+def declared(queue: Any) -> str:
+    if queue.created:
+        return f"Declared the queue {queue.address.path}."
+    return f"The queue {queue.address.path} already exists with the same settings; nothing was changed."
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    host, queue = _held(request, namespace, path, Right.MANAGE)
+    name = TypedNameForm(request.POST if request.method == "POST" else None, expected=queue.address.path)
+    conditions = DeleteForm(request.POST if request.method == "POST" else None)
+    context = {"queue": queue, "form": name, "conditions": conditions, "count": queue.counts.active}
+    if not (name.is_valid() and conditions.is_valid()):
+        return draw(
+            request,
+            "queue_delete",
+            host,
+            context,
+            parent=above(queue),
+            here="delete",
+            place="queues",
+        )
+    done = act(
+        request, "delete queue", queue.address,
+        lambda: rabbitmq.delete_queue(queue.address, **conditions.cleaned_data, actor=request.actor),
+        says=lambda ready: f"Deleted the queue {queue.address.path} with {ready:,} ready messages; none was dead-lettered.",
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "queue_delete", host, context, parent=above(queue), here="delete", place="queues", done=done)
+    return HttpResponseRedirect(link("queues", host.name))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """Removes what is ready; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028)."""
+    host, queue = _held(request, namespace, path, Right.OPERATE)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=queue.address.path)
+    context = {"queue": queue, "form": form, "count": queue.counts.active - queue.counts.locked, "held": queue.counts.locked}
+    if not form.is_valid():
+        return draw(
+            request,
+            "queue_purge",
+            host,
+            context,
+            parent=above(queue),
+            here="purge",
+            place="queues",
+        )
+    done = act(
+        request, "purge", queue.address, lambda: rabbitmq.purge_queue(queue.address, actor=request.actor), target="all ready",
+        says=lambda count: f"Purged {count:,} message{'' if count == 1 else 's'}; none was dead-lettered.",
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "queue_purge", host, context, parent=above(queue), here="purge", place="queues", done=done)
+    return HttpResponseRedirect(queue_link(host.name, queue.address.path))
+
+
+def _held(request: HttpRequest, namespace: str, path: str, right: Right) -> tuple[reads.NamespaceRow, EntityRow]:
+    host = vhost_of(namespace, request.actor)
+    queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    request.actor.require(right, queue.address)
+    return host, queue
+
+
+def above(queue: EntityRow) -> tuple[str, str]:
+    """The queue's own page, for pages below it."""
+    return queue.address.path, queue_link(queue.address.namespace, queue.address.path)

@@ -1,0 +1,125 @@
+"""What the pages of a virtual host share: which host, its own navigation, a refusal with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound, NotAllowed
+from broker_core.common.types import Actor, Family, Right
+from broker_core.reads import NamespaceRow
+from explorer.shared.shell import Act, May, wants_fragment
+
+from .advice import advice
+
+LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
+DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A page of the virtual host's navigation."""
+
+    name: str
+    word: str
+    icon: str
+    url: str
+    selected: bool
+
+
+_PLACES = (
+    ("rabbitmq_vhost", "overview", "case"),
+    ("rabbitmq_queues", "queues", "queue"),
+    ("rabbitmq_exchanges", "exchanges", "topic"),
+    ("rabbitmq_policies", "policies", "rules"),
+    ("rabbitmq_connections", "connections", "link"),
+    ("rabbitmq_definitions", "definitions", "audit"),
+)
+
+
+def vhost_of(name: str, actor: Actor) -> NamespaceRow:
+    """The virtual host of this name. Raises EntityNotFound; NotAllowed where it is of another family."""
+    actor.require(Right.BROWSE, name)
+    found = next((row for row in reads.namespaces(actor=actor) if row.name.lower() == name.lower()), None)
+    if found is None:
+        raise EntityNotFound(name, "virtual host")
+    if found.family is not Family.RABBITMQ:
+        raise NotAllowed(f"'{found.name}' is not a virtual host; its family is {found.family.replace('_', ' ')}.")
+    return found
+
+
+def places(vhost: str, selected: str) -> list[Place]:
+    return [Place(name, word, icon, reverse(f"explorer:{name}", args=[vhost]), name == selected) for name, word, icon in _PLACES]
+
+
+def draw(
+    request: HttpRequest,
+    template: str,
+    vhost: NamespaceRow,
+    context: Mapping[str, Any],
+    *,
+    place: str = "",
+    parent: tuple[str, str] | None = None,
+    here: str = "",
+    fragment: str = "",
+    done: Act = Act(),
+) -> HttpResponse:
+    """Render a page of a virtual host around `_template`.html; for htmx that alone, or the fragment named.
+
+    place: of the navigation. parent: word and address of the page above this one; here: what this one is called.
+    done: what was refused is shown with what to do about it. A `form` in the context that cannot be read is a 400.
+    """
+    part = f"explorer/rabbitmq/_{template}.html"
+    known = places(vhost.name, f"rabbitmq_{place}")
+    whole = {
+        "section": "overview",
+        "vhost": vhost,
+        "clock": vhost.clock,
+        "may": May(request.actor.rights),
+        "places": known,
+        "place": next((one for one in known if one.selected and one.name != "rabbitmq_vhost"), None),
+        "parent": parent,
+        "here": here,
+        "part": part,
+        "is_live": template in LIVE,
+        "error": done.error,
+        "advice": advice(done.error),
+        **context,
+    }
+    if not wants_fragment(request):
+        part = "explorer/rabbitmq/page.html"
+    elif fragment:
+        part = f"explorer/rabbitmq/{fragment}.html"
+    form = context.get("form")
+    is_bad = form is not None and form.is_bound and bool(form.errors)
+    return render(request, part, whole, status=done.status if done.error else 400 if is_bad else 200)
+
+
+def link(page: str, *args: Any) -> str:
+    return reverse(f"explorer:rabbitmq_{page}", args=args)
+
+
+def queue_link(vhost: str, name: str) -> str:
+    """A queue's page has the address that every family's entities have."""
+    return reverse("explorer:entity", args=(vhost, name))
+
+
+def exchange_slug(name: str) -> str:
+    """An exchange's name in addresses."""
+    return name or DEFAULT_EXCHANGE
+
+
+def exchange_name(slug: str) -> str:
+    return "" if slug == DEFAULT_EXCHANGE else slug
+
+
+def matching(rows: list, part: str, name) -> list:
+    """Those whose name contains a part, or all."""
+    part = part.strip().lower()
+    return [row for row in rows if part in name(row).lower()]

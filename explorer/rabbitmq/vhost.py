@@ -1,0 +1,160 @@
+"""A virtual host at a glance: what it has, what may surprise, and where to go; creating and deleting one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import rabbitmq, reads
+from broker_core.common.durations import human
+from broker_core.common.types import Actor, Right
+from broker_core.rabbitmq.messages import browsing
+from broker_core.reads import EntityRow
+from explorer.rabbitmq.forms.topology import VhostForm
+from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.presenters import order_stamp, rate
+from explorer.shared.shell import Act, May, act, page
+
+from . import presenters
+from .advice import advice
+from .policy_effects import Ruling, rulings, things_of
+from .shared import draw, link, vhost_of
+
+SHOWN = 8
+MOST_WARNINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """Something people do not expect. subject: the name it is about; page: that name's page; text: what of it."""
+
+    subject: str
+    page: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of the virtual host. name: the end of its element's id."""
+
+    name: str
+    word: str
+    text: str
+
+
+@page
+@require_GET
+def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
+    host = vhost_of(namespace, request.actor)
+    queues = reads.overview(host.name, include_hidden=True, actor=request.actor)
+    exchanges = rabbitmq.list_exchanges(host.name, actor=request.actor)
+    judged = rulings(rabbitmq.list_policies(host.name, actor=request.actor), things_of(queues, exchanges))
+    fullest = busiest(queues)[:SHOWN]
+    used = [exchange for exchange in exchanges if exchange.bindings or not is_system(exchange.name)]
+    context = {
+        "counts": browsing.vhost_counts(host.name, actor=request.actor),
+        "figures": figures(host.name, queues, request.actor),
+        "queues": fullest,
+        "stamp": order_stamp(queue.id for queue in fullest),
+        "queue_count": len(queues),
+        "exchanges": [(exchange, presenters.exchange_features(exchange)) for exchange in used[:SHOWN]],
+        "rulings": judged[:SHOWN],
+        "connections": browsing.connections(host.name, actor=request.actor)[:SHOWN],
+        "surprises": surprises(queues, judged),
+    }
+    return draw(request, "vhost", host, context, place="vhost", fragment="_fullest")
+
+
+def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figure]:
+    """What the virtual host has and does, in numbers."""
+    counts = browsing.vhost_counts(vhost, actor=actor)
+    ready = sum(queue.counts.active - queue.counts.locked for queue in queues)
+    unacked = sum(queue.counts.locked for queue in queues)
+    numbers = [
+        ("ready", "ready", ready), ("unacked", "unacked", unacked),
+        ("in", "in", rate(sum(queue.sent_rate for queue in queues))),
+        ("out", "out", rate(sum(queue.completed_rate for queue in queues))),
+        ("queue", "queues", len(queues)), ("exchange", "exchanges", counts.exchanges), ("binding", "bindings", counts.bindings),
+        ("policy", "policies", counts.policies), ("connection", "connections", counts.connections),
+        ("consumer", "consumers", counts.consumers),
+    ]  # fmt: skip
+    return [Figure(many, one if n == 1 else many, n if isinstance(n, str) else f"{n:,}") for one, many, n in numbers]
+
+
+def busiest(queues: Sequence[EntityRow]) -> list[EntityRow]:
+    """Those with the most messages first."""
+    return sorted(queues, key=lambda queue: (-queue.counts.active, queue.address.path))
+
+
+def is_system(name: str) -> bool:
+    """Whether every virtual host has an exchange of this name."""
+    return not name or name.startswith("amq.")
+
+
+def surprises(queues: Iterable[EntityRow], judged: Iterable[Ruling]) -> list[Surprise]:
+    """Queues that expire with messages in them (RMQ-905), and policies that tie for something (RMQ-917)."""
+    expiring = [
+        Surprise(
+            queue.address.path, "queue",
+            f"is deleted with its {queue.counts.active:,} messages when it is unused for "
+            f"{human(timedelta(milliseconds=queue.effective['expires']))}. Publishing does not count as use.",
+        )
+        for queue in queues if queue.effective.get("expires") and queue.counts.active
+    ]  # fmt: skip
+    tied = [
+        Surprise(
+            ruling.policy.name, "policy",
+            f"matches {ruling.ties[0].thing.name} with the same priority as {ruling.ties[0].winner}, which wins because of its "
+            "lower name. In RabbitMQ, the winner is undefined.",
+        )
+        for ruling in judged if ruling.ties
+    ]  # fmt: skip
+    return [*expiring[:MOST_WARNINGS], *tied[:MOST_WARNINGS]]
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    request.actor.require(Right.MANAGE, "virtual hosts")
+    form = VhostForm(request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        return _new(request, form)
+    name, description = form.cleaned_data["name"], form.cleaned_data["description"]
+    done = act(
+        request, "create virtual host", None, lambda: rabbitmq.create_vhost(name, description, actor=request.actor),
+        target=name, says=lambda made: f"Created the virtual host {made.name} with its seven exchanges.",
+    )  # fmt: skip
+    return _new(request, form, done) if done.error else HttpResponseRedirect(link("vhost", done.result.name))
+
+
+def _new(request: HttpRequest, form: VhostForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
+    context = {
+        "section": "overview", "form": form, "error": done.error, "advice": advice(done.error), "may": May(request.actor.rights),
+    }  # fmt: skip
+    return render(request, "explorer/rabbitmq/vhost_new.html", context, status=status or done.status)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str) -> HttpResponse:
+    """Its name is typed, beside what goes with it."""
+    host = vhost_of(namespace, request.actor)
+    request.actor.require(Right.MANAGE, host.name)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=host.name)
+    context = {"form": form, "contents": rabbitmq.preview_delete_vhost(host.name, actor=request.actor)}
+    if not form.is_valid():
+        return draw(request, "vhost_delete", host, context, here="delete")
+    done = act(
+        request, "delete virtual host", None, lambda: rabbitmq.delete_vhost(host.name, actor=request.actor),
+        target=host.name,
+        says=lambda gone: f"Deleted the virtual host {host.name}: {gone.queues:,} queues, {gone.messages:,} messages.",
+    )  # fmt: skip
+    if done.error:
+        return draw(request, "vhost_delete", host, context, here="delete", done=done)
+    return HttpResponseRedirect(reverse("explorer:overview"))

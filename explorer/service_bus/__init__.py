@@ -1,0 +1,1 @@
+"""Pages and forms of Service Bus: queues, topics, subscriptions, rules, sessions."""

@@ -1,0 +1,270 @@
+"""One queue, topic or subscription: its state, its settings, its messages list by list, what hangs on it, and what is done to
+several messages at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads, service_bus
+from broker_core.common.durations import human
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityAddress, EntityKind
+from broker_core.reads import Capped, EntityRow, Tab, TrafficPoint
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.shared.shell import (
+    Act,
+    BadQuery,
+    about,
+    act,
+    address_of,
+    cleaned,
+    page,
+    show,
+    shown_or_acted_on,
+    wants_fragment,
+)
+
+TRAFFIC_MINUTES = 30
+MAX_SELECTED = reads.PAGE_ROWS
+
+_TABS = (
+    (SUBSCRIPTIONS, "subscriptions", "subscription"),
+    ("active", "active", "active"),
+    ("locked", "locked", "locked"),
+    ("scheduled", "scheduled", "scheduled"),
+    ("deferred", "deferred", "deferred"),
+    ("dead-letter", "dead letters", "dead"),
+    ("transfer-dead-letter", "transfer dead letters", "dead"),
+    (SESSIONS, "sessions", "session"),
+    (RULES, "rules", "rules"),
+    (HISTORY, "history", "gone"),
+)
+_TABS_OF = {
+    EntityKind.QUEUE: {"active", "locked", "scheduled", "deferred", "dead-letter", HISTORY},
+    EntityKind.TOPIC: {SUBSCRIPTIONS, "scheduled", HISTORY},
+    EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
+}
+BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
+_SOURCES = {"default": "default", "entity": "set on this {}"}
+PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
+
+
+@dataclass(frozen=True, slots=True)
+class TabView:
+    """A list as the page names it. count: how many are in it; None: not counted."""
+
+    slug: str
+    word: str
+    hue: str
+    count: int | Capped | None
+    selected: bool
+
+    @property
+    def text(self) -> str:
+        return f"{self.count:,}" if isinstance(self.count, int) else str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    value: object
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A setting in plain words. name: as Azure calls it."""
+
+    name: str
+    word: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A small chart: points of two SVG polylines over `width` by 40, and the same in words."""
+
+    sent: str
+    completed: str
+    width: int
+    words: str
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET shows; POST acts on the selected messages of the list, and answers with the list as it is then."""
+    address = address_of(namespace, path)
+    form = EntityQuery(request.GET)
+    cleaned(form)
+    shown = partial(_show, request, address, form)
+    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
+
+
+def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done: Act = Act()) -> HttpResponse:
+    entity = reads.entity(address, actor=request.actor)
+    tab = form.cleaned_data["tab"] or first_tab(entity)
+    if tab not in tabs_of(entity, tab):
+        raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no tab {tab}.")])
+    context = {
+        **about(request, entity),
+        "tabs": tab_views(entity, tab),
+        "tab": tab,
+        "form": form,
+        "error": done.error,
+        "bulk_action": BULK.get(tab),
+        "purgeable": tab in PURGEABLE,
+        **_listing(request, entity, form, tab),
+    }
+    if not wants_fragment(request):
+        effective = entities.effective(address, actor=request.actor)
+        context |= {
+            "settings": settings_of(effective, entity.kind),
+            "glance": at_a_glance(effective, entity.kind),
+            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
+        }
+    return show(request, "entity", context, fragment="_messages", status=done.status)
+
+
+def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str) -> dict:
+    values, actor = form.cleaned_data, request.actor
+    cursor = values["cursor"] or None
+    match tab:
+        case "history":
+            return {"events": reads.gone(entity.address, cursor=cursor, actor=actor), "filtered": False}
+        case "subscriptions":
+            rows = reads.subscriptions(entity.address, actor=actor)
+            rules = service_bus.rules_of([row.id for row in rows], actor=actor)
+            return {"subscriptions": [(row, rules.get(row.id, [])) for row in rows]}
+        case "rules":
+            return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
+        case "sessions":
+            return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
+    narrowed = form.message_filter()
+    found = reads.list_messages(
+        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=actor
+    )
+    return {"page": found, "filtered": bool(narrowed)}
+
+
+def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
+    action = request.POST.get("action", "")
+    try:
+        numbers = selected_numbers(request.POST.getlist("numbers"))
+    except InvalidArgument as exc:
+        return Act(error=exc)
+    target = "messages " + ", ".join(map(str, numbers))
+    if action == "resubmit":
+        return act(
+            request, "resubmit", address.dead_letter,
+            lambda: service_bus.resubmit(address.dead_letter, numbers, actor=request.actor),
+            target=target, says=lambda new: resubmitted(new, numbers),
+        )  # fmt: skip
+    if action == "cancel":
+        return act(
+            request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, numbers, actor=request.actor),
+            target=target, says=lambda _: f"Cancelled {_messages(numbers)}.",
+        )  # fmt: skip
+    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit or cancel"))
+
+
+def selected_numbers(given: Sequence[str]) -> list[int]:
+    """The sequence numbers ticked in a list. Raises InvalidArgument for none, too many, or what is no number."""
+    if not given:
+        raise InvalidArgument("selection", "is empty; select messages first")
+    if len(given) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in given):
+        raise InvalidArgument("selection", f"must be at most {MAX_SELECTED} sequence numbers")
+    return sorted({int(n) for n in given})
+
+
+def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
+    """The result of a resubmission in words; what was left is named (rule 15)."""
+    if len(new_numbers) == 1:
+        [(old, new)] = new_numbers.items()
+        said = f"Resubmitted message {old} as message {new}."
+    elif new_numbers:
+        said = f"Resubmitted {_messages(new_numbers)} to the end of the queue with new numbers."
+    else:
+        said = "No messages were resubmitted."
+    left = [n for n in asked if n not in new_numbers]
+    return said + (f" Not resubmitted: {', '.join(map(str, left))} (locked, or no longer in the queue)." if left else "")
+
+
+def _messages(numbers) -> str:
+    return f"{len(numbers):,} message{'' if len(numbers) == 1 else 's'}"
+
+
+def first_tab(entity: EntityRow) -> str:
+    return SUBSCRIPTIONS if entity.kind == EntityKind.TOPIC else "active"
+
+
+def tabs_of(entity: EntityRow, selected: str) -> set[str]:
+    """The lists an entity has; those that are nearly always empty only where they have something, or are looked at."""
+    counts = entity.counts
+    found = set(_TABS_OF[entity.kind]) | ({SESSIONS} if entity.requires_session else set())
+    unusual = {"scheduled": counts.scheduled, "transfer-dead-letter": counts.transfer_dead_letter}
+    return found | {tab for tab, count in unusual.items() if count or tab == selected}
+
+
+def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
+    """The lists with their counts."""
+    counts, here = entity.counts, tabs_of(entity, selected)
+    numbers = {
+        "active": counts.active, "locked": counts.locked, "scheduled": counts.scheduled, "deferred": counts.deferred,
+        "dead-letter": counts.dead_letter, "transfer-dead-letter": counts.transfer_dead_letter,
+        SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
+    }  # fmt: skip
+    return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here]
+
+
+def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:
+    """The settings by the names that Azure gives them, with where each comes from."""
+    return [Setting(SERVICE_NAMES[name], value, _source(source, kind)) for name, (value, source) in effective.items()]
+
+
+def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Glance]:
+    """The settings that decide what becomes of a message, of those that this kind of entity has."""
+    shown = {
+        "lock_duration": ("Lock", human),
+        "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),
+        "default_message_time_to_live": ("Time-to-live", human),
+        "dead_lettering_on_message_expiration": ("Expired messages", lambda kept: "dead-lettered" if kept else "dropped"),
+        "requires_duplicate_detection": ("Duplicate detection", lambda found: "on" if found else "off"),
+    }
+    return [
+        Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))
+        for name, (word, in_words) in shown.items()
+        if name in effective and (name != "requires_duplicate_detection" or effective[name][0] or kind == EntityKind.TOPIC)
+    ]
+
+
+def _source(source: str, kind: EntityKind) -> str:
+    return _SOURCES.get(source, source).format(kind)
+
+
+def spark(
+    points: Sequence[TrafficPoint], width: int = 600, *, completes: bool = True, words: tuple[str, str] = ("sent", "completed")
+) -> Spark | None:
+    """What came in and went out, as lines that share a scale; None where nothing passed. completes: False where nothing can.
+
+    words: what that is called.
+    """
+    highest = max((max(p.sent, p.completed) for p in points), default=0)
+    if not highest:
+        return None
+    step = width / max(1, len(points) - 1)
+
+    def line(values: Sequence[int]) -> str:
+        return " ".join(f"{i * step:.1f},{38 - 36 * v / highest:.1f}" for i, v in enumerate(values))
+
+    sent, completed = [p.sent for p in points], [p.completed for p in points]
+    both = f"{sum(sent):,} {words[0]} and {sum(completed):,} {words[1]}" if completes else f"{sum(sent):,} published"
+    return Spark(line(sent), line(completed), width, f"{both} in the last {TRAFFIC_MINUTES} minutes")

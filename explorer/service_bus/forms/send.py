@@ -1,0 +1,86 @@
+"""What a person writes to send a message."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+
+from broker_core.common.types import Message
+from explorer.shared.forms.fields import DurationField, MomentField
+from explorer.shared.forms.typed import TypedRows
+
+MAX_COPIES = 1000
+TEXT_FIELDS = ("message_id", "session_id", "correlation_id", "subject", "content_type", "to", "reply_to")
+CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "application/octet-stream")
+
+
+class SendForm(forms.Form):
+    """A message and how often. `messages(now)` gives what to send, by the namespace's clock."""
+
+    body = forms.CharField(
+        required=False,
+        strip=False,
+        label="Body",
+        widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
+    )
+    body_file = forms.FileField(
+        required=False, allow_empty_file=True, label="or a file", help_text="The bytes of the file become the body, unchanged."
+    )
+    content_type = forms.CharField(
+        required=False, max_length=200, label="Content type", widget=forms.TextInput(attrs={"list": "content-types"})
+    )
+    message_id = forms.CharField(
+        required=False, max_length=128, label="Message id", help_text="-2, -3 and so on is appended for further copies."
+    )
+    subject = forms.CharField(required=False, max_length=500, label="Subject")
+    time_to_live = DurationField(required=False, label="Time-to-live", help_text="30 s, 5 min, PT5M. Empty: the queue's default.")
+    scheduled = MomentField(
+        required=False, label="Schedule", help_text="in 5 min, or 2030-01-31 12:00 (UTC). Empty: send at once."
+    )  # fmt: skip
+    copies = forms.IntegerField(
+        min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Sent together: all or none."
+    )
+    session_id = forms.CharField(required=False, max_length=128, label="Session id")
+    correlation_id = forms.CharField(required=False, max_length=500, label="Correlation id")
+    to = forms.CharField(required=False, max_length=500, label="To")
+    reply_to = forms.CharField(required=False, max_length=500, label="Reply to")
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        data = self.data if self.is_bound else None
+        self.properties = TypedRows("property", "application property", data, self.initial.get("properties", []))
+
+    def clean(self):
+        cleaned = super().clean()
+        if cleaned.get("body") and cleaned.get("body_file"):
+            self.add_error("body_file", "Enter a text or choose a file, not both.")
+        cleaned["properties"] = self.properties.values()
+        if self.properties.errors:
+            self.add_error(None, "Some application properties are invalid; see below.")
+        return cleaned
+
+    def messages(self, now: datetime) -> list[Message]:
+        """Only after is_valid. now: the namespace's clock, from which a delay counts."""
+        values = self.cleaned_data
+        upload = values["body_file"]
+        body = upload.read() if upload else with_unix_newlines(values["body"]).encode()
+        common: dict[str, Any] = {name: values[name] or None for name in TEXT_FIELDS if name != "message_id"}
+        scheduled = values["scheduled"]
+        at = now + scheduled if isinstance(scheduled, timedelta) else scheduled
+        return [
+            Message(
+                body=body, message_id=_copy_id(values["message_id"], i), time_to_live=values["time_to_live"],
+                scheduled_enqueue_at=at, properties=values["properties"], **common,
+            )
+            for i in range(values["copies"])
+        ]  # fmt: skip
+
+
+def _copy_id(message_id: str, index: int) -> str | None:
+    return (f"{message_id}-{index + 1}" if message_id and index else message_id) or None
+
+
+def with_unix_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n")

@@ -1,0 +1,70 @@
+"""What the message's page has of its own for Service Bus: what can be done to one message, and why it is not delivered."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from broker_core import reads, service_bus
+from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue
+from broker_core.reads import Explanation, MessageDetail
+from broker_core.service_bus.rules.standing import Standing
+from explorer.service_bus.forms.receiver import SettleForm
+from explorer.shared.actions import Action
+from explorer.shared.shell import Act, act
+
+from . import settling
+from .entity import resubmitted
+
+
+def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
+    """What can be done to a message in its state, with the reason where the person may not."""
+    row = detail.row
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+    held = (
+        ""
+        if row.standing != Standing.LOCKED
+        else f"Locked by {row.locked_by or 'a receiver'}; available again when the lock ends."
+    )
+    if row.state == MessageState.SCHEDULED:
+        return [Action("cancel", "Cancel message", "cross", no_right, "Removes the message before it is enqueued.")]
+    if settling.is_held_by(row, actor):
+        return []
+    found = []
+    if row.subqueue == SubQueue.DEAD_LETTER:
+        says = "Moves the message from the dead-letter queue to the end of the queue, with a new number."
+        found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
+    if row.state == MessageState.DEFERRED:
+        says = "Locks the message so that you can complete, abandon or dead-letter it."
+        found.append(Action("receive-deferred", "Receive", "hand", no_right or held, says))
+    return found
+
+
+def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
+    """None: the action is none of Service Bus."""
+    actor, target = request.actor, f"message {number}"
+    match action:
+        case "resubmit":
+            dead = address.dead_letter
+            return act(
+                request, action, dead, lambda: service_bus.resubmit(dead, [number], actor=actor),
+                target=target, says=lambda new: resubmitted(new, [number]),
+            )  # fmt: skip
+        case "cancel":
+            return act(
+                request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, [number], actor=actor),
+                target=target, says=lambda _: f"Cancelled message {number}.",
+            )  # fmt: skip
+        case "receive-deferred":
+            return act(
+                request, "receive deferred", address, lambda: service_bus.receive_deferred(address, [number], actor=actor),
+                target=target, says=lambda _: f"Received message {number}.",
+            )  # fmt: skip
+        case _ if action in settling.WAYS:
+            detail = reads.message(address, number, actor=actor)
+            place = detail.row.address if detail else address
+            return settling.settle(request, place, action, SettleForm(request.POST))
+    return None
+
+
+def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
+    return service_bus.explain(address, number, actor=actor)

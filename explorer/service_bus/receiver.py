@@ -1,0 +1,147 @@
+"""The hand-operated receiver: lock messages as a client would, look at them, settle them. All of it is audited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads, service_bus
+from broker_core.common.errors import InvalidArgument, NotAllowed
+from broker_core.common.types import Actor, EntityAddress, Right, StoredMessage, SubQueue
+from broker_core.reads import MessageRow, Tab
+from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
+from explorer.shared import bodies
+from explorer.shared.presenters import SUBQUEUES
+from explorer.shared.shell import Act, act, address_of, page, show, wants_fragment
+
+from . import sessions, settling
+
+LOOKED_AT = 200  # locked messages of a list among which one's own are looked for
+PREVIEW_BYTES = 600
+_LISTS = {SubQueue.MAIN: (Tab.LOCKED, Tab.DEFERRED), SubQueue.DEAD_LETTER: (Tab.DEAD_LETTER,)}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A message in the person's hands. preview: the beginning of its body; None without the right to see it."""
+
+    row: MessageRow
+    preview: str | None
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def receiver(request: HttpRequest, subqueue: str, namespace: str, path: str) -> HttpResponse:
+    if subqueue not in SUBQUEUES or SUBQUEUES[subqueue] not in _LISTS:
+        raise Http404(f"{subqueue} is not a queue to receive from")
+    address = address_of(namespace, path, subqueue)
+    if request.method != "POST":
+        return _show(request, address)
+    forms: dict[str, Form] = {"receive": ReceiveForm(), "deferred": ReceiveDeferredForm()}
+    done, taken = _act(request, address, forms)
+    bad_input = any(form.is_bound and not form.is_valid() for form in forms.values())
+    if wants_fragment(request) or done.error or bad_input or taken:
+        return _show(request, address, forms, done, taken, status=400 if bad_input else done.status)
+    return HttpResponseRedirect(request.path)
+
+
+def _show(
+    request: HttpRequest,
+    address: EntityAddress,
+    forms: dict | None = None,
+    done: Act = Act(),
+    taken: list[StoredMessage] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    entity = reads.entity(address, actor=request.actor)
+    if not entity.holds_messages:
+        raise NotAllowed(f"'{entity.address}' is a topic; receive its messages from its subscriptions.")
+    place = EntityAddress(entity.address.namespace, entity.address.path, address.subqueue)
+    by_session = entity.requires_session and address.subqueue == SubQueue.MAIN
+    context = {
+        "section": "overview",
+        "entity": entity,
+        "address": place,
+        "clock": entity.clock,
+        "in_dead_letters": address.subqueue == SubQueue.DEAD_LETTER,
+        "available": available(entity, address.subqueue),
+        "held": held(place, request.actor),
+        "by_session": by_session,
+        "sessions": sessions.held(place, request.actor) if by_session else [],
+        "accept_form": AcceptForm(initial={"session_id": request.GET.get("session", "")}),
+        "receive_form": (forms or {}).get("receive") or ReceiveForm(),
+        "deferred_form": (forms or {}).get("deferred") or ReceiveDeferredForm(),
+        "taken": [(m, _preview(m.body, len(m.body), m.content_type)) for m in taken or ()],
+        "error": done.error,
+        "holder": request.actor.holder_label,
+    }
+    return show(request, "receiver", context, status=status)
+
+
+def held(address: EntityAddress, actor: Actor) -> list[Held]:
+    """The messages of a list that carry this actor's label on a lock still valid, by number. So a reload shows them again."""
+    pages = [
+        reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
+    ]
+    rows = {row.sequence_number: row for page in pages for row in page.rows if settling.is_held_by(row, actor)}
+    return [Held(row, preview_of(address, row, actor)) for _, row in sorted(rows.items())]
+
+
+def preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | None:
+    if Right.SEE_BODIES not in actor.rights:
+        return None
+    body = reads.body(address, row.sequence_number, length=PREVIEW_BYTES, actor=actor)
+    return _preview(body.content, body.total, body.content_type) if body else ""
+
+
+def _preview(content: bytes, total: int, content_type: str | None) -> str:
+    shown = bodies.readable(content[:PREVIEW_BYTES], total, content_type)
+    return shown.text or shown.note
+
+
+def available(entity: reads.EntityRow, subqueue: SubQueue) -> int:
+    counts = entity.counts
+    if subqueue == SubQueue.DEAD_LETTER:
+        return counts.dead_letter - counts.dead_letter_locked
+    return max(0, counts.active - counts.locked - entity.expired_pending.value)
+
+
+def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act, list[StoredMessage] | None]:
+    """Carry out what was posted; a second value where messages were received and deleted, for they are nowhere else now."""
+    action, actor = request.POST.get("action", ""), request.actor
+    if action == "receive":
+        form = forms["receive"] = ReceiveForm(request.POST)
+        if not form.is_valid():
+            return Act(), None
+        if form.cleaned_data["mode"] == "receive-and-delete":
+            done = _receive(request, address, service_bus.receive_and_delete, "receive and delete", form.cleaned_data["count"])
+            return done, done.result
+        return _receive(request, address, service_bus.receive, "receive", form.cleaned_data["count"]), None
+    if action == "receive-deferred":
+        form = forms["deferred"] = ReceiveDeferredForm(request.POST)
+        if not form.is_valid():
+            return Act(), None
+        numbers = form.cleaned_data["numbers"]
+        call = lambda: service_bus.receive_deferred(address, numbers, actor=actor)  # noqa: E731
+        target = f"messages {', '.join(map(str, numbers))}"
+        return act(request, "receive deferred", address, call, target=target, says=_received), None
+    if action in sessions.ACTIONS:
+        return sessions.carry_out(request, address, action)
+    if action in settling.WAYS:
+        return settling.settle(request, address, action, SettleForm(request.POST)), None
+    return Act(error=InvalidArgument("action", f"{action!r} is unknown")), None
+
+
+def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, count: int) -> Act:
+    return act(
+        request, name, address, lambda: use_case(address, count, actor=request.actor), target=f"up to {count}", says=_received
+    )
+
+
+def _received(found: list[StoredMessage]) -> str:
+    if not found:
+        return "No messages are available."
+    return f"Received {len(found)} message{'' if len(found) == 1 else 's'}."

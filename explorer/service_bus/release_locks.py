@@ -1,0 +1,40 @@
+"""Ending all locks on an entity at once, as a service update does: an operator can see what their clients make of it (SB-073)."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads, service_bus
+from broker_core.common.types import Right
+from explorer.shared.shell import Act, about, act, address_of, page
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET asks, POST does it."""
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    address = entity.address
+    request.actor.require(Right.OPERATE, address)
+    if request.method != "POST":
+        return _ask(request, entity)
+    done = act(
+        request, "release locks", address, lambda: service_bus.drop_locks(address, actor=request.actor),
+        says=lambda count: f"Released {count:,} lock{'' if count == 1 else 's'} on {address}.",
+    )  # fmt: skip
+    if done.error:
+        return _ask(request, entity, done)
+    return HttpResponseRedirect(reverse("explorer:entity", args=(address.namespace, address.path)))
+
+
+def _ask(request: HttpRequest, entity: reads.EntityRow, done: Act = Act()) -> HttpResponse:
+    counts = entity.counts
+    context = {
+        **about(request, entity),
+        "locked": counts.locked + counts.deferred_locked + counts.dead_letter_locked,
+        "error": done.error,
+    }
+    return render(request, "explorer/drop_locks.html", context, status=done.status)

@@ -1,0 +1,111 @@
+"""Send a message, or many alike, to a queue or a topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads, service_bus
+from broker_core.common.errors import NotAllowed
+from broker_core.common.types import EntityAddress, EntityKind, HistoryLevel, Right
+from broker_core.reads import EntityRow
+from explorer.service_bus.forms.send import CONTENT_TYPES, SendForm
+from explorer.shared import presenters
+from explorer.shared.copying import text_to_copy
+from explorer.shared.shell import Act, about, act, address_of, page, show, wants_fragment
+
+_FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """The form; `?like=12` fills it from message 12, of this entity or of that at `of`. A short life is warned about."""
+    address = address_of(namespace, path)
+    entity = reads.entity(address, actor=request.actor)
+    if entity.kind == EntityKind.SUBSCRIPTION:
+        raise NotAllowed(f"'{entity.address}' is a subscription; send to its topic instead (SB-013).")
+    if request.method != "POST":
+        return _show(request, entity, SendForm(initial=_like(request, address_of(namespace, request.GET.get("of", path)))))
+    form = SendForm(request.POST, request.FILES)
+    if not form.is_valid():
+        return _show(request, entity, form, status=400)
+    warning = warning_for(form, entity)
+    if warning and "anyway" not in request.POST:
+        return _show(request, entity, form, warning=warning, status=422)
+    done = act(request, "send", entity.address, lambda: _send(request, entity, form), target=_target(form), says=sent)
+    if done.error:
+        return _show(request, entity, form, done=done, status=done.status)
+    url = _where_to_look(entity, form, done.result)
+    return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
+
+
+def _send(request: HttpRequest, entity: EntityRow, form: SendForm) -> list[int | None]:
+    return service_bus.send(entity.address, form.messages(entity.clock.now), actor=request.actor)
+
+
+def _show(
+    request: HttpRequest, entity: EntityRow, form: SendForm, *, done: Act = Act(), warning: str | None = None, status: int = 200
+) -> HttpResponse:
+    context = {
+        **about(request, entity),
+        "form": form,
+        "content_types": CONTENT_TYPES,
+        "error": done.error,
+        "warning": warning,
+        "why_not": "" if Right.SEND in request.actor.rights else "Sending requires the operator role.",
+    }
+    return show(request, "send", context, fragment="_send_form", status=status)
+
+
+def warning_for(form: SendForm, entity: EntityRow) -> str | None:
+    """Why a receiver may never see what is about to be sent; None where it is to be scheduled or lives long enough."""
+    values = form.cleaned_data
+    if values["time_to_live"] is None or values["scheduled"]:
+        return None
+    return presenters.short_time_to_live_warning(values["time_to_live"], entity.oldest_active_age)
+
+
+def sent(numbers: list[int | None]) -> str:
+    """What was sent, in words; a number is missing where a duplicate was dropped (SB-131)."""
+    kept = [n for n in numbers if n is not None]
+    dropped = len(numbers) - len(kept)
+    if not kept:
+        return "Accepted and dropped as a duplicate: a message with this id was seen within the detection window."
+    said = f"Sent message {kept[0]}." if len(kept) == 1 else f"Sent {len(kept):,} messages, numbers {kept[0]} to {kept[-1]}."
+    return said + (f" Dropped {dropped:,} as duplicates." if dropped else "")
+
+
+def _target(form: SendForm) -> str:
+    message_id = form.cleaned_data["message_id"]
+    return presenters.times(form.cleaned_data["copies"]) + (f", id {message_id}" if message_id else "")
+
+
+def _where_to_look(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> str:
+    """The message's page, if there is one: what a topic published or a queue forwarded is known by its events alone."""
+    address = entity.address
+    stays = entity.holds_messages and not entity.forward_to
+    if len(numbers) == 1 and numbers[0] is not None and (stays or entity.history_level > HistoryLevel.OFF):
+        return reverse("explorer:message", args=(address.namespace, address.path, numbers[0]))
+    tab = "?tab=scheduled" if form.cleaned_data["scheduled"] else ""
+    return reverse("explorer:entity", args=(address.namespace, address.path)) + tab
+
+
+def _like(request: HttpRequest, address: EntityAddress) -> dict:
+    """Initial values taken from a present message: what its sender gave, not what the broker added."""
+    number = request.GET.get("like", "")
+    detail = (
+        reads.message(address, int(number), actor=request.actor)
+        if number.isascii() and number.isdigit() and len(number) < 19
+        else None
+    )
+    if detail is None:
+        return {}
+    initial: dict[str, Any] = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
+    initial |= {"session_id": detail.row.session_id, "time_to_live": detail.time_to_live}
+    initial["properties"] = [(name, kind, text or "") for name, (kind, text) in detail.application_properties.items()]
+    initial["body"] = text_to_copy(request, address, int(number), detail.body_size)
+    return initial

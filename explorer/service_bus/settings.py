@@ -1,0 +1,218 @@
+"""Create, change and delete queues, topics and subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads
+from broker_core.common.durations import human
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, WorldMoved
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.service_bus import entities, preview
+from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
+from broker_core.service_bus.rules.filters import Rule, compile_filter
+from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
+from explorer.shared import names
+from explorer.shared.apply_previewed import made
+from explorer.shared.presenters import effects_told
+from explorer.shared.shell import Act, May, act, address_of, page
+
+FIRST_RULE = "Filter"
+_FIELDS = {"subscription": "name"}  # what a refusal names, where the form has another name for it
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, kind: str) -> HttpResponse:
+    """`?namespace=` and `?topic=namespace/path` fill the form."""
+    if kind not in list(EntityKind):
+        raise Http404(f"{kind} is not a kind of entity")
+    kind = EntityKind(kind)
+    form = _new_form(request, kind)
+    context: dict[str, Any] = {"kind": kind, "kinds": list(EntityKind)}
+    if request.method != "POST":
+        return _show(request, "entity_new", form, **context)
+    if not form.is_valid():
+        return _show(request, "entity_new", form, status=400, **context)
+    address = _new_address(form)
+    done = act(
+        request, f"create {kind}", address, lambda: _create(address, form, request.actor),
+        says=lambda made: f"Created the {kind} {made.address}.",
+    )  # fmt: skip
+    if done.error:
+        return _show(request, "entity_new", form, done=done, **context)
+    return HttpResponseRedirect(reverse("explorer:entity", args=(address.namespace, address.path)))
+
+
+def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubscriptionForm:
+    namespaces = reads.namespaces(actor=request.actor)
+    sets = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
+    request.actor.require(Right.MANAGE, ", ".join(sets) or "namespaces")
+    data = request.POST if request.method == "POST" else None
+    asked = request.GET if data is None else data
+    initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}
+    if kind == EntityKind.SUBSCRIPTION:
+        topics, more = names.topics("", names.MOST_LISTED, request.actor)
+        namespace = (asked.get("topic") or next(iter(topics), "")).partition("/")[0]
+        topics_at = reverse("explorer:names", args=("topics",)) if more else None
+        common = {"initial": initial, **_completion(namespace, request.actor)}
+        return NewSubscriptionForm(data, topics=topics, topics_at=topics_at, **common)
+    namespace = asked.get("namespace") or next(iter(sets), "")
+    return NewEntityForm(data, kind=kind, namespaces=sets, initial=initial, **_completion(namespace, request.actor))
+
+
+def _completion(namespace: str, actor: Actor, existing: EntityAddress | None = None) -> dict:
+    """What a form offers to forward to. The form of a new entity says itself in which namespace; others do in the address."""
+    at, but = reverse("explorer:names", args=("targets",)), existing.path if existing else None
+    return {
+        "targets": names.targets("", namespace, names.MOST_LISTED, actor, but=but),
+        "names_at": f"{at}?{urlencode({'namespace': namespace, 'but': but})}" if existing else at,
+    }
+
+
+def _new_address(form: NewEntityForm | NewSubscriptionForm) -> EntityAddress:
+    given = form.cleaned_data
+    if form.kind == EntityKind.SUBSCRIPTION:
+        return EntityAddress.parse(given["topic"]).subscription(given["name"])
+    return EntityAddress(given["namespace"], given["path"])
+
+
+def _create(address: EntityAddress, form: NewEntityForm | NewSubscriptionForm, actor: Any) -> Any:
+    defaults = SETTINGS_TYPE[form.kind]()
+    settings = {name: value for name, value in form.settings().items() if value != getattr(defaults, name)}  # else the tier's
+    match form.kind:
+        case EntityKind.QUEUE:
+            return entities.create_queue(address, **settings, actor=actor)
+        case EntityKind.TOPIC:
+            return entities.create_topic(address, **settings, actor=actor)
+        case EntityKind.SUBSCRIPTION:
+            text = form.cleaned_data["filter"]
+            rule = Rule(FIRST_RULE, compile_filter(text)) if text else None
+            return entities.create_subscription(address, rule=rule, **settings, actor=actor)
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    request.actor.require(Right.MANAGE, entity.address)
+    stored = entities.get_entity(entity.address, actor=request.actor)
+    form = EntitySettingsForm(
+        request.POST if request.method == "POST" else None,
+        kind=entity.kind, existing=True, initial=_initial(stored.settings),
+        **_completion(entity.address.namespace, request.actor, entity.address),
+    )  # fmt: skip
+    context: dict[str, Any] = {"entity": entity, "address": entity.address, "clock": entity.clock}
+    if request.method != "POST":
+        return _show(request, "entity_settings", form, **context)
+    if not form.is_valid():
+        return _show(request, "entity_settings", form, status=400, **context)
+    changes = {name: value for name, value in form.settings().items() if value != getattr(stored.settings, name)}
+    if "preview" in request.POST:
+        return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
+    done = act(
+        request, "change settings", entity.address,
+        lambda: _made(request, entity.address, changes),
+        target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
+    )  # fmt: skip
+    if isinstance(done.error, WorldMoved):
+        context |= _previewed(entity.address, changes, request.actor)
+    if done.error:
+        return _show(request, "entity_settings", form, **{"done": done, **context})
+    return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
+
+
+def _made(request: HttpRequest, address: EntityAddress, changes: dict) -> preview.Preview:
+    return made(
+        str(address), request.POST.get("token") or None,
+        change=lambda: preview.change(address, **changes, actor=request.actor),
+        preview=lambda: preview.preview(address, **changes, actor=request.actor),
+        apply=lambda previewed: preview.apply(previewed, actor=request.actor),
+    )  # fmt: skip
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    address = entity.address
+    request.actor.require(Right.MANAGE, address)
+    form = TypedNameForm(request.POST or None, expected=address.name)
+    count = _messages_of(request, entity)
+    context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count}
+    if request.method != "POST":
+        return _show(request, "entity_delete", form, **context)
+    if not form.is_valid():
+        return _show(request, "entity_delete", form, status=400, **context)
+    done = act(
+        request, f"delete {entity.kind}", address, lambda: entities.delete_entity(address, actor=request.actor),
+        says=lambda _: f"Deleted the {entity.kind} {address} with {count:,} messages.",
+    )  # fmt: skip
+    if done.error:
+        return _show(request, "entity_delete", form, done=done, **context)
+    return HttpResponseRedirect(_after_deleting(address))
+
+
+def _previewed(address: EntityAddress, changes: dict, actor: Actor) -> dict:
+    """What the changes would do now, for the page; or why they are refused."""
+    try:
+        return {"previewed": preview.preview(address, actor=actor, **changes)}
+    except BrokerError as exc:
+        return {"done": Act(error=exc)}
+
+
+def _after_deleting(address: EntityAddress) -> str:
+    if address.topic:
+        return reverse("explorer:entity", args=(address.namespace, address.topic.path))
+    return reverse("explorer:namespace", args=(address.namespace,))
+
+
+def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
+    """How many messages go with it: a topic takes its subscriptions along."""
+    if entity.kind != EntityKind.TOPIC:
+        return entity.counts.total
+    try:
+        beneath = reads.subscriptions(entity.address, actor=request.actor)
+    except EntityNotFound:  # deleted a moment ago
+        beneath = []
+    return sum(row.counts.total for row in [entity, *beneath])
+
+
+def changed(before: Any, changes: dict, told: preview.Preview) -> str:
+    """What was changed, from what to what, and what that does to messages: also what the audit keeps."""
+    if not changes:
+        return "Nothing was changed."
+    parts = [
+        f"{SERVICE_NAMES[name]} from {_shown(getattr(before, name), name)} to {_shown(value, name)}"
+        for name, value in changes.items()
+    ]
+    return f"Changed {', '.join(parts)}. {effects_told(told.effects)}"
+
+
+def _shown(value: Any, name: str) -> str:
+    if value is None and name not in MAY_BE_NEVER:
+        return "nothing"
+    return human(value) if value is None or hasattr(value, "total_seconds") else str(value)
+
+
+def _initial(settings: Any) -> dict:
+    values = asdict(settings)
+    never = {name: "never" for name in MAY_BE_NEVER if name in values and values[name] is None}
+    return values | never | {"history_level": int(settings.history_level)}
+
+
+def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
+    error = done.error
+    if isinstance(error, InvalidArgument) and (field := _FIELDS.get(error.name, error.name)) in form.fields:
+        form.add_error(field, error.problem)
+    elif isinstance(error, EntityNotFound) and "topic" in form.fields:
+        form.add_error("topic", "This topic does not exist.")
+    context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
+    return render(request, f"explorer/{name}.html", context, status=status or done.status)

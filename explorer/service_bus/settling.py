@@ -1,0 +1,68 @@
+"""How a person settles a message that they hold. Shared by the hand-operated receiver and the message's page."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from broker_core import reads, service_bus
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, SettleReport, SubQueue, sequence_number_of
+from broker_core.reads import MessageRow
+from broker_core.service_bus.rules.standing import Standing
+from explorer.service_bus.forms.receiver import SettleForm
+from explorer.shared.shell import Act, act
+
+WAYS = {
+    "renew": "Lock of message {} renewed.",
+    "complete": "Completed message {}.",
+    "abandon": "Abandoned message {}. It is available again; the delivery counts as failed.",
+    "release": "Released message {}; delivery count unchanged.",
+    "defer": "Deferred message {}. Receive it again by its sequence number.",
+    "dead-letter": "Moved message {} to the dead-letter queue.",
+}
+
+
+def is_held_by(row: MessageRow, actor: Actor) -> bool:
+    """Whether this actor holds a valid lock on it: the label on the lock is theirs."""
+    return row.standing == Standing.LOCKED and row.locked_by == actor.holder_label and row.lock_token is not None
+
+
+def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleForm) -> Act:
+    """Settle or renew the message whose lock token the form carries. A lost lock is a refusal (SB-070), recorded as one."""
+    if how not in WAYS:
+        return Act(error=InvalidArgument("action", f"{how!r} must be one of {', '.join(WAYS)}"))
+    try:
+        token = form.require()["token"]
+        properties = form.properties()
+    except InvalidArgument as exc:
+        return Act(error=exc)
+    number = sequence_number_of(token)
+    return act(
+        request, how, address, lambda: _settle(address, how, form.cleaned_data, properties, request.actor),
+        target=f"message {number}", says=lambda _: _said(address, how, number, request.actor),
+    )  # fmt: skip
+
+
+def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
+    there = reads.message(address, number, actor=actor) if how == "abandon" and address.subqueue == SubQueue.MAIN else None
+    if there and there.row.address != address:
+        return f"Abandoned message {number}. It was the last delivery, so the message was dead-lettered."
+    return WAYS[how].format(number)
+
+
+def _settle(address: EntityAddress, how: str, values: dict, properties: dict | None, actor: Actor) -> SettleReport:
+    tokens = [values["token"]]
+    match how:
+        case "dead-letter":
+            report = service_bus.dead_letter(
+                address, tokens, values["reason"] or None, values["description"] or None, properties, actor=actor
+            )  # fmt: skip
+        case "abandon":
+            report = service_bus.abandon(address, tokens, properties, actor=actor)
+        case "defer":
+            report = service_bus.defer(address, tokens, properties, actor=actor)
+        case _:
+            report = {"renew": service_bus.renew, "complete": service_bus.complete, "release": service_bus.release}[how](
+                address, tokens, actor=actor
+            )
+    return report.require_all()

@@ -1,0 +1,238 @@
+"""A namespace's clock, seen and moved from the pages of all that is in it: to teach, and to try, what time does (design D6).
+
+A step is followed at once by what it made due, so that the page shows what came of it, not what a sweep has yet to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_http_methods
+
+from broker_core import namespaces, reads, sweeps
+from broker_core.common.durations import human
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, EntityAddress, Family
+from broker_core.reads import Change, Clock, NextChange
+from explorer.shared.forms.clock import StepForm
+
+from . import presenters
+from .preferences import safe_next
+from .shell import Act, May, act, page, tell_refusal, wants_fragment
+
+STEPS = ("1 s", "10 s", "1 min", "5 min")
+SAME = timedelta(seconds=1)  # a clock that is off by less shows real time, for a reader
+_HAPPENS = {
+    Change.LOCK: "the lock of message {} ends",
+    Change.SESSION: "the lock of a session ends",
+    Change.DUE: "message {} becomes due",
+    Change.VISIBLE: "message {} becomes visible",
+    Change.LIFE: "message {} expires",
+    Change.REMOVAL: "expired message {} is removed",
+    Change.UNACKNOWLEDGED: "the acknowledgement timeout of message {} ends",
+    Change.QUEUE: "the queue itself expires",
+}
+_CAME_OF_IT = {
+    "activated": ("scheduled message became active", "scheduled messages became active"),
+    "locks_ended": ("lock ended", "locks ended"),
+    "overdue": ("delivery timed out and was requeued", "deliveries timed out and were requeued"),
+    "expired": ("message expired or was moved", "messages expired or were moved"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClockView:
+    """A namespace's clock as a page shows it.
+
+    entity: path of the entity that the page is about, where there is one; next: what the clock changes in it next, in words.
+    page: the address of the page, to come back to.
+    """
+
+    namespace: str
+    family: Family
+    is_system: bool
+    clock: Clock
+    page: str
+    entity: str = ""
+    next: str = ""
+
+    @property
+    def set_word(self) -> str:
+        return definition_of(self.family).container_noun
+
+    @property
+    def shown(self) -> str:
+        """As live.js goes on writing it."""
+        return presenters.clock_shown(self.clock.now, self.clock.rate)
+
+    @property
+    def off(self) -> str:
+        """How far it is from real time, in words; empty: not at all, for a reader."""
+        by = self.clock.now - self.clock.real_now
+        if abs(by) < SAME:
+            return ""
+        return f"{human(abs(by))} {'behind' if by < timedelta(0) else 'ahead of'} real time"
+
+    @property
+    def is_otherwise(self) -> bool:
+        """Whether it shows, or soon will, another time than the real one."""
+        return bool(self.clock.is_manual and self.off or self.speed)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it can be brought to real time: it never goes back."""
+        return self.clock.real_now - self.clock.now >= SAME
+
+    @property
+    def speed(self) -> str:
+        """Empty: that of real time."""
+        return "" if self.clock.rate in (0, 1) else f"at {self.clock.rate:g}x speed"
+
+    @property
+    def url(self) -> str:
+        return reverse("explorer:clock", args=(self.namespace,))
+
+    @property
+    def fragment_url(self) -> str:
+        """Where this view is drawn anew."""
+        return f"{self.url}?{urlencode({'page': self.page, 'entity': self.entity})}"
+
+
+def view_of(namespace: str, actor: Actor, *, page: str, entity: str = "") -> ClockView:
+    """The clock of a namespace for a page of it. Raises EntityNotFound, NotAuthorized."""
+    row = namespaces.get_namespace(namespace, actor=actor)
+    clock = reads.now(namespace, actor=actor)
+    happens = ""
+    if entity and clock.is_manual:
+        with suppress(EntityNotFound):  # the page says so itself
+            happens = next_words(EntityAddress(row.name, entity), clock, actor)
+    return ClockView(row.name, row.family, row.is_system, clock, page, entity, happens)
+
+
+def next_words(address: EntityAddress, clock: Clock, actor: Actor) -> str:
+    """What the clock changes next in an entity, for a reader. Raises EntityNotFound."""
+    return happens_next(reads.next_change(address, actor=actor), clock)
+
+
+def happens_next(change: NextChange | None, clock: Clock) -> str:
+    """In words that stay true while the clock does what it does."""
+    if change is None:
+        return "no timed change is pending"
+    happens = _HAPPENS[change.what].format(change.sequence_number)
+    return f"{happens}, {human(change.at - clock.now)} from now" if clock.is_paused else f"{happens}, at {change.at:%H:%M:%S}"
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def clock(request: HttpRequest, namespace: str) -> HttpResponse:
+    """GET draws the control, alone for htmx, else on a page of its own; POST moves the clock and goes back to where it was."""
+    given = request.POST if request.method == "POST" else request.GET
+    back, entity = safe_next(request, given.get("page", "")), given.get("entity", "")
+    name = namespaces.get_namespace(namespace, actor=request.actor).name
+    if request.method != "POST":
+        return _draw(request, name, back, entity)
+    done = _move(request, name, entity)
+    if wants_fragment(request):
+        return _draw(request, name, back, entity, done)
+    if done.error:
+        tell_refusal(request, done.error)
+    return HttpResponseRedirect(back)
+
+
+def _draw(request: HttpRequest, namespace: str, back: str, entity: str, done: Act = Act()) -> HttpResponse:
+    context = {
+        "section": "overview",
+        "namespace": namespace,
+        "clock_view": view_of(namespace, request.actor, page=back, entity=entity),
+        "with_control": not wants_fragment(request) or (request.POST or request.GET).get("control") == "1",
+        "clock_error": done.error,
+        "may": May(request.actor.rights),
+    }
+    template = "explorer/_clock.html" if wants_fragment(request) else "explorer/clock.html"
+    return render(request, template, context, status=done.status)
+
+
+def _move(request: HttpRequest, namespace: str, entity: str) -> Act:
+    """Carry out what was pressed, or typed."""
+    actor, what = request.actor, request.POST.get("act") or "step"
+    typed = request.POST.get("by") or request.POST.get("step", "").strip()
+    acts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], str], str]] = {
+        "pause": ("pause clock", lambda: namespaces.pause_clock(namespace, actor=actor), _paused, ""),
+        "resume": ("resume clock", lambda: namespaces.resume_clock(namespace, actor=actor), _resumed, ""),
+        "catch-up": ("resume clock", lambda: _catch_up(namespace, actor), _stepped, ": to real time"),
+        "step": ("step clock", lambda: _step(namespace, typed, actor), _stepped, f": {typed}"),
+        "next": ("step clock", lambda: _to_next(namespace, entity, actor), _stepped, f": to the next change in {entity}"),
+    }
+    if what not in acts:
+        return Act(error=InvalidArgument("act", f"{what!r} must be one of {', '.join(acts)}"))
+    action, call, says, how = acts[what]
+    return act(request, action, None, call, target=f"{namespace}{how}", says=says)
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A step: what the clock shows since, and what came of it (sweeps.follow_clock)."""
+
+    clock: namespaces.Clock
+    by: timedelta
+    came_of_it: Mapping[str, Any]
+
+
+def _step(namespace: str, typed: str, actor: Actor) -> Stepped:
+    """By a duration, or to an instant. Raises InvalidArgument."""
+    form = StepForm({"step": typed})
+    if not form.is_valid():
+        raise InvalidArgument("step", " ".join(form.errors["step"]))
+    return _follow(namespace, form.cleaned_data["step"], actor)
+
+
+def _to_next(namespace: str, path: str, actor: Actor) -> Stepped | None:
+    """To the next change in an entity. None: there is none, which is no fault of who asks."""
+    address = EntityAddress(namespace, path)
+    change = reads.next_change(address, actor=actor)
+    if change is None:
+        return None
+    return _follow(namespace, change.at, actor)
+
+
+def _catch_up(namespace: str, actor: Actor) -> Stepped:
+    stepped = _follow(namespace, reads.now(namespace, actor=actor).real_now, actor)
+    return Stepped(namespaces.resume_clock(namespace, actor=actor), stepped.by, stepped.came_of_it)
+
+
+def _follow(namespace: str, wanted: timedelta | datetime, actor: Actor) -> Stepped:
+    before = namespaces.get_clock(namespace, actor=actor)
+    if isinstance(wanted, timedelta):
+        after, by = namespaces.step_clock(namespace, wanted, actor=actor), wanted
+    else:
+        after = namespaces.step_clock_to(namespace, wanted, actor=actor)
+        by = after.now - before.now
+    return Stepped(after, by, sweeps.follow_clock(namespace))
+
+
+def _paused(clock: namespaces.Clock) -> str:
+    return f"Paused the clock of {clock.namespace} at {presenters.absolute(clock.now)}."
+
+
+def _resumed(clock: namespaces.Clock) -> str:
+    return f"Resumed the clock of {clock.namespace} from {presenters.absolute(clock.now)} at normal speed."
+
+
+def _stepped(done: Stepped | None) -> str:
+    """The step and what came of it, in words."""
+    if done is None:
+        return "No timed change is pending, so the clock was not moved."
+    counts = {name: done.came_of_it[name] for name in _CAME_OF_IT if done.came_of_it.get(name)}
+    told = [f"{count:,} {_CAME_OF_IT[name][count != 1]}" for name, count in counts.items()]
+    told += [f"{address} was deleted" for address in done.came_of_it.get("deleted", ())]
+    said = f"Advanced the clock of {done.clock.namespace} by {human(done.by)} to {presenters.absolute(done.clock.now)}"
+    return f"{said}: {', '.join(told)}." if told else f"{said}."

@@ -1,0 +1,1 @@
+"""Form fields and query forms that pages of all families use."""

@@ -1,0 +1,118 @@
+"""What may stand in the query of a page. A bad value is a 400 with an explanation, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+
+from broker_core.common.family import installed
+from broker_core.common.types import EntityKind
+from broker_core.reads import MessageFilter, Tab
+from explorer.shared import figures
+
+HISTORY, SUBSCRIPTIONS, RULES, SESSIONS = "history", "subscriptions", "rules", "sessions"
+MESSAGE_TABS = tuple(str(tab) for tab in Tab)
+TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, HISTORY)
+KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
+SORTS = ("name", *figures.BY_NAME, "sent", "completed", "oldest", "size")
+
+
+def families() -> list[tuple[str, str]]:
+    """The choices of a filter by family."""
+    return [("", "all"), *((str(one.family), one.title) for one in installed())]
+
+
+class OverviewQuery(forms.Form):
+    """q: part of an address; kind, family: of that alone; sort: a column, with a minus for the largest first; all: hidden and
+    system ones, too."""
+
+    q = forms.CharField(required=False, max_length=330)
+    kind = forms.ChoiceField(required=False, choices=KINDS)
+    family = forms.ChoiceField(required=False, choices=families)
+    sort = forms.CharField(required=False)
+    all = forms.BooleanField(required=False)
+    page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
+
+    def clean_sort(self) -> str:
+        sort = self.cleaned_data["sort"]
+        if sort and sort.removeprefix("-") not in SORTS:
+            raise forms.ValidationError(f"must be one of {', '.join(SORTS)}; prefix it with - for descending order.")
+        return sort
+
+
+class EntityQuery(forms.Form):
+    """Which list of an entity, narrowed to what; cursor: as the page before gave it. No tab: the first that it has."""
+
+    tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
+    id = forms.CharField(required=False, max_length=128, label="Message id")
+    text = forms.CharField(required=False, max_length=200, label="Text in the body")
+    property = forms.CharField(required=False, max_length=200, label="Property")
+    value = forms.CharField(required=False, max_length=200, label="Value")
+    reason = forms.CharField(required=False, max_length=200, label="Dead-letter reason")
+    session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
+    cursor = forms.CharField(required=False, max_length=200)
+    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+
+    def clean(self):
+        cleaned = super().clean()
+        if cleaned.get("value") and not cleaned.get("property"):
+            self.add_error("value", "requires the name of a property.")
+        return cleaned
+
+    def message_filter(self) -> MessageFilter:
+        """Only after is_valid. Empty fields narrow nothing."""
+        return MessageFilter(**_given(self.cleaned_data))
+
+
+class StorageQuery(forms.Form):
+    """Which list of a storage queue, narrowed to what. tabs: the lists there are; no tab: the first."""
+
+    tab = forms.CharField(required=False)
+    id = forms.CharField(required=False, max_length=128, label="Message id")
+    text = forms.CharField(required=False, max_length=200, label="Text")
+    cursor = forms.CharField(required=False, max_length=200)
+    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+
+    def __init__(self, *args, tabs: Sequence[str], **kwargs):
+        super().__init__(*args, **kwargs)
+        self.tabs = tabs
+
+    def clean_tab(self) -> str:
+        tab = self.cleaned_data["tab"]
+        if tab and tab not in self.tabs:
+            raise forms.ValidationError(f"must be one of {', '.join(self.tabs)}.")
+        return tab
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything but the list itself is asked for. Only after is_valid."""
+        return bool(MessageFilter(**_given(self.cleaned_data)))
+
+    def message_filter(self, holds: tuple[int, ...] | None = None) -> MessageFilter:
+        """Only after is_valid. Empty fields narrow nothing."""
+        return MessageFilter(**_given(self.cleaned_data), holds=holds)
+
+
+def _given(values: Mapping[str, str]) -> dict[str, Any]:
+    return {name: values.get(field) or None for name, field in _FILTER_FIELDS.items()}
+
+
+_FILTER_FIELDS = {
+    "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason",
+    "session_id": "session",
+}  # fmt: skip
+
+
+class AuditQuery(forms.Form):
+    """actor and queue: parts of the texts; outcome: done or refused; page: 1 is the newest."""
+
+    actor = forms.CharField(required=False, max_length=200, label="Actor")
+    queue = forms.CharField(required=False, max_length=330, label="Entity")
+    outcome = forms.ChoiceField(required=False, choices=[("", "all"), ("done", "done"), ("refused", "refused")], label="Outcome")
+    before = forms.IntegerField(required=False, min_value=1)
+
+
+class SearchQuery(forms.Form):
+    q = forms.CharField(required=False, max_length=128, label="Message id", strip=True)

@@ -1,0 +1,170 @@
+"""One message, present or gone: what it is, why it is not delivered, all that happened to it, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from broker_core import namespaces, reads
+from broker_core.common.errors import InvalidArgument, MessageNotFound
+from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.reads import Event, MessageDetail
+from explorer.queue_storage import message as storage_message
+from explorer.rabbitmq import message as rabbitmq_message
+from explorer.service_bus import message as service_bus_message
+from explorer.service_bus import settling
+
+from . import bodies, timeline
+from .shell import Act, about, address_of, page, show, tell_refusal, wants_fragment
+
+DOWNLOAD_CHUNK = 1024 * 1024
+_MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
+_OF_FAMILY = {
+    Family.SERVICE_BUS: service_bus_message,
+    Family.QUEUE_STORAGE: storage_message,
+    Family.RABBITMQ: rabbitmq_message,
+}
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def message(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
+    address = address_of(namespace, path)
+    if request.method != "POST":
+        return _show(request, address, sequence_number)
+    done = _act(request, address, sequence_number)
+    if done.error is None:  # the message may have a new number, or be gone: the next page says so
+        return _go(request, _after(address, sequence_number, done.result))
+    if wants_fragment(request):
+        return _show(request, address, sequence_number, done)
+    tell_refusal(request, done.error)
+    return HttpResponseRedirect(request.path)
+
+
+def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> HttpResponse:
+    entity = reads.entity(address, actor=request.actor)
+    detail = reads.message(address, number, actor=request.actor)
+    events = reads.timeline(entity.id, number, actor=request.actor)
+    own = [e for e in events if (e.entity_id, e.sequence_number) == (entity.id, number)]
+    if detail is None and not own:
+        raise MessageGone(entity.address, number)
+    first = own[0] if own else None
+    context = {
+        **about(request, entity),
+        "number": number,
+        "detail": detail,
+        "row": detail.row if detail else None,
+        "first": first,
+        "last": own[-1] if own else None,
+        "entries": timeline.entries(events, entity.id, number, entity.family),
+        "properties": properties(detail, first, entity.family),
+        "facts": f"explorer/message/facts_{entity.family}.html",
+        "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
+        "actions": _OF_FAMILY[entity.family].actions(detail, request.actor) if detail else [],
+        "explanation": _OF_FAMILY[entity.family].explain(address, number, request.actor) if detail else None,
+        "is_mine": detail is not None and settling.is_held_by(detail.row, request.actor),
+        "holds_receipt": detail is not None and storage_message.is_held_by(detail.row, request.actor),
+        "error": done.error,
+        **_body(request, address, number, detail),
+    }
+    return show(request, "message", context, status=done.status)
+
+
+class MessageGone(MessageNotFound):
+    """Neither the message nor any event of it is there: it never was, or its history is over."""
+
+    def __init__(self, address: EntityAddress, number: int):
+        super().__init__(str(address), [number], "message")
+
+
+def _body(request: HttpRequest, address: EntityAddress, number: int, detail: MessageDetail | None) -> dict:
+    """The body to show: at once where it is small, on demand where it is large, never without the right."""
+    if detail is None or Right.SEE_BODIES not in request.actor.rights:
+        return {"body": None}
+    wanted = request.GET.get("body") == "show"
+    if detail.body_size > bodies.SHOWN_AT_ONCE and not wanted:
+        return {"body": None, "body_is_large": True}
+    found = reads.body(address, number, length=bodies.SHOWN_ON_DEMAND, actor=request.actor)
+    return {"body": bodies.readable(found.content, found.total, found.content_type) if found else None}
+
+
+def properties(detail: MessageDetail | None, first: Event | None, family: Family) -> list[tuple[str, str]]:
+    """Properties by the names that the family gives them, of the message itself or, when it is gone, of its first event."""
+    stored = detail.broker_properties if detail else (first.properties if first else {})
+    names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
+    named = str if family is Family.RABBITMQ else _as_azure_names_it
+    return [(named(n), _listed(stored[n])) for n in names if stored.get(n) not in (None, "")]
+
+
+def _listed(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _as_azure_names_it(name: str) -> str:
+    return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))
+
+
+def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:
+    action = request.POST.get("action", "")
+    family = namespaces.get_namespace(address.namespace, actor=request.actor).family
+    done = _OF_FAMILY[family].carry_out(request, address, number, action)
+    return Act(error=InvalidArgument("action", f"{action!r} is unknown")) if done is None else done
+
+
+def _after(address: EntityAddress, number: int, result) -> str:
+    """Where to go after an act: to the new message after a resubmission, else to the same one."""
+    if isinstance(result, dict) and number in result:
+        number = result[number]
+    return reverse("explorer:message", args=(address.namespace, address.path, number))
+
+
+def _go(request: HttpRequest, url: str) -> HttpResponse:
+    if wants_fragment(request):
+        return HttpResponse(headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)
+
+
+@page
+@require_GET
+def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
+    """The body's original bytes, as a download that no browser interprets."""
+    address = address_of(namespace, path)
+    first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
+    if first is None:
+        raise Http404
+    chunks: Any = _chunks(address, sequence_number, first, request.actor)
+    if isinstance(request, ASGIRequest):  # Django would else gather the whole body before it sends the first byte
+        chunks = _one_by_one(chunks)
+    response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
+    response["Content-Length"] = first.total
+    response["Content-Disposition"] = f'attachment; filename="{sequence_number}.{_extension(first.content_type)}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor) -> Iterator[bytes]:
+    """The whole body, a chunk a query. It may be settled meanwhile: then the download ends short, as Content-Length tells."""
+    part: reads.Body | None = first
+    offset = 0
+    while part is not None and part.content:
+        yield part.content
+        offset += len(part.content)
+        if offset >= first.total:
+            return
+        part = reads.body(address, number, offset=offset, length=DOWNLOAD_CHUNK, actor=actor)
+
+
+async def _one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (chunk := await sync_to_async(lambda: next(chunks, None))()) is not None:
+        yield chunk
+
+
+def _extension(content_type: str | None) -> str:
+    known = {"application/json": "json", "text/plain": "txt", "application/xml": "xml", "text/xml": "xml", "text/csv": "csv"}
+    return known.get((content_type or "").partition(";")[0].strip().lower(), "bin")

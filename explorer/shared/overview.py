@@ -1,0 +1,176 @@
+"""All entities, or those of a namespace, as one health table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.family import installed
+from broker_core.common.types import EntityKind
+from broker_core.reads import EntityRow
+from explorer.demo import pages
+from explorer.shared.forms.queries import KINDS, OverviewQuery
+
+from . import figures, presenters
+from .figures import Figure
+from .shell import cleaned, page, show
+
+ROWS = 100  # on a page: drawing a row takes longer than reading it
+_LATE = datetime.max.replace(tzinfo=UTC)
+_KEYS = {
+    "name": lambda e: (e.address.namespace.lower(), presenters.shown_path(e.address).lower()),
+    "sent": lambda e: e.sent_rate,
+    "completed": lambda e: e.completed_rate,
+    "oldest": lambda e: e.oldest_active_at or _LATE,
+    "size": lambda e: e.size_bytes,
+}
+_KIND_WORDS = {EntityKind.QUEUE: "queue", EntityKind.TOPIC: "topic", EntityKind.SUBSCRIPTION: "subscription"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A sortable column. href: this page sorted by it, the other way round if it is already. css: hides it where it is narrow."""
+
+    name: str
+    title: str
+    hint: str
+    css: str
+    href: str
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A number over what is shown. name: the end of its element's id. css: a hue, where a person must look."""
+
+    name: str
+    word: str
+    text: str
+    css: str = ""
+
+
+_BEFORE = (("name", "Name", "Namespace and name; subscriptions are listed below their topic", "grow"),)
+_AFTER = (
+    ("sent", "In", "Sent in the last minute", "num rate narrow-hide"),
+    ("completed", "Out", "Completed in the last minute", "num rate narrow-hide"),
+    ("oldest", "Oldest", "Age of the oldest message", "num opt"),
+)
+
+
+@page
+@require_GET
+def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse:
+    query = cleaned(OverviewQuery(request.GET))
+    namespaces = reads.namespaces(actor=request.actor)
+    here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
+    if namespace and here is None:
+        raise EntityNotFound(namespace, "namespace")
+    everything = reads.overview(namespace, include_hidden=query["all"], actor=request.actor)
+    rows = everything if query["all"] else without_system(everything, namespaces, namespace)
+    shown = arrange(rows, query)
+    number = query["page"] or 1
+    on_page = shown[(number - 1) * ROWS : number * ROWS]
+    counted = figures_of(here, shown)
+    context = {
+        "section": "overview",
+        "namespace": namespace,
+        "namespaces": [n for n in namespaces if query["all"] or not n.is_system],
+        "here": here,
+        "clock": here.clock if here else None,
+        "query": query,
+        "columns": columns(request.GET, query["sort"], counted),
+        "figures": counted,
+        "kinds": KINDS,
+        "families": families_among(namespaces),
+        "entities": on_page,
+        "stamp": presenters.order_stamp(row.id for row in on_page),
+        "beneath": beneath(on_page, query["sort"]),
+        "matching": len(shown),
+        "first": (number - 1) * ROWS + 1,
+        "page_before": number - 1,
+        "page_after": number + 1 if len(shown) > number * ROWS else None,
+        "totals": totals(shown, counted),
+        "any_entity": bool(rows),
+        "neglected": [e for e in shown if presenters.is_neglected(e)],
+        "demonstration": pages.shown() if namespace in (None, "demo") else None,
+    }
+    return show(request, "overview", context, fragment="_overview_table")
+
+
+def without_system(rows: list[EntityRow], namespaces: Iterable[reads.NamespaceRow], namespace: str | None) -> list[EntityRow]:
+    """Vitrine's own entities only where they were asked for, by their namespace."""
+    own = {n.name for n in namespaces if n.is_system}
+    return rows if namespace in own else [e for e in rows if e.address.namespace not in own]
+
+
+def arrange(rows: list[EntityRow], query: dict) -> list[EntityRow]:
+    """Those of the kind and family asked for whose address contains `q`, sorted by a column; "-dead" has the largest first."""
+    part, sort = query["q"].strip().lower().replace("/subscriptions/", "/"), query["sort"]
+    found = [
+        e for e in rows
+        if query["kind"] in ("", e.kind) and query["family"] in ("", e.family)
+        and part in f"{e.address.namespace}/{presenters.shown_path(e.address)}".lower()
+    ]  # fmt: skip
+    if sort:
+        found.sort(key=_key_of(sort.removeprefix("-")), reverse=sort.startswith("-"))
+    return found
+
+
+def _key_of(name: str) -> Callable[[EntityRow], Any]:
+    figure = figures.BY_NAME.get(name)
+    return _KEYS[name] if figure is None else lambda e: -1 if (count := figure.of(e)) is None else count
+
+
+def figures_of(namespace: reads.NamespaceRow | None, rows: list[EntityRow]) -> tuple[Figure, ...]:
+    """The counts that the table has: of the namespace's family, or of the families among its rows."""
+    return figures.for_families({namespace.family} if namespace else {e.family for e in rows})
+
+
+def families_among(namespaces: Iterable[reads.NamespaceRow]) -> list[tuple[str, str]]:
+    """What a list can be narrowed to; empty where there is but one family."""
+    found = {n.family for n in namespaces}
+    return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in found)] if len(found) > 1 else []
+
+
+def beneath(rows: list[EntityRow], sort: str) -> set[int]:
+    """The ids of subscriptions that stand below their topic, so that their name alone says what they are."""
+    ids = {e.id for e in rows}
+    return {e.id for e in rows if e.topic_id in ids} if sort in ("", "name") else set()
+
+
+def totals(rows: list[EntityRow], counted: Iterable[Figure]) -> list[Sum]:
+    """The sums over the entities. What a topic was sent is left out: its messages do not count beside the copies of them."""
+    kinds = [
+        Sum(f"{kind}s", f"{word}{'' if count == 1 else 's'}", f"{count:,}")
+        for (kind, count), word in zip(figures.count_of_kind(rows).items(), _KIND_WORDS.values(), strict=True)
+        if count or kind == EntityKind.QUEUE
+    ]
+    numbers = [
+        Sum(figure.name, figure.word, f"{count:,}", figure.hue if count else "") for figure, count in figures.sums(counted, rows)
+    ]
+    sent = sum(e.sent_rate for e in rows if e.kind != EntityKind.TOPIC)
+    rates = [
+        Sum("sent", "in", presenters.rate(sent)),
+        Sum("completed", "out", presenters.rate(sum(e.completed_rate for e in rows))),
+    ]
+    return [*kinds, *numbers, *rates]
+
+
+def columns(params, sort: str, counted: Iterable[Figure]) -> list[Column]:
+    """The table's columns; numbers sort largest first, names from A."""
+    made = []
+    for name, title, hint, css in (*_BEFORE, *((f.name, f.title, f.hint, f.css) for f in counted), *_AFTER):
+        first, second = (name, f"-{name}") if name in ("name", "oldest") else (f"-{name}", name)
+        query = params.copy()
+        query.pop("page", None)
+        query["sort"] = second if sort == first else first
+        direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
+        made.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction))
+    return made

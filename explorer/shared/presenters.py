@@ -1,0 +1,319 @@
+"""How facts are put for a reader: ages, sizes, badges, deadlines. Pure: no request, no query, the time is an argument."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from broker_core.common.durations import human
+from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
+from broker_core.queue_storage.rules.standing import Standing as StorageStanding
+from broker_core.rabbitmq.rules.standing import Standing as RabbitStanding
+from broker_core.reads import EntityRow, MessageRow
+from broker_core.runtime.previews import Effect
+from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
+from broker_core.service_bus.rules.standing import Standing
+
+from .figures import at_hand, is_poison
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SUBQUEUE_SLUGS = {
+    SubQueue.MAIN: "main",
+    SubQueue.DEAD_LETTER: "dead-letter",
+    SubQueue.TRANSFER_DEAD_LETTER: "transfer-dead-letter",
+}
+SUBQUEUES = {slug: subqueue for subqueue, slug in SUBQUEUE_SLUGS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A message's state as one word, one shape and one hue (rule 3). hue and icon: names in the style sheet and the sprite."""
+
+    word: str
+    hue: str
+    icon: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """An instant at which the broker decides something. `words` comes before the countdown: "lock ends"."""
+
+    words: str
+    at: datetime
+
+    @property
+    def epoch_ms(self) -> int:
+        return epoch_ms(self.at)
+
+
+_BADGES = {
+    Standing.AVAILABLE: Badge("active", "active", "active"),
+    Standing.LOCK_ENDED: Badge("active, lock ended", "active", "active"),
+    Standing.LOCKED: Badge("locked", "locked", "locked"),
+    Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
+    Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
+    Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
+    Standing.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
+    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+    Standing.SPENT: Badge("max deliveries reached", "expired", "expired"),
+}
+_STORAGE_BADGES = {
+    StorageStanding.VISIBLE: Badge("visible", "active", "active"),
+    StorageStanding.DELAYED: Badge("delayed", "scheduled", "scheduled"),
+    StorageStanding.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
+    StorageStanding.LEASED: Badge("leased", "locked", "locked"),
+    StorageStanding.EXTENDED: Badge("lease extended", "locked", "locked"),
+    StorageStanding.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+}
+_RABBIT_BADGES = {
+    RabbitStanding.READY: Badge("ready", "active", "active"),
+    RabbitStanding.UNACKED: Badge("unacked", "locked", "locked"),
+    RabbitStanding.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
+}
+_BADGES_OF: dict[Family, Mapping[Any, Badge]] = {
+    Family.SERVICE_BUS: _BADGES,
+    Family.QUEUE_STORAGE: _STORAGE_BADGES,
+    Family.RABBITMQ: _RABBIT_BADGES,
+}
+_ENDS = {  # what comes before the countdown to the instant at which the standing ends; else its life does
+    Standing.LOCKED: "lock ends in",
+    Standing.SCHEDULED: "due in",
+    StorageStanding.DELAYED: "visible in",
+    StorageStanding.RESCHEDULED: "visible in",
+    StorageStanding.LEASED: "lease ends in",
+    StorageStanding.EXTENDED: "lease ends in",
+}
+_MEANINGS = {
+    EntityKind.QUEUE: "Stores messages in order until they are received.",
+    EntityKind.TOPIC: "Copies each message to those of its subscriptions whose rules match.",
+    EntityKind.SUBSCRIPTION: "Stores its own copy of each message of its topic that matches its rules.",
+}
+_RABBIT_TAGS = (
+    ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
+    (
+        "exclusive",
+        "Usable only by the connection that declared it, and deleted with it",
+        lambda options: options.get("exclusive"),
+    ),
+    ("auto-delete", "Deleted with its last consumer", lambda options: options.get("auto_delete")),
+    ("transient", "Not durable", lambda options: options.get("durable") is False),
+)
+_MEETS = {  # what a change does to one message, and to several
+    "expired": ("expires now", "expire now"),
+    "too many": ("exceeds the limit", "exceed the limit"),
+    "dead-lettered": ("is dead-lettered", "are dead-lettered"),
+    "dropped": ("is dropped", "are dropped"),
+    "saved": ("is kept instead of removed", "are kept instead of removed"),
+    "unlocked": ("loses its lock", "lose their lock"),
+    "forwarded": ("is forwarded", "are forwarded"),
+    "undeliverable": ("can no longer be delivered", "can no longer be delivered"),
+    "deliverable": ("can be delivered now", "can be delivered now"),
+    "moved to the poison queue": ("moves to the poison queue now", "move to the poison queue now"),
+    "moved to the poison queue once visible": ("moves to the poison queue once visible", "move to the poison queue once visible"),
+    "moved to another poison queue than before": ("moves to a different poison queue", "move to a different poison queue"),
+    "removed, expired": ("has expired and is removed", "have expired and are removed"),
+    "given out again": ("becomes available again", "become available again"),
+    "shown longer, expired": ("has expired and is shown longer", "have expired and are shown longer"),
+}
+_CITED = re.compile(r" \(((?:SB|QS|RMQ)-\w+(?:, (?:SB|QS|RMQ)-\w+)*)\)")
+_DEAD = Badge("dead-lettered", "dead", "dead")
+GONE = Badge("gone", "gone", "gone")
+
+
+def badge(row: MessageRow) -> Badge:
+    """The state of a message that is present. In a dead-letter queue it is dead-lettered unless somebody holds it there."""
+    standing = row.standing
+    in_dead_letters = row.subqueue != SubQueue.MAIN
+    return _DEAD if in_dead_letters and standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES_OF[row.family][standing]
+
+
+def deadline(row: MessageRow) -> Deadline | None:
+    """What the clock alone will change about the message next, and when; None: nothing."""
+    at = row.deadline
+    if at is None:
+        return None
+    expires_first = row.visible_at is not None and at != row.visible_at
+    return Deadline("expires in" if expires_first else _ENDS.get(row.standing, "expires in"), at)
+
+
+def deliveries(row: MessageRow) -> str:
+    """Failed deliveries of those allowed; in a dead-letter queue nothing is counted against a limit (SB-089)."""
+    limited = row.family is Family.SERVICE_BUS and row.subqueue == SubQueue.MAIN
+    return f"{row.delivery_count} of {row.max_delivery_count}" if limited else str(row.delivery_count)
+
+
+def age(delta: timedelta) -> str:
+    """One unit, never negative (rule 5): "now", "12 s", "4 min", "3 h", "9 days"."""
+    seconds = int(delta.total_seconds())
+    if seconds < 1:
+        return "now"
+    for word, size in (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {word}{'s' if word == 'day' and count > 1 else ''}"
+    return "now"
+
+
+def age_in_words(delta: timedelta) -> str:
+    """As a sentence has it: "12 s ago", and "now"."""
+    shown = age(delta)
+    return shown if shown == "now" else f"{shown} ago"
+
+
+def clock_text(delta: timedelta) -> str:
+    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "moments"."""
+    seconds = int(delta.total_seconds())
+    if seconds <= 0:
+        return "moments"
+    if seconds >= 2 * 86_400:
+        return f"{(seconds + 43_200) // 86_400} days"  # the nearest: seven days are seven, a second later, too
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def filesize(count: int) -> str:
+    """Bytes as a person reads them, with three figures: "312 B", "4.1 KB", "23 MB"; 1 KB is 1,024 bytes."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in ("KB", "MB", "GB", "TB"):
+        size /= 1024
+        if size < 1024 or unit == "TB":
+            return f"{size:.1f} {unit}" if size < 10 else f"{size:,.0f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def rate(per_second: float) -> str:
+    """Messages per second; slow ones per minute; nothing at all is a dash."""
+    if per_second <= 0:
+        return "–"
+    if per_second >= 1:
+        return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
+    return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
+
+
+def times(count: int) -> str:
+    """How often, as one says it."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def epoch_ms(at: datetime) -> int:
+    """Whole milliseconds, rounded down everywhere alike: what is 30 s apart is so in the browser, too."""
+    return (at - EPOCH) // timedelta(milliseconds=1)
+
+
+def order_stamp(ids: Iterable[int]) -> str:
+    """Equal for lists of the same rows in the same order."""
+    return hashlib.sha256(repr(list(ids)).encode()).hexdigest()[:16]
+
+
+def absolute(at: datetime) -> str:
+    """The instant in full, UTC, to the millisecond."""
+    at = at.astimezone(UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def clock_shown(now: datetime, rate: float) -> str:
+    """What a clock shows, as live.js goes on writing it: to the millisecond where it stands still."""
+    return absolute(now) if rate == 0 else f"{now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def shown_path(address: EntityAddress) -> str:
+    """A path as a reader knows it: a subscription's is "topic/name"."""
+    return f"{address.topic.path}/{address.name}" if address.topic else address.path
+
+
+def meaning(kind: EntityKind) -> str:
+    return _MEANINGS[kind]
+
+
+def tags(entity: EntityRow) -> list[tuple[str, str]]:
+    """What a list says of a RabbitMQ queue in a word, and what the word means."""
+    if entity.family is not Family.RABBITMQ:
+        return []
+    return [(word, meaning) for word, meaning, holds in _RABBIT_TAGS if holds(entity.options)]
+
+
+def rule_takes(filter: Filter) -> tuple[str, bool]:
+    """Which messages a filter takes, and whether that is code rather than words."""
+    match filter:
+        case TrueFilter():
+            return "every message", False
+        case FalseFilter():
+            return "no message", False
+        case SqlFilter():
+            return filter.text, True
+    compared = {name.replace("_", " "): value for name, value in filter.texts.items()} | dict(filter.properties)
+    return " and ".join(f"{name} is {getattr(value, 'value', value)!r}" for name, value in compared.items()), False
+
+
+def effects_told(effects: Sequence[Effect]) -> str:
+    """What a change did to the messages that are there, in a sentence for its notice: all lists together."""
+    sums: dict[str, int] = {}
+    for effect in effects:
+        sums[effect.what] = sums.get(effect.what, 0) + effect.count
+    if not sums:
+        return "No existing messages are affected."
+    least = "at least " if any(effect.at_least for effect in effects) else ""
+    return f"Of the existing messages, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
+
+
+def effect_verb(effect: Effect) -> str:
+    """What a change does to the messages of one effect, as the verb of a sentence about them."""
+    return _MEETS[effect.what][effect.count != 1]
+
+
+def without_rules(text: str) -> tuple[str, str]:
+    """A text without the rules that it cites in parentheses, and those rules as a list for a reader."""
+    cited = [rule for group in _CITED.findall(text) for rule in group.split(", ")]
+    return _CITED.sub("", text), ", ".join(dict.fromkeys(cited))
+
+
+def state_text(state: bytes) -> str:
+    text = state.decode("utf-8", "replace")
+    return text if text.isprintable() and "\ufffd" not in text else state[:24].hex(" ")
+
+
+def is_neglected(entity: EntityRow) -> bool:
+    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy). Poison waits for people."""
+    if is_poison(entity):
+        return False
+    if not at_hand(entity) or entity.consumers or entity.consumers_waiting or not entity.status.may_receive:
+        return False
+    last = entity.last_receive_at
+    return last is None or entity.clock.now - last > timedelta(minutes=1)
+
+
+def consuming(entity: EntityRow) -> str:
+    """Who takes messages from it, in a word or two."""
+    if entity.status != EntityStatus.ACTIVE:
+        return str(entity.status)
+    if entity.forward_to:
+        return "forwards"
+    if entity.consumers:
+        return f"{entity.consumers:,} consumer{'' if entity.consumers == 1 else 's'}"
+    if entity.consumers_waiting:
+        return "waiting"
+    if entity.last_receive_at is None:
+        return "no consumers" if entity.family is Family.RABBITMQ else "none yet"
+    idle = entity.clock.now - entity.last_receive_at
+    return "active" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
+
+
+def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timedelta | None) -> str | None:
+    """Why a receiver may never see a message that lives only so long; None: no reason for worry.
+
+    usual_wait: median time that messages of this queue waited lately; None: not known.
+    """
+    if time_to_live is None:
+        return None
+    if usual_wait is not None and time_to_live < usual_wait:
+        return f"Messages here usually wait {human(usual_wait)}; this one expires after {human(time_to_live)}."
+    if time_to_live < timedelta(seconds=5):
+        return f"This message expires after {human(time_to_live)}, possibly before any receiver asks for it."
+    return None

@@ -1,0 +1,174 @@
+"""Bringing back all dead letters of a Service Bus entity, or all messages of a storage poison queue, or one group of them.
+
+It names the groups with what each holds, and asks. Of RabbitMQ's dead letters pages/rabbitmq/moving.py does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+
+from broker_core import queue_storage, reads, service_bus
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage.rules.names import REQUEUED, SPENT, requeued_to
+from broker_core.reads import EntityRow, Group
+from explorer.queue_storage.lists import origin_address
+from explorer.queue_storage.queue import requeued
+from explorer.service_bus.entity import resubmitted
+from explorer.shared.forms.groups import BringBackForm, Key, group_text
+
+from .shell import Act, BadQuery, about, act, address_of, cleaned, page
+
+BATCH = 500  # messages that one transaction brings back
+_STORAGE_REASONS = {SPENT: "max dequeue count reached", REQUEUED: "requeued by an operator", None: "put directly"}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How messages of a family go back.
+
+    address: the list. verb: what it is called. noun: what they are. list_query: shows the list.
+    back:    brings back those of some numbers, and returns their new ones by the old.
+    because, goes_to: of a group, why it is there, and the queue that it goes to; empty: to none.
+    says: the result in words, of the new numbers and those that were asked for.
+    """
+
+    address: EntityAddress
+    verb: str
+    noun: str
+    list_query: str
+    back: Callable[[Sequence[int]], dict[int, int]]
+    because: Callable[[Group], str]
+    goes_to: Callable[[Group], str]
+    says: Callable[[dict[int, int], Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the page."""
+
+    group: Group
+    because: str
+    goes_to: str
+
+    @property
+    def count(self) -> int:
+        return len(self.group.numbers)
+
+    @property
+    def key(self) -> Key:
+        return self.group.origin, self.group.reason
+
+    @property
+    def alone(self) -> str:
+        """Its group, as an address carries it."""
+        return group_text(*self.key)
+
+
+@page
+def dead_letters(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    address = entity.address.dead_letter
+    way = Way(
+        address, "Resubmit", "dead letters", "?tab=dead-letter",
+        back=lambda numbers: service_bus.resubmit(address, numbers, actor=request.actor),
+        because=lambda group: group.reason or "no reason given",
+        goes_to=lambda group: entity.address.name,
+        says=resubmitted,
+    )  # fmt: skip
+    return _bring_back(request, entity, way)
+
+
+@page
+def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    address = entity.address
+    if origin_address(address, request.actor) is None:
+        raise BadQuery([("queue", f"{address.path} is not a poison queue.")])
+    way = Way(
+        address, "Requeue", "poison messages", "",
+        back=lambda numbers: queue_storage.requeue_poison(address, numbers, actor=request.actor),
+        because=lambda group: _STORAGE_REASONS.get(group.reason, group.reason or ""),
+        goes_to=partial(_requeued_to, address),
+        says=requeued,
+    )  # fmt: skip
+    return _bring_back(request, entity, way)
+
+
+def _requeued_to(address: EntityAddress, group: Group) -> str:
+    return requeued_to(address.path, {"path": group.origin, "reason": group.reason} if group.origin else None) or ""
+
+
+def _bring_back(request: HttpRequest, entity: EntityRow, way: Way) -> HttpResponse:
+    """GET asks, about all or one group; POST brings back what was counted."""
+    request.actor.require(Right.OPERATE, way.address)
+    given = cleaned(BringBackForm(request.POST if request.method == "POST" else request.GET))
+    lines, found = _lines(way, given["group"], request.actor)
+    if request.method != "POST":
+        return _ask(request, entity, way, given["group"], lines, found)
+    up_to = given["up_to"]
+    numbers = sorted(n for line in lines if line.goes_to for n in line.group.numbers if up_to is None or n <= up_to)
+    done = act(
+        request, way.verb.lower(), way.address, lambda: _in_batches(way, numbers), target=_named(way, given["group"], lines),
+        says=lambda new: way.says(new, numbers),
+    )  # fmt: skip
+    if done.error:
+        return _ask(request, entity, way, given["group"], *_lines(way, given["group"], request.actor), done=done)
+    main = way.address.main
+    return HttpResponseRedirect(reverse("explorer:entity", args=(main.namespace, main.path)) + way.list_query)
+
+
+def _lines(way: Way, only: Key | None, actor: Actor) -> tuple[list[Line], reads.Groups]:
+    found = reads.groups(way.address, actor=actor)
+    lines = [Line(group, way.because(group), way.goes_to(group)) for group in found.groups]
+    return [line for line in lines if only in (None, line.key)], found
+
+
+def _in_batches(way: Way, numbers: Sequence[int]) -> dict[int, int]:
+    """Each batch is a transaction; where one is refused, those before it are back."""
+    new: dict[int, int] = {}
+    for at in range(0, len(numbers), BATCH):
+        new |= way.back(numbers[at : at + BATCH])
+    return new
+
+
+def _named(way: Way, only: Key | None, lines: Sequence[Line]) -> str:
+    """What goes back, as the page and the record of the act name it."""
+    if only is None:
+        return f"all {way.noun}"
+    origin, reason = only
+    because = lines[0].because if lines else reason or "no reason given"
+    return f"{way.noun} {f'from {origin}, ' if origin else ''}because: {because}"
+
+
+def _ask(
+    request: HttpRequest,
+    entity: EntityRow,
+    way: Way,
+    only: Key | None,
+    lines: Sequence[Line],
+    found: reads.Groups,
+    *,
+    done: Act = Act(),
+) -> HttpResponse:
+    going = [line for line in lines if line.goes_to]
+    context = {
+        **about(request, entity),
+        "way": way,
+        "named": _named(way, only, lines),
+        "lines": lines,
+        "is_one": only is not None,
+        "group": group_text(*only) if only else "",
+        "count": sum(line.count for line in going),
+        "held": sum(line.group.held for line in lines),
+        "up_to": max((line.group.numbers[-1] for line in going if line.count), default=0),
+        "found": found,
+        "with_origin": any(line.group.origin for line in lines),
+        "error": done.error,
+    }
+    return render(request, "explorer/bring_back.html", context, status=done.status)

@@ -1,0 +1,199 @@
+"""What all pages share: who asks, full page or fragment, refusals where they happened, an act with its audit record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.vary import vary_on_headers
+
+from broker_core.common.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    EntityNotFound,
+    InvalidArgument,
+    MessageNotFound,
+    NotAuthorized,
+    ServerBusy,
+)
+from broker_core.common.types import EntityAddress, Right, SubQueue
+from broker_core.reads import EntityRow
+from explorer import audit
+from explorer.roles import actor_for
+
+from .presenters import SUBQUEUES
+
+_STATUS = (
+    (EntityNotFound, 404),
+    (MessageNotFound, 404),
+    (NotAuthorized, 403),
+    (InvalidArgument, 400),
+    (ServerBusy, 503),
+    (BrokerUnavailable, 503),
+)
+_HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
+
+
+class BadQuery(Exception):
+    """An address whose parameters cannot be understood. problems: (parameter, what is wrong with it)."""
+
+    def __init__(self, problems: list[tuple[str, str]]):
+        super().__init__(problems)
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """How an act ended: its result, or why it was refused."""
+
+    result: Any = None
+    error: BrokerError | None = None
+
+    @property
+    def status(self) -> int:
+        return 200 if self.error is None else status_of(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class May:
+    """What the reader may do, for controls that stay visible with the reason why not (rule 12)."""
+
+    rights: Right
+
+    @property
+    def send(self) -> bool:
+        return Right.SEND in self.rights
+
+    @property
+    def receive(self) -> bool:
+        return Right.LISTEN in self.rights
+
+    @property
+    def operate(self) -> bool:
+        return Right.OPERATE in self.rights
+
+    @property
+    def manage(self) -> bool:
+        return Right.MANAGE in self.rights
+
+    @property
+    def see_bodies(self) -> bool:
+        return Right.SEE_BODIES in self.rights
+
+
+def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view for signed-in people: sets request.actor, and turns refusals into a page or fragment with the right status."""
+
+    @login_required
+    @vary_on_headers("HX-Request", "Cookie")
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args, **kwargs) -> HttpResponse:
+        request.actor = actor_for(request.user)
+        try:
+            return view(request, *args, **kwargs)
+        except BadQuery as exc:
+            return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
+        except BrokerError as exc:
+            return refusal(request, status_of(exc), str(exc), error=exc)
+
+    return wrapped
+
+
+def refusal(
+    request: HttpRequest,
+    status: int,
+    text: str,
+    *,
+    problems: list[tuple[str, str]] | None = None,
+    error: BrokerError | None = None,
+) -> HttpResponse:
+    """Say what was wrong, in the page or in the fragment that was asked for."""
+    context = {"heading": _HEADINGS.get(status, "Refused"), "text": text, "problems": problems, "error": error, "status": status}
+    return show(request, "refused", context, status=status)
+
+
+def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
+    """What every page about an entity shows."""
+    return {
+        "section": "overview",
+        "may": May(request.actor.rights),
+        "entity": entity,
+        "address": entity.address,
+        "clock": entity.clock,
+    }
+
+
+def show(request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200) -> HttpResponse:
+    """Render `name`.html, or for htmx the fragment it includes (`_name`.html unless named otherwise)."""
+    template = f"explorer/{fragment or '_' + name}.html" if wants_fragment(request) else f"explorer/{name}.html"
+    return render(request, template, {"may": May(request.actor.rights), **context}, status=status)
+
+
+def wants_fragment(request: HttpRequest) -> bool:
+    """Whether htmx asked for a part of the page (and not for a whole one, as when it restores history)."""
+    headers = request.headers
+    return (
+        headers.get("HX-Request") == "true"
+        and headers.get("HX-Request-Type") != "full"
+        and "HX-History-Restore-Request" not in headers
+    )
+
+
+def status_of(error: BrokerError) -> int:
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 409)
+
+
+def act(
+    request: HttpRequest,
+    action: str,
+    address: EntityAddress | None,
+    call: Callable[[], Any],
+    *,
+    target: str = "",
+    says: Callable[[Any], str] = lambda result: "",
+) -> Act:
+    """Carry out what a person asked for, and write it down either way. says: the result in words, shown and recorded."""
+    try:
+        result = call()
+    except BrokerError as exc:
+        audit.refused(request.actor, action, address, exc, target=target)
+        return Act(error=exc)
+    said = says(result)
+    audit.done(request.actor, action, address, target=target, detail=said)
+    if said:
+        messages.success(request, said)
+    return Act(result=result)
+
+
+def shown_or_acted_on(request: HttpRequest, show_list: Callable[..., HttpResponse], act_on_it: Callable[[], Act]) -> HttpResponse:
+    """A page with a list that can be acted on: GET shows it; POST acts, and answers with the list as it is then."""
+    if request.method != "POST":
+        return show_list()
+    done = act_on_it()
+    if wants_fragment(request):
+        return show_list(done)
+    if done.error:
+        tell_refusal(request, done.error)
+    return HttpResponseRedirect(request.get_full_path())
+
+
+def tell_refusal(request: HttpRequest, error: BrokerError) -> None:
+    """For a redirect: the refusal in the notices of the page that follows."""
+    messages.add_message(request, messages.ERROR, f"{error} (tracking id {error.tracking_id})", extra_tags="problem")
+
+
+def address_of(namespace: str, path: str, subqueue: str = "main") -> EntityAddress:
+    return EntityAddress(namespace, path, SUBQUEUES.get(subqueue, SubQueue.MAIN))
+
+
+def cleaned(form) -> dict:
+    """A valid query's values; a bad one is a 400 that names each parameter."""
+    if form.is_valid():
+        return form.cleaned_data
+    raise BadQuery([(name, " ".join(errors)) for name, errors in form.errors.items()])

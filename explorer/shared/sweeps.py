@@ -1,0 +1,105 @@
+"""The sweeps: how often each is to run, when it last did, how long it took, what it did; late ones stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+from django_celery_beat.models import PeriodicTask
+
+from broker_core import reads
+from broker_core.common.durations import human
+from broker_core.reads import SweepRun
+
+from .presenters import age
+from .shell import page, show
+
+GRACE = timedelta(seconds=15)  # beat's and the worker's own delays
+ONE_DAY = timedelta(days=1)  # a crontab counts as daily: late a day after its turn
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One sweep. lateness: why it counts as late, in words; empty: it does not."""
+
+    name: str
+    description: str
+    every: str
+    enabled: bool
+    last: SweepRun | None
+    did: str
+    lateness: str
+
+
+@page
+@require_GET
+def sweeps(request: HttpRequest) -> HttpResponse:
+    health = reads.health(actor=request.actor)
+    runs = reads.last_sweep_runs(actor=request.actor)
+    tasks = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
+    listed = [sweep(task, runs.get(_run_name(task)), health.read_at) for task in tasks]
+    recent = reads.sweep_runs(limit=20, actor=request.actor)
+    context = {
+        "section": "sweeps", "sweeps": listed, "late": [s for s in listed if s.lateness], "health": health,
+        "recent": [(run, run.name.replace("_", " "), did(run.outcome)) for run in recent],
+    }  # fmt: skip
+    return show(request, "sweeps", context)
+
+
+_RESULTS = {  # a count of a run's outcome: what it counts, for one and for several
+    "expired": ("message expired", "messages expired"),
+    "locks_ended": ("lock expired", "locks expired"),
+    "activated": ("message enqueued", "messages enqueued"),
+    "forwarded": ("message forwarded", "messages forwarded"),
+    "forgotten": ("old entry removed", "old entries removed"),
+    "sessions": ("session removed", "sessions removed"),
+    "heads": ("queue head advanced", "queue heads advanced"),
+    "folded": ("count merged", "counts merged"),
+    "messages": ("message removed", "messages removed"),
+    "entities": ("entity removed", "entities removed"),
+    "events": ("event archived", "events archived"),
+    "slices": ("slice written", "slices written"),
+    "ended": ("analysis ended", "analyses ended"),
+}
+
+
+def sweep(task: PeriodicTask, last: SweepRun | None, now: datetime) -> Sweep:
+    period = task.interval.schedule.run_every if task.interval else ONE_DAY
+    every = human(period) if task.interval else "once a day" if task.crontab else str(task.schedule)
+    return Sweep(
+        task.name, task.description, every, task.enabled, last, did(last.outcome) if last else "",
+        lateness(last, period, now, task.enabled, task.date_changed),
+    )  # fmt: skip
+
+
+def lateness(last: SweepRun | None, period: timedelta, now: datetime, enabled: bool, known_since: datetime) -> str:
+    """Why a sweep counts as late. One that never ran is late only when its first turn has passed."""
+    if not enabled:
+        return ""
+    if last is None:
+        return f"never run; due every {human(period)}" if now - known_since > period + GRACE else ""
+    if last.error:
+        return "last run failed"
+    silent = now - last.started_at
+    if silent > 2 * period + GRACE:
+        return f"last run {age(silent)} ago; due every {human(period)}"
+    return ""
+
+
+def did(outcome: Mapping) -> str:
+    """What a run did, in words: its counts that are not zero."""
+    return ", ".join(_did(name, value) for name, value in outcome.items() if value) or "idle"
+
+
+def _did(name: str, value: object) -> str:
+    if not isinstance(value, int):
+        return f"{name.replace('_', ' ')}: {value}"
+    one, several = _RESULTS.get(name, ("", ""))
+    return f"{value:,} {one if value == 1 else several}" if one else f"{name.replace('_', ' ')}: {value:,}"
+
+
+def _run_name(task: PeriodicTask) -> str:
+    return task.task.rpartition(".")[2]

@@ -1,0 +1,316 @@
+"""A message's life as a list a person reads: what happened, who did it, and what the time between was spent on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from broker_core.common.durations import human
+from broker_core.common.types import EntityAddress, EventKind, Family
+from broker_core.rabbitmq.rules.deaths import MOVED as BY_OPERATOR
+from broker_core.reads import Event, Place
+
+SHORTEST_GAP = timedelta(milliseconds=500)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An event kind for a reader: a word, and the icon and hue that lists show with it."""
+
+    word: str
+    icon: str
+    hue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the timeline: an event (words is set), or the gap before the next one (words is None).
+
+    note: a second sentence. elsewhere: the number and address it happened under, where that is not the page's.
+    links: the messages it became, or was made from.
+    """
+
+    text: str
+    words: Words | None = None
+    at: datetime | None = None
+    actor: str | None = None
+    note: str = ""
+    elsewhere: tuple[EntityAddress | None, int] | None = None
+    links: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrases:
+    """How one family speaks of events, where Service Bus differs. gaps: what a message does after one; {0} is how long."""
+
+    words: Mapping[EventKind, str]
+    texts: Mapping[EventKind, str]
+    gaps: Mapping[EventKind, str]
+    renewed: tuple[str, str] = ("Lock renewed", "Lock renewed {} times")
+    held: str = "locked for {}"
+    unnoticed: str = "lock expired {} before the broker processed it"
+    count: str = "failed deliveries"
+
+
+_WORDS = {
+    EventKind.SENT: Words("sent", "send", "active"),
+    EventKind.SCHEDULED: Words("scheduled", "scheduled", "scheduled"),
+    EventKind.ACTIVATED: Words("activated", "play", "scheduled"),
+    EventKind.RECEIVED: Words("locked", "locked", "locked"),
+    EventKind.RENEWED: Words("lock renewed", "renew", "locked"),
+    EventKind.COMPLETED: Words("completed", "done", "gone"),
+    EventKind.ABANDONED: Words("abandoned", "unlock", "gone"),
+    EventKind.RELEASED: Words("released", "unlock", "gone"),
+    EventKind.DEFERRED: Words("deferred", "deferred", "deferred"),
+    EventKind.DEAD_LETTERED: Words("dead-lettered", "dead", "dead"),
+    EventKind.EXPIRED: Words("expired", "expired", "expired"),
+    EventKind.LOCK_LOST: Words("lock ended", "expired", "expired"),
+    EventKind.CANCELLED: Words("cancelled", "cross", "gone"),
+    EventKind.PURGED: Words("purged", "trash", "gone"),
+    EventKind.RESUBMITTED: Words("resubmitted", "back", "active"),
+    EventKind.DELETED: Words("deleted with its queue", "trash", "gone"),
+    EventKind.FORWARDED: Words("forwarded", "forward", "active"),
+    EventKind.DUPLICATE_DROPPED: Words("duplicate dropped", "copy", "gone"),
+    EventKind.PUBLISHED: Words("published", "topic", "active"),
+    EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
+    EventKind.DROPPED: Words("dropped", "cross", "gone"),
+    EventKind.MOVED: Words("moved", "forward", "dead"),
+}
+
+_TEXTS = {
+    EventKind.SENT: "Sent",
+    EventKind.SCHEDULED: "Sent, to be enqueued later",
+    EventKind.ACTIVATED: "Scheduled time reached: enqueued",
+    EventKind.RECEIVED: "Received with peek-lock",
+    EventKind.COMPLETED: "Completed",
+    EventKind.ABANDONED: "Abandoned: available again",
+    EventKind.RELEASED: "Released; delivery count unchanged",
+    EventKind.DEFERRED: "Deferred: received only by sequence number",
+    EventKind.DEAD_LETTERED: "Moved to the dead-letter queue",
+    EventKind.EXPIRED: "Expired and dropped",
+    EventKind.LOCK_LOST: "Lock expired without settlement",
+    EventKind.CANCELLED: "Cancelled before its scheduled time",
+    EventKind.PURGED: "Purged",
+    EventKind.RESUBMITTED: "Resubmitted to the queue",
+    EventKind.DELETED: "Deleted together with its queue",
+    EventKind.FORWARDED: "Forwarded",
+    EventKind.DUPLICATE_DROPPED: "A later message with the same id was dropped as a duplicate",
+    EventKind.PUBLISHED: "Published",
+    EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
+    EventKind.DROPPED: "Dropped",
+    EventKind.MOVED: "Moved",
+}
+
+# What a message does after an event of this kind; {0} is how long.
+_GAPS = {
+    EventKind.SENT: "waited {0} for a receiver",
+    EventKind.SCHEDULED: "scheduled for {0}",
+    EventKind.ACTIVATED: "waited {0} for a receiver",
+    EventKind.RECEIVED: "held for {0}",
+    EventKind.RENEWED: "held for another {0}",
+    EventKind.ABANDONED: "waited {0} for the next receiver",
+    EventKind.RELEASED: "waited {0} for the next receiver",
+    EventKind.LOCK_LOST: "waited {0} for the next receiver",
+    EventKind.DEFERRED: "deferred for {0}",
+    EventKind.DEAD_LETTERED: "in dead letters for {0}",
+}
+
+_STORAGE = _Phrases(
+    words={
+        EventKind.SENT: "put", EventKind.RECEIVED: "got", EventKind.RENEWED: "updated", EventKind.COMPLETED: "deleted",
+        EventKind.ABANDONED: "updated: visible", EventKind.RELEASED: "released", EventKind.LOCK_LOST: "lease ended",
+        EventKind.PURGED: "cleared", EventKind.MOVED: "moved",
+    },
+    texts={
+        EventKind.SENT: "Put",
+        EventKind.RECEIVED: "Received by a get: leased, with a new pop receipt",
+        EventKind.COMPLETED: "Deleted with its pop receipt",
+        EventKind.ABANDONED: "Updated: visible at once, with a new pop receipt",
+        EventKind.RELEASED: "Released by an operator: visible; the old pop receipt no longer works",
+        EventKind.LOCK_LOST: "Lease expired; received by another get",
+        EventKind.EXPIRED: "Expired and removed",
+        EventKind.PURGED: "Removed without a pop receipt",
+        EventKind.MOVED: "Moved",
+    },
+    gaps={
+        EventKind.SENT: "waited {0} for a get",
+        EventKind.RECEIVED: "leased for {0}",
+        EventKind.RENEWED: "invisible for another {0}",
+        EventKind.ABANDONED: "waited {0} for the next get",
+        EventKind.RELEASED: "waited {0} for the next get",
+        EventKind.LOCK_LOST: "waited {0} for the next get",
+    },
+    renewed=("Updated: hidden for longer, with a new pop receipt", "Updated {} times: hidden for longer each time"),
+    held="invisible for {}",
+    unnoticed="then visible again for {}",
+    count="dequeue count",
+)  # fmt: skip
+_RABBIT = _Phrases(
+    words={
+        EventKind.SENT: "published", EventKind.RECEIVED: "delivered", EventKind.COMPLETED: "acknowledged",
+        EventKind.ABANDONED: "requeued", EventKind.RELEASED: "requeued", EventKind.LOCK_LOST: "requeued",
+        EventKind.MOVED: "dead-lettered", EventKind.RECEIVED_AND_DELETED: "delivered, no ack",
+    },
+    texts={
+        EventKind.SENT: "Published",
+        EventKind.RECEIVED: "Delivered, awaiting acknowledgement",
+        EventKind.COMPLETED: "Acknowledged",
+        EventKind.ABANDONED: "Requeued at its original position",
+        EventKind.RELEASED: "Requeued at its original position; delivery count unchanged",
+        EventKind.LOCK_LOST: "Requeued: its connection or channel was closed",
+        EventKind.EXPIRED: "Expired at the head and dropped",
+        EventKind.MOVED: "Dead-lettered",
+        EventKind.RECEIVED_AND_DELETED: "Delivered without acknowledgement",
+    },
+    gaps={
+        EventKind.SENT: "was ready for {0}",
+        EventKind.RECEIVED: "unacked for {0}",
+        EventKind.ABANDONED: "was ready for {0}",
+        EventKind.RELEASED: "was ready for {0}",
+        EventKind.LOCK_LOST: "was ready for {0}",
+    },
+    count="returns",
+)  # fmt: skip
+_PHRASES = {
+    Family.SERVICE_BUS: _Phrases({}, _TEXTS, _GAPS),
+    Family.QUEUE_STORAGE: _STORAGE,
+    Family.RABBITMQ: _RABBIT,
+}
+
+
+def words(kind: EventKind, family: Family = Family.SERVICE_BUS, reason: str | None = None) -> Words:
+    """The word, icon and hue of what happened, as the family calls it."""
+    found = _WORDS[kind]
+    if kind == EventKind.MOVED and reason == BY_OPERATOR:
+        return replace(found, icon="back", hue="active")
+    return replace(found, word=_PHRASES[family].words.get(kind, found.word))
+
+
+def entries(events: Sequence[Event], entity_id: int, sequence_number: int, family: Family = Family.SERVICE_BUS) -> list[Entry]:
+    """The timeline, oldest first, seen from the message with this number. A row of renewals is one line."""
+    lines: list[Entry] = []
+    grouped, phrases = _with_renewals_grouped(events), _PHRASES[family]
+    for i, (event, times) in enumerate(grouped):
+        before = grouped[i - 1][0] if i else None
+        if before is not None and (gap := _gap(before, event, phrases)):
+            lines.append(Entry(gap))
+        here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
+        elsewhere = None if here else (event.address, event.sequence_number)
+        lines.append(
+            Entry(
+                _text(event, times, phrases), words(event.kind, family, event.reason), event.at, event.actor,
+                _note(event, phrases), elsewhere, _links(event, entity_id, sequence_number),
+            )
+        )  # fmt: skip
+    return lines
+
+
+def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
+    """(event, how many): of renewals in a row the last one stands for all."""
+    grouped: list[tuple[Event, int]] = []
+    for event in events:
+        if grouped and event.kind == grouped[-1][0].kind == EventKind.RENEWED:
+            grouped[-1] = (event, grouped[-1][1] + 1)
+        else:
+            grouped.append((event, 1))
+    return grouped
+
+
+def _gap(before: Event, after: Event, phrases: _Phrases) -> str:
+    """What the time between two events was, in words; nothing where it was short."""
+    length = after.at - before.at
+    if length < SHORTEST_GAP or before.kind not in phrases.gaps:
+        return ""
+    ended, says = before.locked_until, phrases.gaps[before.kind]
+    if before.kind in (EventKind.RECEIVED, EventKind.RENEWED) and ended is not None and after.at - ended > SHORTEST_GAP:
+        return f"{says.format(human(ended - before.at))}; {phrases.unnoticed.format(human(after.at - ended))}"
+    return says.format(human(length))
+
+
+def _text(event: Event, times: int, phrases: _Phrases) -> str:
+    text = phrases.texts.get(event.kind, _TEXTS.get(event.kind, ""))
+    match event.kind:
+        case EventKind.RENEWED:
+            return phrases.renewed[times > 1].format(times)
+        case EventKind.PUBLISHED if "copies" in event.details:
+            return _published(event.details["copies"])
+        case EventKind.FORWARDED if event.other:
+            duplicate = ", where it was dropped as a duplicate" if event.details.get("duplicate") else ""
+            return f"Forwarded to {_named(event.other)}{duplicate}"
+        case EventKind.MOVED:
+            moved, because = _moved(event.reason, phrases)
+            return f"{moved} to {_listed(event.others)}{because}"
+        case EventKind.SENT if isinstance(event.details.get("from"), dict):
+            moved, because = _moved(event.details["from"].get("reason"), phrases)
+            return f"{moved} here from {_named(event.other)}{because}"
+    if "published_from" in event.details:
+        return _arrived(event)
+    if event.kind in (EventKind.DEAD_LETTERED, EventKind.DROPPED) and event.reason:
+        return f"{text}: {event.reason}"
+    if event.kind == EventKind.SENT and "resubmitted_from" in event.details:
+        return "Resubmitted from a dead letter"
+    if event.kind == EventKind.SENT and "from" in event.details:
+        return "Enqueued under a new number"
+    return text
+
+
+def _named(place: Place | None) -> str:
+    return place.address.path if place and place.address else "a deleted entity"
+
+
+def _listed(places: Sequence[Place]) -> str:
+    return ", ".join(dict.fromkeys(map(_named, places))) or "no queue"
+
+
+def _moved(reason: str | None, phrases: _Phrases) -> tuple[str, str]:
+    """What moving is called, and why it was done; an operator needs no reason."""
+    if reason == BY_OPERATOR:
+        return _TEXTS[EventKind.MOVED], ""
+    return phrases.texts.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), f": {reason}" if reason else ""
+
+
+def _published(copies: int) -> str:
+    if not copies:
+        return "Published; no subscription's rules matched, so it was discarded"
+    return f"Published: {copies} {'copy' if copies == 1 else 'copies'} for its subscriptions"
+
+
+def _arrived(event: Event) -> str:
+    """How a message came that was not sent here."""
+    origin = event.other.address if event.other else None
+    is_copy = origin is not None and event.address is not None and event.address.topic == origin
+    if event.kind == EventKind.DEAD_LETTERED:
+        return f"Copied from the topic into the dead-letter queue: {event.reason}"
+    if is_copy:
+        return "Copied from the topic by a matching rule"
+    return f"Forwarded from {origin.path if origin else 'a deleted entity'}"
+
+
+def _note(event: Event, phrases: _Phrases) -> str:
+    parts = []
+    if event.kind in (EventKind.RECEIVED, EventKind.RENEWED) and event.locked_until:
+        parts.append(phrases.held.format(human(event.locked_until - event.at)))
+    if event.kind in (EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.DEAD_LETTERED) and event.delivery_count:
+        parts.append(f"{phrases.count}: {event.delivery_count}")
+    if event.kind in (EventKind.SENT, EventKind.SCHEDULED) and event.time_to_live:
+        parts.append(f"time-to-live {human(event.time_to_live)}")
+    if "visible_at" in event.details:
+        parts.append(f"invisible for {human(datetime.fromisoformat(event.details['visible_at']) - event.at)}")
+    if "text_bytes" in event.details:
+        parts.append(f"new text of {event.details['text_bytes']:,} bytes")
+    if "held_by" in event.details:
+        parts.append(f"previously leased by {event.details['held_by']}")
+    description = event.details.get("description")
+    if description:
+        parts.append(str(description))
+    return " · ".join(parts)
+
+
+def _links(event: Event, entity_id: int, sequence_number: int) -> tuple[Place, ...]:
+    """The messages this one became, or was made from, without the one that the page is about."""
+    return tuple(
+        other for other in event.others
+        if other.address is not None and other.sequence_number is not None
+        and (other.entity_id, other.sequence_number) != (entity_id, sequence_number)
+    )  # fmt: skip

@@ -1,3 +1,0 @@
-"""The broker's fixtures."""
-
-from tests.broker.fixtures import *  # noqa: F403

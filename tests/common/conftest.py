@@ -1,0 +1,3 @@
+"""Fixtures of the broker core."""
+
+from tests.fixtures import *  # noqa: F403

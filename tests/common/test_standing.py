@@ -1,0 +1,94 @@
+"""What a message is at an instant, as a table; time is an argument."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from broker_core.common.types import MessageState, SubQueue
+from broker_core.service_bus.rules.explaining import why_not
+from broker_core.service_bus.rules.standing import Standing, is_deliverable, next_change_at, standing
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BEFORE, AFTER = NOON - timedelta(seconds=5), NOON + timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class Facts:
+    subqueue: SubQueue = SubQueue.MAIN
+    state: MessageState = MessageState.ACTIVE
+    delivery_count: int = 0
+    max_delivery_count: int = 3
+    expires_at: datetime | None = None
+    scheduled_enqueue_at: datetime | None = None
+    locked_until: datetime | None = None
+    session_id: str | None = None
+    locked_by: str | None = None
+    dead_letter_reason: str | None = None
+    expires_by_default: bool = False
+
+
+DEAD = SubQueue.DEAD_LETTER
+DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (Facts(), Standing.AVAILABLE),
+        (Facts(expires_at=AFTER), Standing.AVAILABLE),
+        (Facts(expires_at=NOON), Standing.EXPIRED),  # at the instant itself it has expired
+        (Facts(locked_until=AFTER), Standing.LOCKED),
+        (Facts(locked_until=NOON), Standing.LOCK_ENDED),
+        (Facts(locked_until=AFTER, expires_at=BEFORE), Standing.LOCKED),  # a lock protects (SB-038)
+        (Facts(locked_until=BEFORE, expires_at=BEFORE), Standing.EXPIRED),
+        (Facts(delivery_count=2), Standing.AVAILABLE),
+        (Facts(delivery_count=3), Standing.SPENT),
+        (Facts(delivery_count=2, locked_until=BEFORE), Standing.SPENT),  # the ended lock was the third failure (SB-090)
+        (Facts(delivery_count=2, locked_until=AFTER), Standing.LOCKED),
+        (Facts(delivery_count=3, expires_at=BEFORE), Standing.EXPIRED),  # SB-920
+        (Facts(state=DEFERRED), Standing.DEFERRED),
+        (Facts(state=DEFERRED, expires_at=BEFORE), Standing.DEFERRED_EXPIRED),  # SB-906
+        (Facts(state=DEFERRED, locked_until=AFTER), Standing.LOCKED),
+        (Facts(state=SCHEDULED, scheduled_enqueue_at=AFTER), Standing.SCHEDULED),
+        (Facts(state=SCHEDULED, scheduled_enqueue_at=NOON), Standing.DUE),
+        (Facts(subqueue=DEAD, expires_at=BEFORE, delivery_count=9), Standing.AVAILABLE),  # SB-035, SB-089
+        (Facts(subqueue=DEAD, locked_until=BEFORE), Standing.LOCK_ENDED),
+    ],
+)
+def test_standing(facts, expected):
+    assert standing(facts, NOON) == expected
+
+
+def all_facts():
+    instants = (None, BEFORE, NOON, AFTER)
+    for subqueue, state, count, ends, due, locked in product(SubQueue, MessageState, (0, 2, 3), instants, instants, instants):
+        if state != SCHEDULED or due is not None:
+            yield Facts(subqueue, state, count, 3, ends, due, locked)
+
+
+def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
+    for facts in all_facts():
+        assert (why_not(facts, NOON) is None) == is_deliverable(facts, NOON), facts
+
+
+def test_the_next_change_lies_ahead_and_is_one():
+    for facts in all_facts():
+        at = next_change_at(facts, NOON)
+        if at is not None:
+            assert at > NOON
+            assert standing(facts, at) != standing(facts, NOON), facts
+
+
+def test_without_a_next_change_time_alone_changes_nothing():
+    """But for a spent one, which may expire where it waits: the broker acts on it at once either way."""
+    for facts in all_facts():
+        if next_change_at(facts, NOON) is None and standing(facts, NOON) != Standing.SPENT:
+            assert standing(facts, NOON + timedelta(days=1)) == standing(facts, NOON), facts
+
+
+def test_the_holder_is_named():
+    assert (
+        why_not(replace(Facts(), locked_until=AFTER, locked_by="user:ann"), NOON) == "It is locked by user:ann for another 5 s."
+    )

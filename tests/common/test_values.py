@@ -1,0 +1,162 @@
+"""Application properties and durations: nothing is lost on the way in and out."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.common import durations
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import EntityAddress, SubQueue
+from broker_core.common.values import TYPES, Typed, decode_properties, encode_properties
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
+SIMPLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1).filter(lambda n: not -(2**31) <= n < 2**31) | st.integers(-(2**31), 2**31 - 1),
+    st.floats(allow_nan=False),
+    TEXT,
+    st.binary(),
+    st.uuids(),
+    st.decimals(allow_nan=False),
+    st.datetimes(timezones=st.just(UTC)),
+    st.timedeltas(min_value=timedelta(-9999), max_value=timedelta(9999)),
+)
+
+
+@given(st.dictionaries(TEXT.filter(bool), SIMPLE))
+def test_properties_come_back_as_they_were(properties):
+    found = decode_properties(encode_properties(properties))
+    assert found == properties
+    assert {name: type(value) for name, value in found.items()} == {name: type(value) for name, value in properties.items()}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Typed("ubyte", 7),
+        Typed("long", 5),
+        Typed("float", 0.5),
+        Typed("symbol", "s"),
+        Typed("char", "x"),
+        Typed("decimal32", "1.5"),
+    ],
+)
+def test_types_that_python_lacks_come_back_typed(value):
+    assert decode_properties(encode_properties({"a": value})) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (5, ["int", "5"]),
+        (2**31, ["long", "2147483648"]),
+        (True, ["boolean", "true"]),
+        (None, ["null", None]),
+        (Decimal("1.10"), ["decimal128", "1.10"]),
+        (UUID(int=1), ["uuid", "00000000-0000-0000-0000-000000000001"]),
+        (datetime(2026, 1, 1, tzinfo=UTC), ["timestamp", "2026-01-01T00:00:00+00:00"]),
+        (b"\x00", ["binary", "AA=="]),
+    ],
+)
+def test_the_stored_form(value, stored):
+    assert encode_properties({"a": value}) == {"a": stored}
+
+
+@pytest.mark.parametrize(
+    "bad", [2**63, [], {}, Typed("int", "x"), Typed("boolean", 1), Typed("nonsense", 1), datetime(2026, 1, 1), Typed("int", 1.5)]
+)
+def test_what_cannot_be_kept_is_refused_by_name(bad):
+    with pytest.raises(InvalidArgument, match="'a'"):
+        encode_properties({"a": bad})
+
+
+def test_each_type_has_a_name():
+    assert len(set(TYPES)) == len(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("PT1M", timedelta(minutes=1)),
+        ("P1DT2H3M4.5S", timedelta(days=1, hours=2, minutes=3, seconds=4.5)),
+        ("P14D", timedelta(days=14)),
+        ("P10675199DT2H48M5.4775807S", None),
+    ],
+)
+def test_iso_durations(text, duration):
+    assert durations.parse_iso(text) == duration
+    assert durations.parse_iso(durations.format_iso(duration)) == duration
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1 min", "PT1", "P1M", "nonsense"])
+def test_bad_iso_durations(text):
+    with pytest.raises(InvalidArgument, match="ISO 8601"):
+        durations.parse_iso(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("30 s", timedelta(seconds=30)),
+        ("1 min 30 s", timedelta(seconds=90)),
+        ("2 days", timedelta(days=2)),
+        ("1.5 hours", timedelta(minutes=90)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("PT5M", timedelta(minutes=5)),
+        ("0.00:01:30", timedelta(seconds=90)),
+        ("never", None),
+    ],
+)
+def test_durations_as_people_write_them(text, duration):
+    assert durations.parse_human_or_iso(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 parsecs", "s", "min 5"])
+def test_durations_nobody_understands(text):
+    with pytest.raises(InvalidArgument, match="write for example"):
+        durations.parse_human_or_iso(text)
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(300_000)))
+def test_formatting_a_duration_loses_nothing(duration):
+    assert abs(durations.parse_iso(durations.format_iso(duration)) - duration) < timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (None, "never"),
+        (timedelta(milliseconds=250), "250 ms"),
+        (timedelta(seconds=90), "1 min 30 s"),
+        (timedelta(days=14), "14 days"),
+        (timedelta(hours=1, seconds=1), "1 h"),
+        (timedelta(seconds=-5), "-5 s"),
+    ],
+)
+def test_durations_for_people(duration, text):
+    assert durations.human(duration) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ns/q", EntityAddress("ns", "q")),
+        ("ns/a/b", EntityAddress("ns", "a/b")),
+        ("ns/q/$deadletterqueue", EntityAddress("ns", "q", SubQueue.DEAD_LETTER)),
+        ("ns/q/$Transfer/$DeadLetterQueue", EntityAddress("ns", "q", SubQueue.TRANSFER_DEAD_LETTER)),
+    ],
+)
+def test_addresses(text, expected):
+    assert EntityAddress.parse(text) == expected
+    assert EntityAddress.parse(str(expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "ns", "ns/", "ns//q", "ns/$DeadLetterQueue"])
+def test_bad_addresses(text):
+    with pytest.raises(InvalidArgument, match="address"):
+        EntityAddress.parse(text)

@@ -1,0 +1,82 @@
+"""A namespace of its own for each test that asks: nothing has to be cleaned up, and no test sees another's."""
+
+import itertools
+import uuid
+
+import pytest
+
+from broker_core import namespaces
+from broker_core.common.types import EntityAddress, Family
+from broker_core.service_bus import entities
+from broker_core.store import connections
+
+_numbers = itertools.count()
+CONFIGURATION = (
+    *("vitrine_consumer", "vitrine_connection", "vitrine_binding", "vitrine_exchange", "vitrine_policy"),
+    *("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"),
+)
+
+
+@pytest.fixture
+def broker_database(db):
+    """The real database. The broker commits on connections of its own, so its configuration is removed here; messages and
+    events of entities that are gone stay, seen by nobody. What Django itself writes is rolled back."""
+    yield
+    for table in CONFIGURATION:
+        connections.current().execute(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def namespace(broker_database):
+    """A new namespace whose clock stands still until it is stepped."""
+    name = f"t{next(_numbers)}-{uuid.uuid4().hex[:8]}"
+    namespaces.create_namespace(name)
+    namespaces.pause_clock(name)
+    return name
+
+
+@pytest.fixture
+def account(broker_database):
+    """A new storage account whose clock stands still until it is stepped (namespaces.step_clock)."""
+    return _paused(f"acct{next(_numbers)}{uuid.uuid4().hex[:8]}", Family.QUEUE_STORAGE)
+
+
+@pytest.fixture
+def vhost(broker_database):
+    """A new virtual host, with nothing but its seven exchanges, whose clock stands still until it is stepped."""
+    from broker_core import rabbitmq
+
+    name = f"vhost {next(_numbers)}/{uuid.uuid4().hex[:8]}"
+    rabbitmq.create_vhost(name)
+    namespaces.pause_clock(name)
+    return name
+
+
+def _paused(name: str, family: Family) -> str:
+    namespaces.create_namespace(name, family=family)
+    namespaces.pause_clock(name)
+    return name
+
+
+@pytest.fixture
+def make_queue(namespace):
+    """make_queue(**settings) -> the address of a new queue."""
+    numbers = itertools.count(1)
+
+    def make(**settings):
+        address = EntityAddress(namespace, f"queue-{next(numbers)}")
+        entities.create_queue(address, **settings)
+        return address
+
+    return make
+
+
+@pytest.fixture
+def queue(make_queue):
+    return make_queue()
+
+
+@pytest.fixture
+def step(namespace):
+    """step(timedelta): let the namespace's clock go on."""
+    return lambda by: namespaces.step_clock(namespace, by)

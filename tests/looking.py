@@ -1,0 +1,63 @@
+"""What tests look at beside the broker's own answers: the clock, the events, the ledger."""
+
+from broker_core import namespaces
+from broker_core.reads.shared import entity_id_of
+from broker_core.store import connections
+from broker_core.store.driver import run
+
+
+def now(address):
+    return namespaces.get_clock(address.namespace).now
+
+
+def bodies(messages):
+    return [bytes(message.body).decode() for message in messages]
+
+
+def entity_id(address):
+    return run(entity_id_of(address))
+
+
+def events(address, sequence_number=None):
+    """The events of an entity, or of one number, in order."""
+    return (
+        connections.current()
+        .execute(
+            "SELECT * FROM vitrine_message_event WHERE entity_id = %(id)s"
+            " AND (%(n)s::bigint IS NULL OR sequence_number = %(n)s) ORDER BY event_id",
+            {"id": entity_id(address), "n": sequence_number},
+        )
+        .fetchall()
+    )
+
+
+def ledger_agrees(address) -> bool:
+    """Whether the ledger's counts and bytes equal the messages' (design D9)."""
+    wrong = (
+        connections.current()
+        .execute(
+            """
+            WITH l AS (SELECT subqueue, state, sum(n) AS n
+                         FROM (SELECT * FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base) b
+                               UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta) AS u
+                        WHERE entity_id = %(id)s AND state < 10 GROUP BY 1, 2),
+                 m AS (SELECT subqueue, state, count(*) AS n FROM vitrine_message WHERE entity_id = %(id)s GROUP BY 1, 2),
+                 size AS (SELECT (SELECT bytes_sent FROM vitrine_entity_counter WHERE entity_id = %(id)s)
+                            + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(id)s AND until IS NULL)
+                            + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(id)s AND until IS NULL)
+                            - (SELECT coalesce(sum(size), 0) FROM vitrine_message WHERE entity_id = %(id)s) AS difference)
+            SELECT subqueue, state, l.n AS ledger, m.n AS present FROM l FULL JOIN m USING (subqueue, state) WHERE
+            coalesce(l.n, 0) <> coalesce(m.n, 0) UNION ALL SELECT NULL, NULL, difference, 0 FROM size WHERE difference <> 0
+            """,
+            {"id": entity_id(address)},
+        )
+        .fetchall()
+    )
+    assert wrong == []
+    return True
+
+
+def somebody_waits(address) -> bool:
+    """Whether a receiver is known to wait for messages of this entity, in whatever process."""
+    query = "SELECT waiting_until > clock_timestamp() FROM vitrine_entity_activity WHERE entity_id = %s"
+    return bool(connections.current().execute(query, [entity_id(address)]).fetchone()[0])

@@ -1,0 +1,95 @@
+"""Texts of refusals, as clients look for them."""
+
+import pytest
+
+from broker_core.rabbitmq.rules import errors
+from broker_core.rabbitmq.rules.erlang import Atom, Chars, term
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "code", "ends_connection"),
+    [
+        (errors.vhost_not_found("nope"), "NOT_ALLOWED - vhost nope not found", 530, True),
+        (errors.vhost_refused("/", "lim"), "NOT_ALLOWED - access to vhost '/' refused for user 'lim'", 530, True),
+        (
+            errors.access_refused(errors.queue("/", "other"), "lim"),
+            "ACCESS_REFUSED - access to queue 'other' in vhost '/' refused for user 'lim'",
+            403,
+            False,
+        ),
+        (errors.exchange_in_use("/", "w.x"), "PRECONDITION_FAILED - exchange 'w.x' in vhost '/' in use", 406, False),
+        (errors.not_found_queue("/", "q"), "NOT_FOUND - no queue 'q' in vhost '/'", 404, False),
+        (errors.no_previously_declared_queue(), "NOT_FOUND - no previously declared queue", 404, False),
+        (errors.queue_in_use("/", "w.q"), "PRECONDITION_FAILED - queue 'w.q' in vhost '/' in use", 406, False),
+        (errors.queue_not_empty("/", "w.q"), "PRECONDITION_FAILED - queue 'w.q' in vhost '/' not empty", 406, False),
+        (
+            errors.unknown_delivery_mode(3),
+            "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,3}",
+            406,
+            False,
+        ),
+        (
+            errors.invalid_user_id("other", "guest"),
+            "PRECONDITION_FAILED - user_id property set to 'other' but authenticated user was 'guest'",
+            406,
+            False,
+        ),
+        (errors.consumer_tag_reused("t"), "NOT_ALLOWED - attempt to reuse consumer tag 't'", 530, True),
+        (errors.exclusive_use("/", "w.q"), "ACCESS_REFUSED - queue 'w.q' in vhost '/' in exclusive use", 403, False),
+        (errors.unknown_delivery_tag(99), "PRECONDITION_FAILED - unknown delivery tag 99", 406, False),
+        (errors.not_implemented("immediate=true"), "NOT_IMPLEMENTED - immediate=true", 540, True),
+        (
+            errors.acknowledgement_timed_out(1, 2000),
+            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 2000 ms. "
+            "This timeout value can be configured, see consumers doc guide to learn more",
+            406,
+            False,
+        ),
+        (errors.no_tx_while_confirming(), "PRECONDITION_FAILED - cannot switch from confirm to tx mode", 406, False),
+        (errors.no_confirms_in_tx(), "PRECONDITION_FAILED - cannot switch from tx to confirm mode", 406, False),
+        (errors.not_transactional(), "PRECONDITION_FAILED - channel is not transactional", 406, False),
+        (errors.reply_consumer_cannot_acknowledge(), "PRECONDITION_FAILED - reply consumer cannot acknowledge", 406, False),
+        (errors.no_reply_consumer(), "PRECONDITION_FAILED - fast reply consumer does not exist", 406, False),
+        (errors.connection_forced("bye"), "CONNECTION_FORCED - bye", 320, True),
+        (
+            errors.message_too_large(2, 1),
+            "PRECONDITION_FAILED - message size 2 is larger than configured max size 1",
+            406,
+            False,
+        ),
+    ],
+)
+def test_texts(error, text, code, ends_connection):
+    assert (error.text, error.reply_code, error.is_connection_error) == (text, code, ends_connection)
+    assert str(error) == text
+
+
+def test_a_text_has_at_most_255_bytes():
+    for name in ("q" * 255, "é" * 127, "a" + "é" * 127):
+        text = errors.not_found_queue("/", name).text
+        assert 254 <= len(text.encode()) <= 255
+        assert text.startswith("NOT_FOUND - no queue '")
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        ("x", '<<"x">>'),
+        ("", "<<>>"),
+        ("é", '<<"é"/utf8>>'),
+        ("\x01", "<<1>>"),
+        ('a"b\\', '<<"a\\"b\\\\">>'),
+        (Chars("x"), '"x"'),
+        (Chars(""), "[]"),
+        (Chars("\x01"), "[1]"),
+        (Atom("value_zero"), "value_zero"),
+        ((Atom("a"), 1, 1.5), "{a,1,1.5}"),
+        ([("bogus", 1)], '[{<<"bogus">>,1}]'),
+        (True, "true"),
+        (None, "undefined"),
+        ({"a": []}, '#{<<"a">> => []}'),
+        (b"ab", "<<97,98>>"),
+    ],
+)
+def test_terms_are_printed_as_erlang_does(value, printed):
+    assert term(value) == printed

@@ -1,0 +1,93 @@
+"""Why a message waits: every reason, and the instant that ends it."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker_core.common.explanations import Place, is_deliverable
+from broker_core.rabbitmq.rules import explaining
+from broker_core.rabbitmq.rules.explaining import Code, ConsumerFacts, HeadFacts, QueueFacts
+from broker_core.rabbitmq.rules.standing import Standing, next_change_at, standing
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SOON, AGO = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)
+FULL, FREE = ConsumerFacts("full", "c1", 2, 2), ConsumerFacts("free", "c2", 2, 1)
+
+
+@dataclass(frozen=True)
+class A:
+    """A message; ready unless said otherwise."""
+
+    owner_id: int | None = None
+    expires_at: datetime | None = None
+    delivery_count: int = 0
+    held_since: datetime | None = None
+    locked_by: str | None = None
+
+
+READY, UNACKED, EXPIRED = A(), A(owner_id=7, held_since=AGO, locked_by="worker"), A(expires_at=AGO)
+
+
+@pytest.mark.parametrize(
+    ("message", "queue", "codes"),
+    [
+        (READY, QueueFacts(), [Code.NO_CONSUMER, Code.NEXT]),
+        (READY, QueueFacts(consumers=(FREE,)), [Code.NEXT]),
+        (READY, QueueFacts(consumers=(ConsumerFacts("unlimited", "c", 0, 99),)), [Code.NEXT]),
+        (READY, QueueFacts(consumers=(FULL, FULL)), [Code.CONSUMERS_FULL, Code.NEXT]),
+        (READY, QueueFacts(consumers=(FULL, FREE)), [Code.NEXT]),
+        (READY, QueueFacts(consumers=(FULL, FREE), single_active=True), [Code.ACTIVE_CONSUMER_FULL, Code.NEXT]),
+        (READY, QueueFacts(consumers=(FREE, FULL), single_active=True), [Code.NEXT]),
+        (UNACKED, QueueFacts(), [Code.UNACKED]),
+        (replace(UNACKED, expires_at=AGO), QueueFacts(), [Code.UNACKED, Code.EXPIRES_ON_RETURN]),
+        (EXPIRED, QueueFacts(), [Code.EXPIRED]),
+        (EXPIRED, QueueFacts(head=HeadFacts(3, SOON)), [Code.EXPIRED_BEHIND_HEAD]),
+        (EXPIRED, QueueFacts(head=HeadFacts(3, SOON), exact_expiry=True), [Code.EXPIRED]),
+        (A(expires_at=SOON), QueueFacts(consumers=(FREE,)), [Code.NEXT, Code.WILL_EXPIRE]),
+        (A(delivery_count=2), QueueFacts(consumers=(FREE,), delivery_limit=2), [Code.NEXT, Code.LAST_DELIVERY]),
+        (A(delivery_count=1), QueueFacts(consumers=(FREE,), delivery_limit=2), [Code.NEXT]),
+        (READY, QueueFacts(unused_until=SOON), [Code.NO_CONSUMER, Code.NEXT, Code.QUEUE_EXPIRES]),
+    ],
+)
+def test_every_reason_is_told(message, queue, codes):
+    reasons = explaining.explain(message, queue, NOON)
+    assert [reason.code for reason in reasons] == codes
+    assert is_deliverable(reasons) == (standing(message, NOON) is Standing.READY)
+    assert (explaining.why_not(message, NOON) is None) == is_deliverable(reasons)
+
+
+def test_instants_and_holders_are_told():
+    (unacked,) = explaining.explain(UNACKED, QueueFacts(acknowledgement_timeout_at=SOON), NOON)
+    assert unacked.ends_at == SOON and "worker" in unacked.text and "5 min" in unacked.text
+    (behind,) = explaining.explain(EXPIRED, QueueFacts(head=HeadFacts(3, SOON)), NOON)
+    assert behind.ends_at == SOON and "message 3" in behind.text
+    place = explaining.explain(READY, QueueFacts(consumers=(FREE,)), NOON, place=Place(1000, capped=True))[-1]
+    assert place.text == "1,000 or more messages are before it."
+
+
+def test_what_becomes_of_the_dead_is_told():
+    message = A(expires_at=SOON)
+
+    def fate(**facts):
+        return explaining.explain(message, QueueFacts(consumers=(FREE,), **facts), NOON)[-1].text
+
+    assert "it is dropped once" in fate()
+    assert "to the dead-letter exchange 'dlx'" in fate(dead_letter_exchange="dlx")
+    assert "dropped, as the dead-letter exchange 'dlx' is not there" in fate(dead_letter_exchange="dlx", dead_letters_lost=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted", "changes_at"),
+    [
+        (READY, Standing.READY, None),
+        (A(expires_at=SOON), Standing.READY, SOON),
+        (A(expires_at=NOON), Standing.EXPIRED, None),
+        (EXPIRED, Standing.EXPIRED, None),
+        (replace(UNACKED, expires_at=AGO), Standing.UNACKED, None),
+    ],
+)
+def test_standings(message, wanted, changes_at):
+    assert standing(message, NOON) is wanted
+    assert next_change_at(message, NOON) == changes_at
+    assert wanted.is_pending is (wanted is Standing.EXPIRED)

@@ -1,0 +1,35 @@
+"""Names of queues and exchanges."""
+
+from typing import Any
+
+import pytest
+
+from broker_core.common.errors import InvalidArgument
+from broker_core.rabbitmq.rules import names
+from broker_core.rabbitmq.rules.errors import AmqpError
+
+
+def test_line_ends_are_removed():
+    assert names.clean("nl\na\rb") == "nlab"
+    assert names.clean("\r\n") == ""
+
+
+def test_a_name_has_at_most_255_bytes():
+    assert names.clean("é" * 127 + "a") == "é" * 127 + "a"
+    bad: Any
+    for bad in ("é" * 128, "a" * 256, "a\x00b", "\ud800", 5):
+        with pytest.raises(InvalidArgument):
+            names.clean(bad)
+
+
+def test_generated_names():
+    made = names.generated(names.QUEUE_PREFIX, bytes(range(16)))
+    assert made == "amq.gen-AAECAwQFBgcICQoLDA0ODw"
+    assert len(made) == len("amq.gen-") + 22
+
+
+def test_the_prefix_amq_is_reserved_for_queues():
+    with pytest.raises(AmqpError) as refused:
+        names.check_new_queue_name("amq.foo")
+    assert refused.value.text == "ACCESS_REFUSED - queue name 'amq.foo' contains reserved prefix 'amq.*'"
+    assert names.check_new_queue_name("mine") == "mine"

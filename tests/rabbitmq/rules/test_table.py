@@ -1,0 +1,131 @@
+"""Field tables: nothing is lost on the way in and out."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.common.errors import InvalidArgument
+from broker_core.rabbitmq.rules.table import INTEGERS, MAX_DEPTH, TYPES, Typed, decode, encode, plain, typed
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+TYPED = st.one_of(
+    *(
+        st.integers(low, high).map(lambda n, kind=kind: Typed(kind, n))
+        for kind, (low, high) in INTEGERS.items()
+        if kind not in ("signedint", "long")
+    ),
+    st.integers(-(2**31), 2**31 - 1).map(lambda n: Typed("long", n)),
+    st.floats(width=32, allow_nan=False).map(lambda x: Typed("float", x)),
+)
+SIMPLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    TEXT,
+    st.binary(),
+    st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC)).map(lambda at: at.replace(microsecond=0)),
+    st.integers(-(2**31), 2**31 - 1).flatmap(lambda n: st.integers(0, 255).map(lambda scale: Decimal(n).scaleb(-scale))),
+    TYPED,
+)
+VALUES = st.recursive(
+    SIMPLE, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+)
+
+
+def _types(value):
+    match value:
+        case dict():
+            return {name: _types(v) for name, v in value.items()}
+        case list():
+            return [_types(v) for v in value]
+    return type(value)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5))
+def test_a_table_comes_back_as_it_was(table):
+    stored = json.loads(json.dumps(encode(table)))
+    assert "\x00" not in json.dumps(stored, ensure_ascii=False)  # PostgreSQL could not keep it
+    found = decode(stored)
+    assert found == table
+    assert _types(found) == _types(table)
+    assert encode(found) == stored
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (5, ["signedint", "5"]),
+        (2**31, ["long", "2147483648"]),
+        (Typed("long", 5), ["long", "5"]),
+        (Typed("unsignedbyte", 200), ["unsignedbyte", "200"]),
+        (True, ["bool", "true"]),
+        (None, ["void", None]),
+        ("x", ["longstr", "x"]),
+        (b"x", ["binary", "eA=="]),
+        (1.5, ["double", "1.5"]),
+        (Typed("float", 0.1), ["float", "0.10000000149011612"]),
+        (Decimal("1.10"), ["decimal", "1.10"]),
+        (datetime(2026, 1, 2, tzinfo=UTC), ["timestamp", "1767312000"]),
+        (Typed("timestamp", 2**63), ["timestamp", str(2**63)]),
+        ([1, "a"], ["array", [["signedint", "1"], ["longstr", "a"]]]),
+        ({"a": {"b": []}}, ["table", {"a": ["table", {"b": ["array", []]}]}]),
+        ("a\x00b", ["longstr", ["YQBi"]]),  # what PostgreSQL's JSON cannot keep as text
+        (Typed("longstr", b"\xff"), ["longstr", ["/w=="]]),  # a text that is none
+    ],
+)
+def test_how_values_are_stored(value, stored):
+    assert encode({"a": value}) == {"a": stored}
+    assert decode({"a": stored}) == {"a": value if value != Typed("float", 0.1) else Typed("float", 0.10000000149011612)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        2**63,
+        Typed("byte", 128),
+        Typed("byte", "1"),
+        Typed("signedint", True),
+        Typed("bool", 1),
+        Typed("bogus", 1),
+        Typed("longstr", 5),
+        Typed("timestamp", -1),
+        "\ud800",
+        datetime(2026, 1, 1),
+        Decimal("NaN"),
+        Decimal(2**31),
+        {"n" * 256: 1},
+        {5: 1},
+        {"a\x00": 1},
+        {"ok": {"deep": object()}},
+    ],
+)
+def test_what_has_no_place_in_a_table_is_refused(value):
+    with pytest.raises(InvalidArgument) as refused:
+        encode({"a": value})
+    assert "'a'" in str(refused.value)
+
+
+def test_tables_are_not_nested_without_end():
+    table = {}
+    for _ in range(MAX_DEPTH):
+        table = {"a": table}
+    encode(table)
+    with pytest.raises(InvalidArgument, match="nested"):
+        encode({"a": {"a": table}})
+
+
+def test_plain_takes_the_types_away():
+    assert plain({"a": [Typed("byte", 7), {"b": Typed("long", 8)}]}) == {"a": [7, {"b": 8}]}
+
+
+def test_typed_names_the_type():
+    assert typed(7) == ("signedint", 7)
+    assert typed(Typed("byte", 7)) == ("byte", 7)
+    assert {typed(v)[0] for v in (None, True, 1, 2**40, 1.0, "", b"", Decimal(1), {}, [])} <= set(TYPES)

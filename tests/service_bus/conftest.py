@@ -1,0 +1,3 @@
+"""The broker's fixtures."""
+
+from tests.fixtures import *  # noqa: F403

@@ -1,0 +1,289 @@
+"""URLs, bodies in bounds, clients that go away, and how refusals are told. No database, no sockets."""
+
+import asyncio
+import importlib
+import pkgutil
+from uuid import UUID
+from xml.etree import ElementTree
+
+import pytest
+
+import broker_core
+from broker_core.common import errors
+from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.types import EntityAddress, SubQueue
+from broker_core.service_bus.http import addresses, answers, asgi
+from broker_core.service_bus.http import errors as wire_errors
+from broker_core.service_bus.http.addresses import Kind
+from broker_core.service_bus.http.errors import (
+    BodyTooLarge,
+    MethodNotAllowed,
+    TokenRefused,
+    UnknownResource,
+    wire_error,
+)
+from broker_core.service_bus.http.request import MAX_BODY_BYTES, ClientGone, Request
+
+LOCK = "7da9cfd5-40d5-4bb1-8d64-000000000007"
+SUBSCRIPTION_S = EntityAddress("demo", "t/subscriptions/s")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "address"),
+    [
+        ("/servicebus/demo/q/messages", Kind.MESSAGES, EntityAddress("demo", "q")),
+        ("/servicebus/demo/a/b/q/messages", Kind.MESSAGES, EntityAddress("demo", "a/b/q")),
+        ("/servicebus/demo/a%2Fb/messages", Kind.MESSAGES, EntityAddress("demo", "a/b")),
+        ("/servicebus/demo/messages/messages", Kind.MESSAGES, EntityAddress("demo", "messages")),
+        ("/servicebus/demo/servicebus/messages", Kind.MESSAGES, EntityAddress("demo", "servicebus")),
+        ("/servicebus/demo/q/messages/head", Kind.HEAD, EntityAddress("demo", "q")),
+        ("/servicebus/demo/messages/messages/head", Kind.HEAD, EntityAddress("demo", "messages")),
+        ("/servicebus/demo/q/$DeadLetterQueue/messages/head", Kind.HEAD, EntityAddress("demo", "q", SubQueue.DEAD_LETTER)),
+        ("/servicebus/demo/q/%24deadletterqueue/messages/head", Kind.HEAD, EntityAddress("demo", "q", SubQueue.DEAD_LETTER)),
+        ("/servicebus/demo/q/Messages", Kind.MESSAGES, EntityAddress("demo", "q")),
+        ("/servicebus/demo/q/Messages/HEAD", Kind.HEAD, EntityAddress("demo", "q")),
+        ("/servicebus/demo/t/Subscriptions/s/messages/head", Kind.HEAD, EntityAddress("demo", "t").subscription("s")),
+        ("/servicebus/demo/a/T/SUBSCRIPTIONS/S/messages/head", Kind.HEAD, EntityAddress("demo", "a/T/SUBSCRIPTIONS/S")),
+        ("/servicebus/demo/t/subscriptions/messages/messages/head", Kind.HEAD, EntityAddress("demo", "t/subscriptions/messages")),
+        ("/servicebus/demo/t/subscriptions/s/$deadletterqueue/messages/head", Kind.HEAD, SUBSCRIPTION_S.dead_letter),
+        (
+            "/servicebus/demo/t/subscriptions/s/$Transfer/$DeadLetterQueue/messages/head",
+            Kind.HEAD,
+            SUBSCRIPTION_S.transfer_dead_letter,
+        ),
+        (f"/servicebus/demo/t/subscriptions/s/messages/7/{LOCK}", Kind.LOCK, SUBSCRIPTION_S),
+        (f"/servicebus/demo/q/MESSAGES/7/{LOCK}", Kind.LOCK, EntityAddress("demo", "q")),
+        (f"/servicebus/demo/q/messages/7/{LOCK}", Kind.LOCK, EntityAddress("demo", "q")),
+        (f"/servicebus/demo/q/messages/my%2Fid/{LOCK}", Kind.LOCK, EntityAddress("demo", "q")),
+        (f"/servicebus/demo/q/messages/messages/{LOCK.upper()}", Kind.LOCK, EntityAddress("demo", "q")),
+    ],
+)
+def test_url_names_an_operation_and_an_address(path, kind, address):
+    target = addresses.parse(path)
+    assert (target.kind, target.address) == (kind, address)
+    assert target.lock_token == (UUID(LOCK) if kind is Kind.LOCK else None)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/servicebus", "/servicebus/demo", "/servicebus/demo/messages", "/servicebus/demo/q", "/servicebus/demo/messages/head"]
+    + [
+        f"/servicebus/demo/messages/7/{LOCK}",
+        "/servicebus/demo/q/messages/",
+        "/servicebus/demo/q/messages/tail",
+        "/demo/q/messages",
+    ],
+)
+def test_url_that_names_nothing(path):
+    with pytest.raises(UnknownResource, match="servicebus"):
+        addresses.parse(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/servicebus/demo/q/messages/7/xyz", "/servicebus//q/messages", "/servicebus/demo/a//b/messages"]
+)
+def test_malformed_url(path):
+    with pytest.raises(InvalidArgument):
+        addresses.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("raw_path", "root_path"),
+    [("/prefix/servicebus/demo/a%2Fb/messages/head", ""), ("/servicebus/demo/a%2Fb/messages/head", "/prefix")]
+    + [("/prefix/servicebus/demo/a%2Fb/messages/head", "/prefix")],
+)
+def test_prefix_of_the_site_is_kept_whether_or_not_a_proxy_strips_it(raw_path, root_path):
+    target = addresses.parse(raw_path, root_path)
+    assert target.path == "/prefix/servicebus/demo/a/b/messages/head"
+    assert target.lock_path(7, UUID(LOCK)) == f"/prefix/servicebus/demo/a%2Fb/messages/7/{LOCK}"
+
+
+def test_lock_of_a_subscription_keeps_the_casing_it_was_asked_with():
+    target = addresses.parse("/servicebus/demo/Orders/subscriptions/EU/Messages/Head")
+    assert target.lock_path(7, UUID(LOCK)) == f"/servicebus/demo/Orders/subscriptions/EU/Messages/7/{LOCK}"
+    assert (target.address.topic, target.address.name) == (EntityAddress("demo", "Orders"), "EU")
+
+
+class Client:
+    """The client's side of an ASGI request: sends parts of a body, then nothing, until it hangs up."""
+
+    def __init__(self, *parts: bytes, hangs_up: bool = False):
+        self.events = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        if hangs_up:
+            self.events.append({"type": "http.disconnect"})
+        else:
+            self.events.append({"type": "http.request", "body": b"", "more_body": False})
+        self.left = asyncio.Event()
+
+    async def receive(self):
+        if self.events:
+            return self.events.pop(0)
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    def request(self, query: bytes = b"", **headers: str) -> Request:
+        raw = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+        scope = {"type": "http", "method": "POST", "path": "/servicebus/demo/q/messages", "headers": raw, "query_string": query}
+        return Request(scope, self.receive)
+
+
+@pytest.mark.asyncio
+async def test_body_up_to_the_limit_is_read():
+    half = b"x" * (MAX_BODY_BYTES // 2)
+    assert len(await Client(half, half).request().body()) == MAX_BODY_BYTES
+
+
+@pytest.mark.asyncio
+async def test_body_over_the_limit_is_drained_and_refused():
+    client = Client(*[b"x" * 2**20] * 5)
+    with pytest.raises(BodyTooLarge):
+        await client.request().body()
+    assert client.events == []
+
+
+@pytest.mark.asyncio
+async def test_endless_body_is_cut_off():
+    client = Client(*[b"x" * 2**20] * 100)
+    with pytest.raises(BodyTooLarge):
+        await client.request().body()
+    assert len(client.events) > 80
+
+
+@pytest.mark.parametrize(("expect", "unread"), [({}, 0), ({"expect": "100-continue"}, 4)])
+@pytest.mark.asyncio
+async def test_declared_length_is_refused_before_the_body_is_asked_for(expect, unread):
+    client = Client(*[b"x" * 2**20] * 3)
+    with pytest.raises(BodyTooLarge):
+        await client.request(content_length=str(3 * 2**20), **expect).body()
+    assert len(client.events) == unread
+
+
+@pytest.mark.asyncio
+async def test_client_that_hangs_up_while_sending_is_gone():
+    with pytest.raises(ClientGone):
+        await Client(b"abc", hangs_up=True).request().body()
+
+
+@pytest.mark.asyncio
+async def test_work_ends_when_its_client_goes():
+    client, cancelled = Client(), asyncio.Event()
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    request = client.request()
+    there = asyncio.create_task(request.while_there(work()))
+    await asyncio.sleep(0.01)
+    client.left.set()
+    with pytest.raises(ClientGone):
+        await there
+    assert cancelled.is_set() and request.client_is_gone
+
+
+@pytest.mark.asyncio
+async def test_result_of_work_is_given_to_a_client_that_stays():
+    request = Client().request()
+    assert await request.while_there(asyncio.sleep(0, "done")) == "done"
+    assert not request.client_is_gone
+    request.close()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.asyncio
+async def test_answer_is_undone_if_its_client_left_while_it_was_written(leaves):
+    client, undone, written = Client(), [], []
+    request = client.request()
+
+    async def undo():
+        undone.append(True)
+
+    async def send(event):
+        written.append(event)
+        if leaves:
+            client.left.set()
+            await asyncio.sleep(0.01)
+
+    await request.while_there(asyncio.sleep(0))
+    await asgi._write(answers.Answer(201, body=b"x", undo=undo), request, send)
+    request.close()
+    assert undone == ([True] if leaves else [])
+    assert written[-1].get("more_body") is leaves
+
+
+@pytest.mark.parametrize(("query", "seconds"), [(b"", 60), (b"timeout=0", 0), (b"timeout=2.5&x=1", 2.5), (b"timeout=3600", 3600)])
+def test_timeout(query, seconds):
+    assert Client().request(query).timeout_seconds == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "3601", "abc", "", "nan", "inf", "1e9"])
+def test_timeout_out_of_range_is_named(text):
+    with pytest.raises(InvalidArgument, match="timeout.*0 to 3600"):
+        _ = Client().request(f"timeout={text}".encode()).timeout_seconds
+
+
+def concrete_refusals() -> list[BrokerError]:
+    return [
+        errors.InvalidArgument("header BrokerProperties", "is <bad> & \x00 wrong"),
+        errors.InvalidFilter("filter", "a =", 3, "the end", "a value"),
+        errors.NotAllowed("no"),
+        errors.NotAuthorized("key:a", "SEND", "demo/q"),
+        errors.EntityNotFound("demo/q"),
+        errors.EntityExists("demo/q"),
+        errors.WorldMoved("demo/q", "its settings have been changed"),
+        errors.EntityDisabled("demo/q", "Disabled", "sends"),
+        errors.LockLost([UUID(LOCK)]),
+        errors.SessionLockLost("demo/q", "s-1"),
+        errors.SessionCannotBeLocked("demo/q", "s-1"),
+        errors.NoSessionAvailable("demo/q", 60),
+        errors.TransactionEnded("was rolled back"),
+        errors.MessageNotFound("demo/q", [7], "message"),
+        errors.MessageTooLarge("message", 300_000, 262_144),
+        errors.QuotaExceeded("demo/q", 2**30),
+        errors.BrokerUnavailable("down"),
+        errors.ServerBusy("busy"),
+        errors.StorageFull("full"),
+        TokenRefused(TokenRefused.EXPIRED, "expired"),
+        UnknownResource("nothing"),
+        MethodNotAllowed("GET", ("POST", "DELETE")),
+        BodyTooLarge(5),
+    ]
+
+
+def test_every_refusal_there_is_has_its_row():
+    def subclasses(cls):
+        return {cls} | {deeper for direct in cls.__subclasses__() for deeper in subclasses(direct)}
+
+    for module in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
+        importlib.import_module(module.name)
+    of_others = (".queue_storage.", ".rabbitmq.")  # whose refusals have codes of their own
+    known = {
+        cls
+        for cls in subclasses(BrokerError)
+        if cls.__module__.startswith("broker_core.") and not any(part in cls.__module__ for part in of_others)
+    }
+    assert known == set(wire_errors.TABLE)
+    assert {type(exc) for exc in concrete_refusals()} | {BrokerError} == known
+
+
+@pytest.mark.parametrize("exc", concrete_refusals(), ids=lambda exc: type(exc).__name__)
+def test_refusal_is_an_error_document(exc):
+    answer = answers.refusal(exc, "/servicebus/demo/q/messages")
+    document, headers = ElementTree.fromstring(answer.body), dict(answer.headers)
+    assert document.tag == "Error" and document.findtext("Code") == str(answer.status) == str(wire_error(exc).status)
+    detail = document.findtext("Detail")
+    assert detail.startswith(f"SubCode={wire_error(exc).sub_code}. ")
+    assert ". Trying " in detail and ".. " not in detail  # each text is a sentence of its own
+    assert f"TrackingId:{exc.tracking_id}, SystemTracker:/servicebus/demo/q/messages, Timestamp:" in detail
+    assert headers["vitrine-tracking-id"] == exc.tracking_id
+    assert (headers["vitrine-retryable"] == "true") == exc.retryable == ("Trying again can help" in detail)
+    assert ("retry-after" in headers) == (answer.status == 503)
+    assert ("www-authenticate" in headers) == (answer.status == 401)
+    assert ("allow" in headers) == (answer.status == 405)
+
+
+def test_unknown_mistake_is_internal():
+    assert wire_error(KeyError("x")) == wire_errors.INTERNAL

@@ -1,0 +1,331 @@
+"""Values that no caller should give; and a world in which every use case can be called, with arguments that are right."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from broker_core import namespaces, queue_storage, rabbitmq, service_bus
+from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.connections import channels
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.reads import EventFilter, MessageFilter
+from broker_core.reads.shared import entity_id_of
+from broker_core.service_bus import entities, preview, shared_access
+from broker_core.service_bus.rules.emulator_config import read
+from broker_core.service_bus.rules.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
+from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
+from broker_core.service_bus.rules.filters.rules import Rule
+from broker_core.store.driver import run
+
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 0, 2**31, 2**63, 1.5, math.nan, math.inf),
+    *("", "\x00", "\ud800", "x" * 20_000, b"", b"\xff"),
+    *(object(), [], [object()], [None], ["\ud800"], [2**63], {"a": object()}, {"\ud800": 1}, {1: {"a": math.nan}}),
+    *(datetime(2020, 1, 1), datetime.min.replace(tzinfo=UTC), timedelta.max, timedelta(seconds=-1), UUID(int=2**128 - 1)),
+)
+SECOND = timedelta(seconds=1)
+LINES = ['{"kind": "vitrine"']
+
+EXPORT = ['{"vitrine-export": {"version": 2, "with_keys": false}}', '{"end": {"entities": 0, "messages": 0}}']
+EMULATOR = '{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns"}]}}'
+
+
+def world() -> SimpleNamespace:
+    """One namespace of each family, with something in every place."""
+    w = SimpleNamespace(ns="odd", account="oddaccount", vhost="odd host", actor=Actor("user", "odd", Right.ALL))
+    _service_bus(w)
+    _storage(w)
+    _rabbit(w)
+    return w
+
+
+def _service_bus(w: SimpleNamespace) -> None:
+    namespaces.create_namespace(w.ns)
+    namespaces.create_namespace("empty")
+    w.queue, w.topic = EntityAddress(w.ns, "q"), EntityAddress(w.ns, "t")
+    w.subscription, w.by_session = EntityAddress(w.ns, "t/Subscriptions/s"), EntityAddress(w.ns, "sessions")
+    entities.create_queue(w.queue)
+    entities.create_queue(w.by_session, requires_session=True)
+    entities.create_topic(w.topic)
+    entities.create_subscription(w.subscription)
+    entities.create_rule(w.subscription, Rule("r"))
+    shared_access.create_policy(w.ns, "p", listen=True)
+    service_bus.send(w.queue, [Message(f"{n}".encode()) for n in range(6)])
+    deferred, dead, locked = service_bus.receive(w.queue, 3)
+    service_bus.defer(w.queue, [deferred.lock_token])
+    service_bus.dead_letter(w.queue, [dead.lock_token])
+    w.deferred, w.token = deferred.sequence_number, locked.lock_token
+    later = namespaces.get_clock(w.ns).now + timedelta(hours=1)
+    (w.scheduled,) = service_bus.send(w.queue, [Message(scheduled_enqueue_at=later)])
+    service_bus.send(w.by_session, [Message(session_id=name) for name in "aaab"])
+    w.session = service_bus.accept_session(w.by_session, "a")
+    w.entity_id = run(entity_id_of(w.queue))
+
+
+def _storage(w: SimpleNamespace) -> None:
+    queue_storage.create_account(w.account)
+    w.orders, w.poison = EntityAddress(w.account, "orders"), EntityAddress(w.account, "orders-poison")
+    queue_storage.create_queue(w.orders, max_dequeue_count=3)
+    queue_storage.create_queue(w.poison)
+    w.texts = queue_storage.put_all(w.orders, ["a", "b", "c"])
+    queue_storage.put(w.poison, "p")
+    (w.got,) = queue_storage.get(w.orders)
+
+
+def _rabbit(w: SimpleNamespace) -> None:
+    rabbitmq.create_vhost(w.vhost)
+    w.rabbits = EntityAddress(w.vhost, "q")
+    rabbitmq.declare_queue(w.rabbits)
+    rabbitmq.declare_queue(EntityAddress(w.vhost, "other"))
+    rabbitmq.declare_exchange(w.vhost, "x")
+    rabbitmq.bind_queue(w.vhost, "q", "x", "k")
+    rabbitmq.bind_exchange(w.vhost, "x", "amq.fanout")
+    rabbitmq.set_policy(w.vhost, Policy("p", "q", {"max-length": 100}))
+    rabbitmq.publish(w.vhost, [Publication(b"x", routing_key="q")] * 4)
+    (delivery,) = rabbitmq.take(w.rabbits, owner_id=1_000_001)
+    w.delivered = delivery.token
+    w.rabbits_id = rabbitmq.get_queue(w.rabbits).id
+
+
+def _channel(w: SimpleNamespace, *, gets: bool = False, consumes: bool = False) -> rabbitmq.Channel:
+    channel = rabbitmq.connect(w.vhost, "odd").channel()
+    if gets:
+        channels.get(channel, "q")
+    if consumes:
+        channels.consume(channel, "q", tag="c")
+    return channel
+
+
+def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
+    """By module and use case: what makes arguments that are right, for those that need some."""
+    new = lambda path: EntityAddress(w.ns, path)  # noqa: E731
+    at, rule = {"address": w.queue}, {"subscription": w.subscription}
+    held, key = {"address": w.queue, "tokens": [w.token]}, {"vhost": w.vhost, "routing_key": "k"}
+    orders, rabbits = {"address": w.orders}, {"address": w.rabbits}
+    message = w.texts[1]
+    policy = {"vhost": w.vhost, "policy": Policy("p", "q", {"max-length": 5})}
+    return {
+        "service_bus.operating": {
+            "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
+            "delete_batch": lambda: at | {"max_count": 1},
+            "*": lambda: at,
+        },
+        "service_bus.receiving": {
+            "receive_from": lambda: {"addresses": [w.queue]},
+            "receive_deferred": lambda: at | {"sequence_numbers": [w.deferred]},
+            "*": lambda: at,
+        },
+        "service_bus.reading": {
+            "explain": lambda: {"address": w.queue, "sequence_number": 1},
+            "rules_of": lambda: {"subscription_ids": [1]},
+        },
+        "service_bus.sending": {
+            "send": lambda: at | {"messages": [Message(b"x", properties={"a": 1})]},
+            "cancel_scheduled": lambda: at | {"sequence_numbers": [w.scheduled]},
+        },
+        "service_bus.sessions": {
+            "accept_session": lambda: {"address": w.by_session},
+            "list_sessions": lambda: {"address": w.by_session},
+            "set_session_state": lambda: {"session": w.session, "state": b"x"},
+            "*": lambda: {"session": w.session},
+        },
+        "service_bus.settling": {"*": lambda: held},
+        "namespaces.clocks": {
+            "step_clock": lambda: {"namespace": w.ns, "step": timedelta(seconds=1)},
+            "step_clock_to": lambda: {"namespace": w.ns, "at": datetime(2100, 1, 1, tzinfo=UTC)},
+            "*": lambda: {"namespace": w.ns},
+        },
+        "service_bus.entities.effective": {"*": lambda: at},
+        "service_bus.entities.lifecycle": {
+            "create_queue": lambda: {"address": new("new"), "settings": QueueSettings()},
+            "ensure_queue": lambda: {"address": new("new"), "settings": QueueSettings()},
+            "create_topic": lambda: {"address": new("new"), "settings": TopicSettings()},
+            "ensure_topic": lambda: {"address": new("new"), "settings": TopicSettings()},
+            "create_subscription": lambda: {
+                "address": new("t/Subscriptions/new"),
+                "settings": SubscriptionSettings(),
+                "rule": Rule("r"),
+            },
+            "ensure_subscription": lambda: {"address": new("t/Subscriptions/new"), "settings": SubscriptionSettings()},
+            "list_subscriptions": lambda: {"topic": w.topic},
+            **{f"{verb}_topic": lambda: {"address": w.topic} for verb in ("get", "update", "delete")},
+            **{f"{verb}_subscription": lambda: {"address": w.subscription} for verb in ("get", "update", "delete")},
+            **{f"list_{what}": dict for what in ("queues", "topics", "entities")},
+            "*": lambda: at,
+        },
+        "namespaces.namespaces": {
+            **{f"{verb}_namespace": lambda: {"name": "new"} for verb in ("create", "ensure")},
+            "delete_namespace": lambda: {"name": "empty"},
+            "list_namespaces": dict,
+            "*": lambda: {"name": w.ns},
+        },
+        "service_bus.entities.rules": {
+            "create_rule": lambda: rule | {"rule": Rule("new", CorrelationFilter(subject="x"))},
+            "update_rule": lambda: rule | {"rule": Rule("r")},
+            "delete_rule": lambda: rule | {"name": "r"},
+            "list_rules": lambda: rule,
+        },
+        "service_bus.preview": {
+            "apply": lambda: {"previewed": preview.preview_delete(w.queue)},
+            "*": lambda: at,
+        },
+        "queue_storage.changing": {
+            "update": lambda: (
+                orders
+                | {"message_id": message.message_id, "pop_receipt": message.pop_receipt, "visibility_timeout": timedelta(0)}
+            ),
+            "delete": lambda: orders | {"message_id": message.message_id, "pop_receipt": message.pop_receipt},
+            "delete_all": lambda: orders | {"messages": [w.got, (message.message_id, message.pop_receipt)]},
+        },
+        "queue_storage.getting": {"*": lambda: orders},
+        "queue_storage.operating": {
+            "clear": lambda: orders,
+            "requeue_poison": lambda: {"address": w.poison, "sequence_numbers": [1]},
+            "*": lambda: orders | {"sequence_numbers": [1]},
+        },
+        "queue_storage.preview": {
+            "apply_options": lambda: {"previewed": queue_storage.preview_options(w.orders, max_dequeue_count=5)},
+            "*": lambda: orders,
+        },
+        "queue_storage.putting": {
+            "put": lambda: orders | {"text": "x"},
+            "put_all": lambda: orders | {"texts": ["x"]},
+        },
+        "queue_storage.queues": {
+            "create_queue": lambda: {"address": EntityAddress(w.account, "new"), "metadata": {"a": "b"}},
+            "ensure_queue": lambda: {"address": EntityAddress(w.account, "new")},
+            "list_queues": lambda: {"account": w.account},
+            "set_metadata": lambda: orders | {"metadata": {"a": "b"}},
+            **{f"{verb}_queue": lambda: orders for verb in ("get", "update", "delete")},
+            **{f"{verb}_account": lambda: {"name": "newaccount"} for verb in ("create", "ensure")},
+            "approximate_count": lambda: orders,
+            "list_accounts": dict,
+            "*": lambda: {"name": w.account},
+        },
+        "queue_storage.reading": {
+            "explain": lambda: orders | {"sequence_number": 2},
+            "came_from": lambda: {"address": w.poison, "sequence_numbers": [1]},
+        },
+        "rabbitmq.topology.bindings": {
+            "bind_queue": lambda: key | {"queue": "other", "exchange": "x", "arguments": {"a": 1}},
+            "unbind_queue": lambda: key | {"queue": "q", "exchange": "x"},
+            "bind_exchange": lambda: key | {"destination": "x", "source": "amq.topic"},
+            "unbind_exchange": lambda: {"vhost": w.vhost, "destination": "x", "source": "amq.fanout"},
+        },
+        "rabbitmq.messages.browsing": {
+            "message_facts": lambda: {"entity_id": w.rabbits_id, "numbers": [1]},
+            "queue_head": lambda: {"entity_id": w.rabbits_id},
+            "held": lambda: {"vhost": w.vhost, "entity_ids": [w.rabbits_id]},
+            "would_route": lambda: key | {"exchange": "x", "headers": {"a": 1}},
+            "explain": lambda: rabbits | {"number": 1},
+            "*": lambda: {"vhost": w.vhost},
+        },
+        "rabbitmq.connections.channels": {
+            "publish": lambda: {"channel": _channel(w), "publications": [Publication(b"x", routing_key="q")]},
+            "cancel": lambda: {"channel": _channel(w, consumes=True), "tag": "c"},
+            "deliveries": lambda: {"channel": _channel(w, consumes=True)},
+            **{verb: lambda: {"channel": _channel(w, gets=True), "delivery_tag": 1} for verb in ("ack", "nack", "reject")},
+            **{
+                verb: lambda: {"channel": _channel(w), "queue": "q"}
+                for verb in ("get", "consume", "declare_queue", "delete_queue")
+            },
+            "end_overdue": dict,
+            "*": lambda: {"channel": _channel(w)},
+        },
+        "rabbitmq.connections.connections": {
+            "connect": lambda: {"vhost": w.vhost},
+            "close": lambda: {"connection": _channel(w).connection},
+            "force_close": lambda: {"connection_id": _channel(w).connection.id},
+            "recover_dead": dict,
+        },
+        "rabbitmq.topology.definitions": {
+            "export_definitions": lambda: {"vhost": w.vhost},
+            "import_definitions": lambda: {"document": rabbitmq.export_definitions(w.vhost), "vhost": w.vhost},
+        },
+        "rabbitmq.messages.delivering": {
+            "purge_queue": lambda: rabbits,
+            **{verb: lambda: rabbits | {"owner_id": 1_000_001} for verb in ("get", "take")},
+            "*": lambda: rabbits | {"tokens": [w.delivered]},
+        },
+        "rabbitmq.topology.exchanges": {
+            "declare_exchange": lambda: {"vhost": w.vhost, "name": "new", "arguments": {"a": 1}},
+            "delete_exchange": lambda: {"vhost": w.vhost, "name": "x"},
+        },
+        "rabbitmq.topology.effective": {
+            "effective": lambda: rabbits,
+            "effective_of_exchange": lambda: {"vhost": w.vhost, "name": "x"},
+        },
+        "rabbitmq.topology.catalog": {
+            "get_queue": lambda: rabbits,
+            "get_exchange": lambda: {"vhost": w.vhost, "name": "x"},
+            "*": lambda: {"vhost": w.vhost},
+        },
+        "rabbitmq.messages.moving": {"*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")}},
+        "rabbitmq.topology.policies": {
+            "set_policy": lambda: policy,
+            "delete_policy": lambda: {"vhost": w.vhost, "name": "p"},
+            "list_policies": lambda: {"vhost": w.vhost},
+            "set_queue_option": lambda: rabbits,
+        },
+        "rabbitmq.policy_preview": {
+            "preview_policy": lambda: policy,
+            "preview_delete_policy": lambda: {"vhost": w.vhost, "name": "p"},
+            "apply_policy": lambda: {"previewed": rabbitmq.preview_policy(**policy)},
+            "change_policy": lambda: policy | {"name": "p", "operator": False},
+        },
+        "rabbitmq.messages.publishing": {
+            "publish": lambda: {
+                "vhost": w.vhost,
+                "publications": [Publication(b"x", routing_key="q", properties=Properties(headers={"a": 1}))],
+            },
+        },
+        "rabbitmq.topology.queues": {
+            "declare_queue": lambda: {"address": EntityAddress(w.vhost, "new"), "arguments": {"x-max-length": 5}},
+            "delete_queue": lambda: rabbits,
+        },
+        "rabbitmq.vhost_deletion": {"*": lambda: {"name": w.vhost}},
+        "rabbitmq.topology.vhosts": {
+            **{f"{verb}_vhost": lambda: {"name": "new"} for verb in ("create", "ensure")},
+            "list_vhosts": dict,
+            "*": lambda: {"name": w.vhost},
+        },
+        "reads.broker_health": {"*": dict},
+        "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
+        "reads.entities": {
+            "namespaces": dict,
+            "overview": dict,
+            "now": lambda: {"namespace": w.ns},
+            "overview_of": lambda: {"entity_ids": [w.entity_id]},
+            "subscriptions": lambda: {"topic": w.topic},
+            "*": lambda: at,
+        },
+        "reads.messages": {
+            "list_messages": lambda: at | {"filter": MessageFilter()},
+            "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
+            "*": lambda: at | {"sequence_number": 4},
+        },
+        "reads.names": {"*": dict},
+        "reads.next_changes": {"*": lambda: at},
+        "reads.session_lists": {"*": lambda: {"address": w.by_session}},
+        "reads.timelines": {
+            "timeline": lambda: {"entity_id": w.entity_id, "sequence_number": 1},
+            "events": lambda: {"filter": EventFilter()},
+            "gone": lambda: at,
+            "find": lambda: {"text": "x"},
+        },
+        "service_bus.shared_access": {
+            "create_policy": lambda: {"scope": w.queue, "name": "new", "send": True},
+            "list_policies": lambda: {"scope": w.ns},
+            "find_policies": lambda: {"namespace": w.ns, "path": None, "name": "p"},
+            "update_policy": lambda: {"scope": w.ns, "name": "p", "send": True, "listen": True, "manage": False},
+            "*": lambda: {"scope": w.ns, "name": "p"},
+        },
+        "sweeps.runs": {"*": dict},
+        "sweeps": {"follow_clock": lambda: {"namespace": w.ns}, "*": dict},
+        "service_bus.emulator_config": {"apply_plan": lambda: {"plan": read(EMULATOR)}},
+        "transfer.importing": {"import_": lambda: {"source": EXPORT}},
+    }

@@ -1,0 +1,261 @@
+"""Arguments of the wrong kind, and texts that no database can hold: refused by name, before anything is stored."""
+
+import importlib
+import inspect
+import pkgutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import broker_core
+from broker_core import namespaces, queue_storage, rabbitmq, service_bus
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings, Right
+from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.rules.errors import InvalidPolicy
+from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.reads import list_messages, overview_of, traffic
+from broker_core.service_bus import entities
+from broker_core.store.driver import UseCase
+
+PACKAGES = ("namespaces", "service_bus", "queue_storage", "rabbitmq", "reads", "transfer")
+NUL, HALF = "a\x00b", "a\ud800b"
+
+
+def untyped(value: Any) -> Any:
+    """A value of which a type checker does not know what it is."""
+    return value
+
+
+def _use_cases():
+    for info in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
+        if info.name.split(".")[1] in PACKAGES:
+            module = importlib.import_module(info.name)
+            yield from (value for value in vars(module).values() if isinstance(value, UseCase) and value.__module__ == info.name)
+
+
+NAMES = [
+    pytest.param(case, name, id=f"{case.__module__}.{case.__name__}-{name}")
+    for case in _use_cases()
+    for name, parameter in inspect.signature(case).parameters.items()
+    if parameter.annotation in ("str", "EntityAddress", "str | None", "EntityAddress | None")
+]
+
+
+@pytest.mark.parametrize(("case", "name"), NAMES)
+def test_what_is_no_name_is_refused_by_every_use_case(case, name):
+    annotation = inspect.signature(case).parameters[name].annotation
+    wrong = [5, b"x", ["x"], True, *([] if "None" in annotation else [None])]
+    if "str" in annotation:
+        wrong += [NUL, HALF]
+    else:
+        wrong += ["ns/q", EntityAddress("ns", NUL), EntityAddress(HALF, "q")]
+    for value in wrong:
+        with pytest.raises(InvalidArgument) as refused:
+            case(**{name: value})
+        assert refused.value.name == name
+
+
+async def test_awaited_use_cases_refuse_the_same(queue):
+    with pytest.raises(InvalidArgument, match="^address: must be an EntityAddress, such as .*, not None$"):
+        await service_bus.receive.aio(None)
+
+
+@pytest.mark.parametrize("value", [None, 5, b"q", ["q"]], ids=repr)
+def test_an_address_is_of_texts(value):
+    for parts in ((value, "q"), ("ns", value)):
+        with pytest.raises(InvalidArgument, match="must be a text"):
+            EntityAddress(*parts)
+    with pytest.raises(InvalidArgument, match="address: must be a text"):
+        EntityAddress.parse(value)
+
+
+def test_what_else_a_signature_names_is_looked_at(queue):
+    for call, name in (
+        (lambda: service_bus.receive(queue, actor=untyped("me")), "actor"),
+        (lambda: service_bus.purge(queue, enqueued_before=untyped(5)), "enqueued_before"),
+        (lambda: service_bus.send(queue, untyped("abc")), "messages"),
+        (lambda: rabbitmq.declare_queue(queue, durable=untyped("yes")), "durable"),
+        (lambda: rabbitmq.declare_queue(queue, owner_id=untyped("7")), "owner_id"),
+        (lambda: rabbitmq.declare_queue(queue, arguments=untyped(["x-expires"])), "arguments"),
+        (lambda: rabbitmq.set_policy("/", None), "policy"),
+        (lambda: list_messages(queue, cursor=untyped(5)), "cursor"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"^{name}: must be "):
+            call()
+
+
+@pytest.mark.parametrize("text", [NUL, HALF], ids=ascii)
+@pytest.mark.parametrize(
+    "name", ["subject", "message_id", "session_id", "correlation_id", "content_type", "to", "reply_to", "partition_key"]
+)
+def test_a_messages_texts_are_named(queue, name, text):
+    with pytest.raises(InvalidArgument) as refused:
+        service_bus.send(queue, [Message(**{name: text})])
+    assert refused.value.name == name and service_bus.peek(queue) == []
+
+
+@pytest.mark.parametrize("text", [NUL, HALF], ids=ascii)
+def test_what_else_is_stored_with_messages_is_named(queue, text):
+    with pytest.raises(InvalidArgument, match="^(application property|property 'n')"):
+        service_bus.send(queue, [Message(properties={"n": text})])
+    with pytest.raises(InvalidArgument, match="^actor: "):
+        service_bus.send(queue, [Message()], actor=Actor("user", text, Right.ALL))
+    with pytest.raises(InvalidArgument, match="^user_metadata: "):
+        entities.update_queue(queue, user_metadata=text)
+    assert service_bus.peek(queue) == []
+    service_bus.send(queue, [Message()])
+    (message,) = service_bus.receive(queue)
+    for name in ("reason", "description"):
+        with pytest.raises(InvalidArgument, match=f"^{name}: "):
+            service_bus.dead_letter(queue, [message.lock_token], **{name: text})
+
+
+@pytest.mark.parametrize("wrong", [NUL, HALF, 5, None, b"x"], ids=ascii)
+def test_what_a_publication_names_is_checked(vhost, wrong):
+    address = rabbitmq.declare_queue(EntityAddress(vhost, "q")).address
+    properties = [name for name in ("message_id", "reply_to", "type", "app_id") if wrong is not None]
+    for publication in (
+        Publication(b"", exchange=wrong, routing_key="q"),
+        Publication(b"", routing_key=wrong),
+        *(Publication(b"", routing_key="q", properties=Properties(**{name: wrong})) for name in properties),
+        Publication(b"", routing_key="q", properties=Properties(headers={wrong: 1})),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            rabbitmq.publish(vhost, [publication])
+        assert refused.value.name in ("exchange", "routing_key", *properties, "header")
+    assert rabbitmq.declare_queue(address).messages == 0
+
+
+@pytest.mark.parametrize("wrong", [NUL, HALF, 5, None], ids=ascii)
+@pytest.mark.parametrize("name", ["name", "pattern", "apply_to"])
+def test_a_policys_texts_are_checked(vhost, name, wrong):
+    given = {"name": "p", "pattern": "", "apply_to": "all", "priority": 0, "definition": {"max-length": 1}, name: wrong}
+    with pytest.raises(InvalidPolicy, match="^" + name.replace("_", "-")):
+        rabbitmq.set_policy(vhost, Policy(**given))
+    assert rabbitmq.list_policies(vhost) == []
+
+
+@pytest.mark.parametrize("wrong", [NUL, HALF, 5, None], ids=ascii)
+def test_metadata_of_a_storage_queue_is_checked(account, wrong):
+    for metadata in ({"n": wrong}, {wrong: "x"}):
+        with pytest.raises(InvalidArgument, match="(?i)metadata"):
+            queue_storage.create_queue(EntityAddress(account, "orders"), metadata=metadata)
+    assert queue_storage.list_queues(account) == []
+
+
+def test_what_reaches_the_database_all_the_same_is_named_by_the_statement(queue):
+    with pytest.raises(InvalidArgument, match="^enqueued_before: .*datetime"):
+        service_bus.delete_batch(queue, max_count=1, enqueued_before=untyped("yesterday"))
+    with pytest.raises(InvalidArgument, match=r"^max_count: .* 2\^63"):
+        service_bus.delete_batch(queue, max_count=2**70, enqueued_before=datetime(2020, 1, 1, tzinfo=UTC))
+
+
+DURATION = r"must be a timedelta, such as timedelta\(seconds=5\)( or None)?, not 5$"
+
+
+def test_a_number_where_a_duration_is_wanted_is_refused_with_an_example(queue, account):
+    orders = queue_storage.create_queue(EntityAddress(account, "orders")).address
+    for name, call in {
+        "time_to_live": lambda: service_bus.send(queue, [Message(time_to_live=untyped(5))]),
+        "auto_renew": lambda: service_bus.receive(queue, auto_renew=untyped(5)),
+        "visibility_timeout": lambda: queue_storage.put(orders, "x", visibility_timeout=untyped(5)),
+        "expiry_grace": lambda: queue_storage.create_queue(orders, expiry_grace=untyped(5)),
+    }.items():
+        with pytest.raises(InvalidArgument, match=f"^{name}: {DURATION}"):
+            call()
+    with pytest.raises(InvalidArgument, match=f"^time_to_live: {DURATION}"):
+        queue_storage.put(orders, "x", time_to_live=untyped(5))
+    assert service_bus.peek(queue) == [] and queue_storage.peek(orders) == []
+
+
+@pytest.mark.parametrize("wrong", [Message(), None, 5, [None], ["x"], [b"x"], {"a": 1}], ids=repr)
+def test_what_is_no_list_of_messages_is_refused(queue, wrong):
+    for send in (service_bus.send, service_bus.transaction().send):
+        with pytest.raises(InvalidArgument, match="^messages: must be a (list of messages|Message), not ") as refused:
+            send(queue, wrong)
+        assert refused.value.name == "messages"
+    assert service_bus.peek(queue) == []
+
+
+@pytest.mark.parametrize("wrong", [[None], ["x"], {"a": 1}], ids=repr)
+def test_what_lists_hold_is_looked_at(queue, vhost, wrong):
+    with pytest.raises(InvalidArgument, match="^publications: must be a Publication, not "):
+        rabbitmq.publish(vhost, wrong)
+    with pytest.raises(InvalidArgument, match="^addresses: must be an EntityAddress, such as "):
+        service_bus.receive_from(wrong)
+
+
+def test_a_text_is_no_address(queue):
+    text = untyped(str(queue))
+    wanted = r"^address: must be an EntityAddress, such as EntityAddress\('namespace', 'queue'\), not 't"
+    transaction = service_bus.transaction()
+    for call in (
+        lambda: service_bus.send(text, [Message()]),
+        lambda: service_bus.receive(text),
+        lambda: transaction.send(text, [Message()]),
+        lambda: transaction.complete(text, []),
+    ):
+        with pytest.raises(InvalidArgument, match=wanted):
+            call()
+    with pytest.raises(InvalidArgument, match="^via: must be an EntityAddress"):
+        service_bus.transaction(via=text)
+
+
+@pytest.mark.parametrize("wrong", ["five", True, [5], timedelta(seconds=5)], ids=repr)
+def test_what_is_no_number_is_refused(queue, wrong):
+    for name, call in {
+        "max_count": lambda: service_bus.receive(queue, wrong),
+        "from_sequence_number": lambda: service_bus.peek(queue, wrong),
+        "limit": lambda: list_messages(queue, limit=wrong),
+    }.items():
+        with pytest.raises(InvalidArgument, match=f"^{name}: must be a whole number, not "):
+            call()
+    with pytest.raises(InvalidArgument, match="^max_wait_seconds: must be a number of seconds, not "):
+        service_bus.receive(queue, max_wait_seconds=wrong)
+    with pytest.raises(InvalidArgument, match="^max_count: must be a whole number or None, not "):
+        service_bus.purge(queue, max_count=wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, "x", [1], b"x", True], ids=repr)
+@pytest.mark.parametrize("name", ["time_to_live", "scheduled_enqueue_at", "properties", "extra"])
+def test_a_messages_other_fields_are_named(queue, name, wrong):
+    with pytest.raises(InvalidArgument, match=f"^{name}: must be "):
+        service_bus.send(queue, [Message(**{name: wrong})])
+    assert service_bus.peek(queue) == []
+
+
+@pytest.mark.parametrize("wrong", [5, "x", [1], None], ids=repr)
+def test_a_messages_kind_of_body_is_named(queue, wrong):
+    with pytest.raises(InvalidArgument, match="^body_kind: must be one of BodyKind"):
+        service_bus.send(queue, [Message(body_kind=wrong)])
+
+
+def test_what_is_inside_of_arguments_is_named(queue, vhost):
+    naive = datetime(2030, 1, 1)
+    for call, name in (
+        (lambda: service_bus.purge(queue, states=untyped([object()])), "states"),
+        (lambda: service_bus.resubmit(queue.dead_letter, [1], body=untyped({})), "body"),
+        (lambda: namespaces.step_clock_to(queue.namespace, naive), "at"),
+        (lambda: namespaces.limits(untyped("")), "tier"),
+        (lambda: list_messages(queue, limit=-1), "limit"),
+        (lambda: traffic(queue, minutes=2**31), "minutes"),
+        (lambda: overview_of(untyped([object()])), "entity_ids"),
+        (lambda: EntityAddress("ns", "q", untyped({})), "subqueue"),
+        (lambda: Actor("user", untyped(5)), "name"),
+        (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=untyped(None))]), "properties"),
+        (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=Properties(headers=untyped(5)))]), "headers"),
+        (lambda: service_bus.send(queue, [Message(extra=untyped({"a": object()}))]), "extra"),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            call()
+        assert refused.value.name == name
+
+
+def test_in_settings_the_value_of_a_choice_will_do(namespace):
+    queue = EntityAddress(namespace, "q")
+    made = entities.create_queue(queue, QueueSettings(expiry_mode="at_head", history_level=1)).settings  # type: ignore[arg-type]
+    assert (made.expiry_mode, made.history_level) == (ExpiryMode.AT_HEAD, HistoryLevel(1))
+    with pytest.raises(InvalidArgument, match="expiry_mode: must be one of ExpiryMode, not 'sometimes'"):
+        entities.create_queue(queue, QueueSettings(expiry_mode="sometimes"))  # type: ignore[arg-type]

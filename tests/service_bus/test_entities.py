@@ -1,0 +1,476 @@
+"""Namespaces, queues and clocks against a real database (SB 1.2, 1.3, SB-190, SB-230 to SB-242, SB-907, design D6)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from broker_core import namespaces, reads, service_bus
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Message, QueueSettings, Right
+from broker_core.models import Entity, Namespace, SharedAccessPolicy
+from broker_core.runtime import configured_limits, entity_cache
+from broker_core.service_bus import entities, shared_access
+from broker_core.store import connections
+
+ORDERS = EntityAddress("space", "Orders")
+VIEWER = Actor("user", "vera", Right.BROWSE)
+ADMINISTRATOR = Actor("user", "anna", Right.ALL)
+CLIENT = Actor("key", "sender", Right.SEND | Right.LISTEN)
+MIN = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def in_one_transaction(request):
+    """All of a test in one transaction that is rolled back, unless it has several connections: faster than emptying tables."""
+    if "transactional_db" in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("db")
+    with connections.callers_transaction():
+        yield
+
+
+@pytest.fixture
+def space(in_one_transaction):
+    return namespaces.create_namespace("space")
+
+
+def one(sql, *params):
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cursor.fetchone()
+
+
+# Namespaces
+
+
+def test_a_new_namespace_has_the_policy_with_all_rights(space):
+    (policy,) = shared_access.list_policies("space")
+    assert (policy.name, policy.rights) == ("RootManageSharedAccessKey", Right.ALL & ~Right.OPERATE)
+
+
+def test_namespace_names_are_unique_without_case(space):
+    with pytest.raises(EntityExists):
+        namespaces.create_namespace("SPACE")
+    assert namespaces.get_namespace("sPaCe").name == "space"
+
+
+def test_ensure_namespace_leaves_one_that_is_there_as_it_is(space):
+    assert namespaces.ensure_namespace("SPACE", "another text") == space
+
+
+def test_a_namespace_with_queues_cannot_be_deleted(space):
+    entities.create_queue(ORDERS)
+    with pytest.raises(NotAllowed, match="has 1 entities"):
+        namespaces.delete_namespace("space")
+    entities.delete_queue(ORDERS)
+    Entity.objects.filter(namespace=space.id).delete()  # as retention does at last
+    namespaces.delete_namespace("space")
+    assert not Namespace.objects.filter(id=space.id).exists()
+    assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
+
+
+def test_a_deleted_namespace_keeps_the_history_of_its_entities_under_a_name_that_says_so(space):
+    entity_id = entities.create_queue(ORDERS).id
+    service_bus.send(ORDERS, [Message(b"a", message_id="kept")])
+    entities.delete_queue(ORDERS)
+    namespaces.delete_namespace("space")
+    for gone in (
+        lambda: namespaces.get_namespace("space"),
+        lambda: entities.create_queue(ORDERS),
+        lambda: service_bus.send(ORDERS, [Message()]),
+    ):
+        with pytest.raises(EntityNotFound):
+            gone()
+    assert "space" not in [found.name for found in (*namespaces.list_namespaces(), *reads.namespaces())]
+    assert not SharedAccessPolicy.objects.filter(namespace=space.id).exists()
+    buried = Namespace.objects.get(id=space.id).name
+    assert buried.startswith("space (deleted ") and str(space.id) in buried
+    with pytest.raises(EntityNotFound):
+        entities.create_queue(EntityAddress(buried, "orders"))
+    assert [found.address.namespace for found in reads.find("kept").found] == [buried]
+    assert {event.address for event in reads.timeline(entity_id, 1)} == {EntityAddress(buried, ORDERS.path)}
+    assert namespaces.create_namespace("space").id != space.id and entities.list_queues("space") == []
+
+
+def test_what_is_done_in_a_callers_transaction_is_undone_with_it(transactional_db):
+    with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
+        namespaces.create_namespace("space")  # the first statement of Django's transaction, and a transaction block of its own
+        raise ZeroDivisionError
+    with pytest.raises(EntityNotFound):
+        namespaces.get_namespace("space")
+
+
+# Queues
+
+
+def test_a_new_queue_has_the_services_defaults_and_keeps_its_casing(space):
+    queue = entities.create_queue(ORDERS)
+    assert queue.settings == QueueSettings()
+    found = entities.get_queue(EntityAddress("SPACE", "orders"))
+    assert found == queue
+    assert str(found.address) == "space/Orders"
+
+
+def test_settings_come_back_as_they_were_given(space):
+    wanted = QueueSettings(
+        lock_duration=timedelta(seconds=5),
+        max_delivery_count=2**31 - 1,
+        default_message_time_to_live=timedelta(days=14, microseconds=1),
+        dead_lettering_on_message_expiration=True,
+        auto_delete_on_idle=5 * MIN,
+        max_size_in_megabytes=5120,
+        status=EntityStatus.SEND_DISABLED,
+        user_metadata="ключ\n'quoted'",
+        history_level=HistoryLevel.LIFECYCLE,
+        hidden=True,
+    )
+    assert entities.create_queue(ORDERS, wanted).settings == wanted
+    assert entities.get_queue(ORDERS).settings == wanted
+
+
+def test_single_settings_win_over_the_whole(space):
+    queue = entities.create_queue(ORDERS, QueueSettings(max_delivery_count=3, lock_duration=2 * MIN), max_delivery_count=4)
+    assert (queue.settings.max_delivery_count, queue.settings.lock_duration) == (4, 2 * MIN)
+
+
+def test_a_path_is_taken_in_whatever_casing(space):
+    entities.create_queue(ORDERS)
+    with pytest.raises(EntityExists):
+        entities.create_queue(EntityAddress("Space", "ORDERS"))
+
+
+def test_ensure_queue_creates_once_and_then_leaves_alone(space):
+    first = entities.ensure_queue(ORDERS, max_delivery_count=3)
+    assert entities.ensure_queue(ORDERS, max_delivery_count=5) == first
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "error"),
+    [
+        (EntityAddress("space", "a b"), {}, InvalidArgument),
+        (EntityAddress("space", "q").dead_letter, {}, InvalidArgument),
+        (EntityAddress("nowhere", "q"), {}, EntityNotFound),
+        (EntityAddress("space", "q"), {"lock_duration": timedelta(seconds=1)}, InvalidArgument),
+        (EntityAddress("space", "q"), {"enable_partitioning": True}, InvalidArgument),
+    ],
+)
+def test_what_cannot_be_created_is_refused_and_nothing_is_stored(space, address, settings, error):
+    with pytest.raises(error):
+        entities.create_queue(address, **settings)
+    assert entities.list_queues("space") == []
+
+
+def test_relaxed_limits_allow_short_locks(space, settings):
+    settings.VITRINE_LIMITS = "relaxed"
+    assert entities.create_queue(ORDERS, lock_duration=timedelta(seconds=1)).settings.lock_duration == timedelta(seconds=1)
+
+
+def test_update_changes_what_is_named_and_keeps_the_rest(space):
+    entities.create_queue(ORDERS, max_delivery_count=3)
+    updated = entities.update_queue(ORDERS, lock_duration=2 * MIN, status="Disabled")
+    assert updated.settings == QueueSettings(max_delivery_count=3, lock_duration=2 * MIN, status=EntityStatus.DISABLED)
+    assert updated.updated_at > updated.created_at
+    assert entities.get_queue(ORDERS) == updated
+
+
+@pytest.mark.parametrize("change", [{"kind": "topic"}, {"path": "other"}, {"requires_session": True}])
+def test_what_is_fixed_at_creation_cannot_be_changed(space, change):
+    entities.create_queue(ORDERS)
+    with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
+        entities.update_queue(ORDERS, **change)
+
+
+def test_two_updates_at_once_both_hold(transactional_db, space):
+    entities.create_queue(ORDERS)
+    changes = [{"max_delivery_count": 7}, {"lock_duration": 3 * MIN}, {"user_metadata": "x"}, {"hidden": True}]
+    for update in [in_another_thread(lambda c=c: entities.update_queue(ORDERS, **c)) for c in changes]:
+        update.result(timeout=10)
+    assert entities.get_queue(ORDERS).settings == QueueSettings(
+        max_delivery_count=7, lock_duration=3 * MIN, user_metadata="x", hidden=True
+    )
+
+
+def test_an_update_is_activity_and_looking_is_not(space):
+    queue = entities.create_queue(ORDERS)
+    namespaces.pause_clock("space")
+    before = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
+    namespaces.step_clock("space", timedelta(hours=1))
+    entities.get_queue(ORDERS), entities.list_queues("space"), entities.effective(ORDERS)
+    assert one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id) == before
+    entities.update_queue(ORDERS, max_delivery_count=3)
+    (after,) = one("SELECT last_activity_at FROM vitrine_entity_activity WHERE entity_id = %s", queue.id)
+    assert after == namespaces.get_clock("space").now
+
+
+def test_each_setting_says_where_it_comes_from(space):
+    entities.create_queue(ORDERS, max_delivery_count=3)
+    found = entities.effective(ORDERS)
+    assert found["max_delivery_count"] == (3, "entity")
+    assert found["lock_duration"] == (MIN, "default")
+    assert found["default_message_time_to_live"] == (None, "default")
+
+
+def test_delete_frees_the_name_at_once_and_takes_the_counter_away(space):
+    first = entities.create_queue(ORDERS)
+    shared_access.create_policy(ORDERS, "app", send=True)
+    entities.delete_queue(ORDERS)
+    with pytest.raises(EntityNotFound):
+        entities.get_queue(ORDERS)
+    assert one("SELECT count(*) FROM vitrine_entity_counter WHERE entity_id = %s", first.id) == (0,)
+    assert Entity.objects.get(pk=first.id).deleted_at is not None
+    second = entities.create_queue(ORDERS)
+    assert second.id != first.id
+    assert one("SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s", second.id) == (1,)
+    assert shared_access.list_policies(ORDERS) == []
+
+
+def in_another_thread(call):
+    """Start a call on a connection of its own; `.result()` waits for what it returned or raised."""
+    executor = ThreadPoolExecutor(max_workers=1)
+    future = executor.submit(call)
+    executor.submit(lambda: connections.current().close())
+    return future
+
+
+def waits(future):
+    with pytest.raises(FutureTimeout):
+        future.result(timeout=0.3)
+    return True
+
+
+def test_a_send_under_way_ends_before_the_delete(transactional_db, space):
+    queue = entities.create_queue(ORDERS)
+    with transaction.atomic(), connections.callers_transaction():
+        assert service_bus.send(ORDERS, [Message(b"x")]) == [1]
+        deleting = in_another_thread(lambda: entities.delete_queue(ORDERS))
+        assert waits(deleting)
+    deleting.result(timeout=10)
+    with pytest.raises(EntityNotFound):
+        service_bus.send(ORDERS, [Message(b"y")])
+    assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (1,)  # for the sweep
+
+
+def test_a_send_that_meets_a_delete_finds_no_queue_and_stores_nothing(transactional_db, space):
+    queue = entities.create_queue(ORDERS)
+    with transaction.atomic(), connections.callers_transaction():
+        entities.delete_queue(ORDERS)
+        sending = in_another_thread(lambda: service_bus.send(ORDERS, [Message(b"x")]))
+        assert waits(sending)
+    with pytest.raises(EntityNotFound):
+        sending.result(timeout=10)
+    assert one("SELECT count(*) FROM vitrine_message WHERE entity_id = %s", queue.id) == (0,)
+    entities.create_queue(ORDERS)
+    assert service_bus.send(ORDERS, [Message(b"y")]) == [1]  # SB-241
+
+
+def test_a_namespace_that_gets_a_queue_just_then_is_not_deleted(transactional_db, space):
+    entities.create_queue(EntityAddress("space", "gone"))
+    entities.delete_queue(EntityAddress("space", "gone"))  # its history would keep the row
+    with transaction.atomic(), connections.callers_transaction():
+        entities.create_queue(ORDERS)
+        deleting = in_another_thread(lambda: namespaces.delete_namespace("space"))
+        assert waits(deleting)
+    with pytest.raises(NotAllowed, match="has 1 entities"):
+        deleting.result(timeout=10)
+    assert entities.get_queue(ORDERS).address == ORDERS
+
+
+def test_who_waited_for_another_counts_what_that_one_created(transactional_db, space, monkeypatch):
+    """SB 1.3, 7.7: limits hold also where two create at the same time."""
+    monkeypatch.setattr(configured_limits, "STRICT", replace(configured_limits.STRICT, entities_per_namespace=1))
+    with transaction.atomic(), connections.callers_transaction():
+        entities.create_queue(ORDERS)
+        second = in_another_thread(lambda: entities.create_queue(EntityAddress("space", "other")))
+        assert waits(second)
+    with pytest.raises(NotAllowed, match="has 1 queues and topics"):
+        second.result(timeout=10)
+
+
+def test_policies_of_two_at_the_same_time_are_no_more_than_there_may_be(transactional_db, space):
+    for n in range(10):  # one is there
+        shared_access.create_policy("space", f"p{n}", send=True)
+    with transaction.atomic(), connections.callers_transaction():
+        shared_access.create_policy("space", "last", send=True)
+        second = in_another_thread(lambda: shared_access.create_policy("space", "one-too-many", send=True))
+        assert waits(second)
+    with pytest.raises(NotAllowed, match="has 12 shared-access policies"):
+        second.result(timeout=10)
+
+
+def test_locks_are_kept_when_the_queue_is_changed(space):
+    entities.create_queue(ORDERS)
+    service_bus.send(ORDERS, [Message(b"x")])
+    (held,) = service_bus.receive(ORDERS)
+    entities.update_queue(ORDERS, lock_duration=5 * MIN, max_delivery_count=1, status="SendDisabled")
+    assert service_bus.complete(ORDERS, [held.lock_token]).settled
+
+
+@pytest.mark.parametrize("operation", [entities.delete_queue, entities.update_queue, entities.get_queue, entities.effective])
+def test_a_queue_that_is_not_there(space, operation):
+    with pytest.raises(EntityNotFound, match="space/nothing"):
+        operation(EntityAddress("space", "nothing"))
+
+
+def test_list_is_by_address(space):
+    namespaces.create_namespace("Another")
+    for path in ("b", "A", "c"):
+        entities.create_queue(EntityAddress("space", path))
+    entities.create_queue(EntityAddress("Another", "z"))
+    ours = [str(q.address) for q in entities.list_queues() if q.address.namespace in ("space", "Another")]
+    assert ours == ["Another/z", "space/A", "space/b", "space/c"]
+    assert [str(q.address) for q in entities.list_queues("SPACE")] == ["space/A", "space/b", "space/c"]
+
+
+# Rights
+
+
+CHANGES = [
+    lambda actor: namespaces.create_namespace("other", actor=actor),
+    lambda actor: namespaces.update_namespace("space", description="x", actor=actor),
+    lambda actor: namespaces.delete_namespace("space", actor=actor),
+    lambda actor: entities.create_queue(EntityAddress("space", "new"), actor=actor),
+    lambda actor: entities.ensure_queue(EntityAddress("space", "new"), actor=actor),
+    lambda actor: entities.update_queue(ORDERS, hidden=True, actor=actor),
+    lambda actor: entities.delete_queue(ORDERS, actor=actor),
+    lambda actor: namespaces.pause_clock("space", actor=actor),
+    lambda actor: namespaces.step_clock("space", MIN, actor=actor),
+    lambda actor: namespaces.resume_clock("space", actor=actor),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changing_needs_the_right_to_manage(space, change):
+    entities.create_queue(ORDERS)
+    with pytest.raises(NotAuthorized, match="lacks the right MANAGE"):
+        change(VIEWER)
+    assert entities.get_queue(ORDERS).settings == QueueSettings()
+    assert not namespaces.get_clock("space").is_manual
+
+
+def test_reading_needs_the_right_to_browse(space):
+    entities.create_queue(ORDERS)
+    assert entities.get_queue(ORDERS, actor=VIEWER).settings == QueueSettings()
+    with pytest.raises(NotAuthorized, match="BROWSE"):
+        entities.get_queue(ORDERS, actor=Actor("key", "sender", Right.SEND))
+
+
+# The system namespace
+
+
+def test_the_system_namespace_is_protected_from_people_but_open_to_processes():
+    namespaces.ensure_namespace("system", is_system=True)
+    queue = EntityAddress("system", "of-a-test")
+    with pytest.raises(NotAllowed, match="only its processes"):
+        entities.create_queue(queue, actor=ADMINISTRATOR)
+    created = entities.create_queue(queue)
+    assert created.settings.history_level == HistoryLevel.OFF
+    assert entities.effective(queue)["history_level"] == (HistoryLevel.OFF, "default")
+    for refused in (
+        lambda: entities.delete_queue(queue, actor=ADMINISTRATOR),
+        lambda: entities.update_queue(queue, hidden=True, actor=ADMINISTRATOR),
+        lambda: namespaces.delete_namespace("system"),
+        lambda: namespaces.update_namespace("system", description="x"),
+        lambda: namespaces.pause_clock("system"),
+        lambda: namespaces.step_clock("system", MIN),
+        lambda: namespaces.resume_clock("system", 2),
+    ):
+        with pytest.raises(NotAllowed):
+            refused()
+
+
+# Clocks
+
+
+def test_a_clock_is_real_until_it_is_touched(space):
+    clock = namespaces.get_clock("space")
+    assert (clock.rate, clock.is_manual) == (1.0, False)
+
+
+def test_a_paused_clock_stands_still_and_is_stepped(space):
+    paused = namespaces.pause_clock("space")
+    assert namespaces.get_clock("space").now == paused.now
+    stepped = namespaces.step_clock("space", timedelta(days=2))
+    assert stepped.now - paused.now == timedelta(days=2)
+    assert namespaces.get_clock("space") == stepped
+
+
+def test_a_resumed_clock_goes_on_from_where_it_was(space):
+    paused = namespaces.pause_clock("space")
+    namespaces.resume_clock("space", 1000)
+    first, second = namespaces.get_clock("space"), namespaces.get_clock("space")
+    assert paused.now < first.now < second.now
+    assert (first.rate, first.is_manual) == (1000.0, True)
+
+
+def test_a_running_clock_is_stepped_without_stopping(space):
+    before = namespaces.get_clock("space").now
+    stepped = namespaces.step_clock("space", timedelta(hours=1))
+    assert stepped.now - before >= timedelta(hours=1)
+    assert namespaces.get_clock("space").now > stepped.now
+
+
+def test_a_clock_never_goes_back(space):
+    shown = [namespaces.get_clock("space").now]
+    for change in (
+        lambda: namespaces.step_clock("space", MIN),
+        lambda: namespaces.resume_clock("space", 86_400),
+        lambda: namespaces.pause_clock("space"),
+        lambda: namespaces.resume_clock("space", 0.001),
+        lambda: namespaces.step_clock("space", timedelta(0)),
+        lambda: namespaces.resume_clock("space"),
+    ):
+        shown += [change().now, namespaces.get_clock("space").now]
+    assert shown == sorted(shown)
+
+
+@pytest.mark.parametrize("step", [-timedelta(microseconds=1), timedelta(days=36_501), 60, None])
+def test_a_step_that_is_refused(space, step):
+    with pytest.raises(InvalidArgument, match="forward only|must be a timedelta"):
+        namespaces.step_clock("space", step)
+
+
+@pytest.mark.parametrize("rate", [0, -1, 86_401, float("nan"), float("inf"), True, "2", None])
+def test_a_rate_that_is_refused(space, rate):
+    with pytest.raises(InvalidArgument, match="more than 0|must be a number"):
+        namespaces.resume_clock("space", rate)
+
+
+def test_a_clock_does_not_leave_the_years_that_a_program_can_hold(space):
+    namespaces.pause_clock("space")
+    with pytest.raises(InvalidArgument, match="year 3000"):
+        for _ in range(11):
+            namespaces.step_clock("space", timedelta(days=36_500))
+    assert namespaces.get_clock("space").now.year < 3000
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_entity_made_anew_is_used_as_it_is_now(namespace, before):
+    """Whether it requires sessions is remembered; it may be another one by now."""
+    address = EntityAddress(namespace, "q")
+    uses = [
+        lambda: service_bus.send(address, [Message(b"m", session_id=None if before else "s")]),
+        lambda: service_bus.receive(address, 1) if before else service_bus.accept_session(address, "s"),
+    ]
+    for use in uses:
+        entities.create_queue(address, requires_session=before)
+        service_bus.send(address, [Message(b"m", session_id="s")])
+        entities.delete_queue(address)
+        entities.create_queue(address, requires_session=not before)
+        use()
+        entities.delete_queue(address)
+
+
+def test_renewing_looks_again_at_what_is_made_anew(namespace):
+    """As the receiver is in another process, this one remembers only what was there before."""
+    address = EntityAddress(namespace, "q")
+    entities.create_queue(address)
+    service_bus.send(address, [Message(b"m")])
+    (message,) = service_bus.receive(address, 1)
+    key = entity_cache._key(address)
+    entity_cache._known[key] = entity_cache._known[key]._replace(requires_session=True)
+    assert service_bus.renew(address, [message.lock_token]).settled

@@ -1,0 +1,365 @@
+"""Forwarding: order, numbers, hops, and where what cannot go stays (SB-170 to SB-178, SB-104)."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from broker_core import service_bus, sweeps
+from broker_core.common.errors import EntityNotFound, MessageTooLarge, NotAllowed
+from broker_core.common.types import EntityAddress, EntityStatus, Message, SubQueue
+from broker_core.service_bus import entities, forwarding
+from broker_core.store import connections
+from tests.eventually import eventually
+from tests.looking import bodies, entity_id, events, ledger_agrees, now
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_messages_go_on_in_their_order_and_keep_their_first_number(make_queue):
+    """SB-170, SB-172."""
+    last = make_queue()
+    middle = make_queue(forward_to=last.path)
+    first = make_queue(forward_to=middle.path)
+    service_bus.send(last, [Message(b"own")])
+    service_bus.send(first, [Message(b"%d" % i) for i in range(3)])
+    found = service_bus.receive(last, 9)
+    assert [m.body for m in found] == [b"own", b"0", b"1", b"2"]
+    assert [m.sequence_number for m in found] == [1, 2, 3, 4]
+    assert [m.enqueued_sequence_number for m in found] == [None, 1, 2, 3]
+    for address in (first, middle, last):
+        assert ledger_agrees(address)
+    assert service_bus.peek(first) == [] and [e.kind for e in events(first)][-1] == 17
+
+
+def test_nobody_receives_where_messages_are_forwarded_but_may_peek(make_queue):
+    """SB-171, SB-104."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    other = make_queue(forward_dead_lettered_messages_to=target.path)
+    for address in (source, other.dead_letter):
+        with pytest.raises(NotAllowed, match="forwarded to"):
+            service_bus.receive(address, 1)
+        assert service_bus.peek(address) == []
+    assert service_bus.receive(source.dead_letter, 1) == []
+
+
+def test_a_receiver_fetches_what_nobody_forwarded(make_queue, step):
+    """No sweep runs: what comes due at the source is received at the destination (design D5)."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    service_bus.send(source, [Message(b"m", scheduled_enqueue_at=now(source) + MINUTE)])
+    assert service_bus.receive(target, 1) == []
+    step(2 * MINUTE)
+    assert bodies(service_bus.receive(target, 1)) == ["m"]
+
+
+def test_what_was_there_before_is_forwarded_by_the_sweep(make_queue):
+    target, source = make_queue(), make_queue()
+    service_bus.send(source, [Message(b"%d" % i) for i in range(250)])
+    entities.update_queue(source, forward_to=target.path)
+    assert sweeps.forward_messages()["forwarded"] == 250
+    assert [m.body for m in service_bus.peek(target, max_count=300)] == [b"%d" % i for i in range(250)]
+    assert ledger_agrees(source) and ledger_agrees(target)
+
+
+def test_the_fifth_hop_is_one_too_many(make_queue):
+    """SB-173: the message is dead-lettered where it stopped."""
+    queues = [make_queue()]
+    for _ in range(5):
+        queues.append(make_queue(forward_to=queues[-1].path))
+    queues.reverse()  # the first forwards to the second, and so on
+    service_bus.send(queues[0], [Message(b"m")])
+    (dead,) = service_bus.receive(queues[4].dead_letter, 1)
+    assert dead.dead_letter_reason == "MaxTransferHopCountExceeded" and dead.dead_letter_source == queues[4].path
+    assert service_bus.peek(queues[5]) == []
+
+
+def test_a_circle_ends_by_its_hops(make_queue):
+    """SB-176: circles are not refused."""
+    one = make_queue()
+    two = make_queue(forward_to=one.path)
+    entities.update_queue(one, forward_to=two.path)
+    service_bus.send(one, [Message(b"m")])
+    assert len(service_bus.peek(one.dead_letter)) + len(service_bus.peek(two.dead_letter)) == 1
+    assert ledger_agrees(one) and ledger_agrees(two)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (entities.delete_queue, "MessagingEntityNotFoundException"),
+        (lambda target: entities.update_queue(target, status=EntityStatus.DISABLED), "MessagingEntityDisabledException"),
+        (lambda target: entities.update_queue(target, status=EntityStatus.SEND_DISABLED), "MessagingEntityDisabledException"),
+        (
+            lambda target: connections.current().execute(
+                "UPDATE vitrine_entity SET max_size_in_megabytes = 0 WHERE lower(path) = lower(%s) AND deleted_at IS NULL",
+                [target.path],
+            ),
+            "QuotaExceededException",
+        ),
+    ],
+)
+def test_what_cannot_arrive_is_dead_lettered_at_its_source(make_queue, spoil, reason):
+    """SB-174, SB-177, SB-242: the sender is not told."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    spoil(target)
+    assert service_bus.send(source, [Message(b"m")]) == [1]
+    (dead,) = service_bus.receive(source.dead_letter, 1)
+    assert (dead.body, dead.dead_letter_reason, dead.dead_letter_source) == (b"m", reason, source.path)
+    assert dead.dead_letter_description and ledger_agrees(source)
+
+
+def test_a_session_entity_takes_only_what_has_a_session(make_queue):
+    """SB-175."""
+    target = make_queue(requires_session=True)
+    source = make_queue(forward_to=target.path)
+    service_bus.send(source, [Message(b"none"), Message(b"some", session_id="s")])
+    assert service_bus.receive(source.dead_letter, 5)[0].dead_letter_reason == "Session ID is null."
+    assert bodies(service_bus.accept_session(target, max_count=5).messages) == ["some"]
+
+
+def test_forwarding_to_a_topic_asks_its_rules(make_queue, namespace):
+    """SB-176."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    where = topic.subscription("s")
+    entities.create_subscription(where)
+    source = make_queue(forward_to="topic")
+    service_bus.send(source, [Message(b"before"), Message(b"m")])
+    found = service_bus.receive(where, 5)
+    assert [(m.body, m.enqueued_sequence_number) for m in found] == [(b"before", 1), (b"m", 2)]
+
+
+def test_a_subscription_forwards_too(make_queue, namespace):
+    queue = make_queue()
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("s"), forward_to=queue.path)
+    service_bus.send(topic, [Message(b"m")])
+    (message,) = service_bus.receive(queue, 1)
+    assert (message.body, message.enqueued_sequence_number) == (b"m", 1)
+
+
+def test_dead_letters_go_on_with_their_reason_and_their_source(make_queue):
+    """SB-104, SB-178, SB-929."""
+    graveyard = make_queue()
+    queue = make_queue(forward_dead_lettered_messages_to=graveyard.path)
+    service_bus.send(queue, [Message(b"m", properties={"n": 1})])
+    (message,) = service_bus.receive(queue, 1)
+    service_bus.dead_letter(queue, [message.lock_token], "why", "because")
+    (found,) = service_bus.receive(graveyard, 1)
+    assert found.properties == {"n": 1, "DeadLetterReason": "why", "DeadLetterErrorDescription": "because"}
+    assert found.dead_letter_source == queue.path and found.enqueued_sequence_number == 1
+    assert service_bus.peek(queue.dead_letter) == [] and ledger_agrees(queue) and ledger_agrees(graveyard)
+
+
+def test_dead_letters_that_expired_or_failed_go_on_as_well(make_queue, step):
+    graveyard = make_queue()
+    queue = make_queue(
+        forward_dead_lettered_messages_to=graveyard.path, dead_lettering_on_message_expiration=True, max_delivery_count=1
+    )
+    service_bus.send(queue, [Message(b"expires", time_to_live=MINUTE), Message(b"fails")])
+    step(2 * MINUTE)
+    (message,) = service_bus.receive(queue, 5)
+    service_bus.abandon(queue, [message.lock_token])
+    reasons = {m.body: m.dead_letter_reason for m in service_bus.receive(graveyard, 5)}
+    assert reasons == {b"expires": "TTLExpiredException", b"fails": "MaxDeliveryCountExceeded"}
+
+
+def test_a_dead_letter_that_cannot_go_on_is_in_the_transfer_dead_letter_queue(make_queue):
+    graveyard = make_queue()
+    queue = make_queue(forward_dead_lettered_messages_to=graveyard.path)
+    entities.delete_queue(graveyard)
+    service_bus.send(queue, [Message(b"m")])
+    (message,) = service_bus.receive(queue, 1)
+    service_bus.dead_letter(queue, [message.lock_token], "why")
+    (stuck,) = service_bus.receive(queue.transfer_dead_letter, 1)
+    assert stuck.dead_letter_reason == "MessagingEntityNotFoundException"
+    service_bus.complete(queue.transfer_dead_letter, [stuck.lock_token])
+    assert ledger_agrees(queue)
+
+
+def test_a_forwarded_message_keeps_its_life_lowered_by_its_destination(make_queue):
+    """SB-040."""
+    target = make_queue(default_message_time_to_live=5 * MINUTE)
+    source = make_queue(forward_to=target.path)
+    service_bus.send(source, [Message(b"long", time_to_live=60 * MINUTE), Message(b"short", time_to_live=MINUTE)])
+    assert [m.expires_at - now(target) for m in service_bus.peek(target)] == [5 * MINUTE, MINUTE]
+
+
+def test_a_destination_that_detects_duplicates_does_so_for_what_arrives(make_queue):
+    """SB-133."""
+    target = make_queue(requires_duplicate_detection=True)
+    source = make_queue(forward_to=target.path)
+    service_bus.send(target, [Message(b"first", message_id="same")])
+    service_bus.send(source, [Message(b"second", message_id="same"), Message(b"other", message_id="other")])
+    assert bodies(service_bus.receive(target, 5)) == ["first", "other"]
+    assert service_bus.peek(source) == [] and ledger_agrees(source) and ledger_agrees(target)
+
+
+def set_megabytes(address, megabytes):
+    connections.current().execute(
+        "UPDATE vitrine_entity SET max_size_in_megabytes = %s WHERE id = %s", [megabytes, entity_id(address)]
+    )
+
+
+def send_via(via, address, *bodies):
+    with service_bus.transaction(via=via) as tx:
+        tx.send(address, [Message(body, message_id=body[:9].decode()) for body in bodies])
+
+
+def test_as_many_arrive_as_have_room(make_queue):
+    """SB-174: of a batch, in order, until the destination is full."""
+    target, source = make_queue(), make_queue()
+    service_bus.send(source, [Message(b"%02d" % i + b"x" * 100_000) for i in range(12)])
+    set_megabytes(target, 1)
+    entities.update_queue(source, forward_to=target.path)
+    sweeps.forward_messages()
+    assert [m.body[:2] for m in service_bus.peek(target)] == [b"%02d" % i for i in range(10)]
+    assert [m.body[:2] for m in service_bus.peek(source.dead_letter)] == [b"10", b"11"]
+    assert ledger_agrees(source) and ledger_agrees(target)
+
+
+def test_what_did_not_arrive_where_duplicates_are_detected_is_no_duplicate(make_queue):
+    """SB-166, SB-133: it waits until there is room, and is not dropped as its own duplicate then."""
+    via, full = make_queue(), make_queue(requires_duplicate_detection=True)
+    set_megabytes(full, 0)
+    send_via(via, full, b"one", b"two")
+    sweeps.forward_messages()
+    assert service_bus.peek(full) == []
+    set_megabytes(full, 1024)
+    sweeps.forward_messages()
+    assert bodies(service_bus.peek(full)) == ["one", "two"] and ledger_agrees(full) and ledger_agrees(via)
+
+
+def test_a_full_destination_keeps_none_waiting_but_its_own(make_queue):
+    """SB-166: more than a batch waits for it."""
+    via, full, free = make_queue(), make_queue(), make_queue()
+    set_megabytes(full, 0)
+    for _ in range(2):
+        send_via(via, full, *(b"%d" % i for i in range(60)))
+    send_via(via, free, b"past them")
+    assert bodies(service_bus.peek(free)) == ["past them"]
+    set_megabytes(full, 1024)
+    sweeps.forward_messages()
+    assert bodies(service_bus.peek(full, max_count=200)) == [str(i) for i in range(60)] * 2
+    assert all(ledger_agrees(address) for address in (via, full, free))
+
+
+@pytest.mark.parametrize("via_too", [True, False])
+def test_what_is_too_large_for_its_destination_is_dead_lettered(make_queue, namespace, via_too):
+    """SB-007, SB-174: by its own size alone; what goes with it arrives. Where it is too large for the entity by whose way it is
+    sent, it is refused."""
+    topic = EntityAddress(namespace, "topic")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("s"))
+    target, via = make_queue(), make_queue()
+    small = [entity_id(address) for address in (topic, target, *([via] if via_too else []))]
+    connections.current().execute("UPDATE vitrine_entity SET max_message_size_in_kilobytes = 1 WHERE id = ANY (%s)", [small])
+    large = b"large" + b"x" * 2000
+    for address, arrives in ((target, target), (topic, topic.subscription("s"))):
+        if via_too:
+            with pytest.raises(MessageTooLarge):
+                send_via(via, address, large)
+            continue
+        send_via(via, address, b"small", large)
+        assert bodies(service_bus.peek(arrives)) == ["small"]
+        (dead,) = service_bus.receive(via.transfer_dead_letter, 1)
+        assert dead.dead_letter_reason == "MessageSizeExceeded"
+        service_bus.complete(via.transfer_dead_letter, [dead.lock_token])
+    assert ledger_agrees(via) and ledger_agrees(target)
+
+
+def forward_by_hand(address, subqueue, **before):
+    """Forward a batch; before: what to call with the parameters of statements, by their names, before they are run."""
+    steps, rows = forwarding._batch(entity_id(address), subqueue), None
+    while True:
+        try:
+            statement = steps.send(rows)
+        except StopIteration:
+            return
+        before.get(statement.name, lambda params: None)(statement.params)
+        cursor = connections.current().execute(statement.sql, statement.params, binary=True)
+        rows = cursor.fetchall() if cursor.description else []
+
+
+def test_what_is_deleted_while_it_forwards_is_gone(make_queue):
+    """SB-240: nothing can be dead-lettered there any more, which is no failure of who receives or sends."""
+    target, source = make_queue(), make_queue()
+    service_bus.send(source, [Message(b"m")])
+    entities.update_queue(source, forward_to=target.path)
+    entities.delete_queue(target)
+    forward_by_hand(source, SubQueue.MAIN, forward_failed=lambda params: entities.delete_queue(source))
+    with pytest.raises(EntityNotFound):
+        service_bus.peek(source)
+    assert sweeps.remove_deleted_entities()["messages"] >= 1
+
+
+def test_two_that_forward_to_the_same_entities_do_not_meet_crosswise(make_queue):
+    """Each takes its destinations in the same order, whatever the order of its messages."""
+    one, two = make_queue(), make_queue()
+    vias = [make_queue(), make_queue()]
+    for address in (one, two):
+        set_megabytes(address, 0)
+    for via, (first, second) in zip(vias, ((one, two), (two, one)), strict=True):
+        send_via(via, first, b"m")
+        send_via(via, second, b"m")
+    for address in (one, two):
+        set_megabytes(address, 1024)
+    asked = []
+    for via in vias:
+        forward_by_hand(via, SubQueue.TRANSFER, deliver=lambda params: asked.append(params["entity_id"]))
+    assert asked == [entity_id(one), entity_id(two)] * 2
+
+
+def test_a_receiver_fetches_from_whoever_has_something(make_queue, monkeypatch):
+    """However many forward to here, and however few are forwarded from at once."""
+    target = make_queue()
+    sources = [make_queue() for _ in range(7)]
+    service_bus.send(sources[-1], [Message(b"m")])
+    for source in sources:
+        entities.update_queue(source, forward_to=target.path)
+    monkeypatch.setattr(forwarding, "ROUNDS", 3)
+    assert bodies(service_bus.receive(target, 5)) == ["m"]
+
+
+def test_what_expired_on_its_way_leaves_where_nobody_can_listen(make_queue, step):
+    """SB-902, SB-171: what forwards has no receivers, whose activity expiry could wait for."""
+    target = make_queue()
+    source = make_queue(expiry_mode="on_activity", dead_lettering_on_message_expiration=True)
+    service_bus.send(source, [Message(b"m", time_to_live=MINUTE)])
+    step(2 * MINUTE)
+    assert sweeps.expire_messages()["expired"] == 0
+    entities.update_queue(source, forward_to=target.path)
+    sweeps.expire_messages()
+    assert bodies(service_bus.peek(source.dead_letter)) == ["m"] and service_bus.peek(source) == [] and ledger_agrees(source)
+
+
+def test_what_is_resubmitted_goes_on(make_queue):
+    """SB-105, SB-170."""
+    target, source = make_queue(), make_queue()
+    service_bus.send(source, [Message(b"m")])
+    service_bus.dead_letter(source, [service_bus.receive(source, 1)[0].lock_token])
+    entities.update_queue(source, forward_to=target.path)
+    assert service_bus.resubmit(source.dead_letter, [1]) == {1: 2}
+    assert bodies(service_bus.peek(target)) == ["m"] and ledger_agrees(source)
+
+
+def test_what_goes_to_a_destination_that_goes_just_then_is_dead_lettered(make_queue):
+    """SB-174: the sender, whose message is stored, is told nothing."""
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    numbers, mine = [], connections.current()
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+    sender = threading.Thread(target=lambda: numbers.extend(service_bus.send(source, [Message(b"m")])))
+    with mine.transaction():
+        entities.delete_queue(target)
+        sweeps.remove_deleted_entities()
+        sender.start()
+        eventually(lambda: mine.execute(waiting, [mine.info.backend_pid]).fetchall())
+    sender.join(10)
+    assert numbers == [1] and ledger_agrees(source)
+    (dead,) = service_bus.peek(source.dead_letter)
+    assert dead.dead_letter_reason == "MessagingEntityNotFoundException"

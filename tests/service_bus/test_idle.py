@@ -1,0 +1,151 @@
+"""Which activity keeps a topic and its subscriptions from being deleted (SB-191 to SB-195, SB-918, SB-919)."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from broker_core import service_bus, sweeps
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.filters import Rule, compile_filter
+from broker_core.store import connections
+from tests.looking import now
+
+MIN = timedelta(minutes=1)
+NEVER_MATCHES = Rule("none", compile_filter("1=0"))
+
+
+@pytest.fixture
+def topic(namespace):
+    """A topic that nothing deletes."""
+    return entities.create_topic(EntityAddress(namespace, "topic")).address
+
+
+@pytest.fixture
+def subscription(topic):
+    """A subscription that goes after five idle minutes."""
+    return entities.create_subscription(topic.subscription("s"), auto_delete_on_idle=5 * MIN).address
+
+
+@pytest.fixture
+def brief_topic(namespace):
+    """A topic that goes after five idle minutes, with a subscription that would stay."""
+    address = EntityAddress(namespace, "brief")
+    entities.create_topic(address, auto_delete_on_idle=5 * MIN)
+    entities.create_subscription(address.subscription("s"))
+    return address
+
+
+def is_there(address):
+    sweeps.delete_idle_entities()
+    try:
+        entities.get_entity(address)
+    except EntityNotFound:
+        return False
+    return True
+
+
+def test_an_idle_subscription_is_deleted_and_frees_its_name(topic, subscription, step):
+    step(5 * MIN)
+    assert is_there(subscription)  # activity is written every 20 s at most: never early
+    step(timedelta(seconds=20))
+    assert not is_there(subscription)
+    assert entities.list_subscriptions(topic) == []
+    entities.create_subscription(subscription)
+
+
+@pytest.mark.parametrize(
+    ("act", "alive"),
+    [
+        (service_bus.receive, True),
+        (service_bus.receive_and_delete, True),
+        (service_bus.peek, True),
+        (lambda s: entities.update_subscription(s, max_delivery_count=5), True),
+        (lambda s: entities.create_rule(s, NEVER_MATCHES), True),
+        (lambda s: entities.update_rule(s, Rule("$Default")), True),
+        (lambda s: entities.delete_rule(s, "$Default"), False),  # SB-196
+        (lambda s: (entities.get_subscription(s), entities.list_rules(s), entities.effective(s)), False),
+        (lambda s: service_bus.send(s.topic, [Message(b"arrives")]), False),  # SB-919
+        (lambda s: entities.update_topic(s.topic, user_metadata="x"), False),
+        (lambda s: entities.create_subscription(s.topic.subscription("sister")), False),
+    ],
+)
+def test_what_is_activity_of_a_subscription(topic, subscription, step, act, alive):
+    """SB-192."""
+    service_bus.send(topic, [Message(b"a")])
+    step(4 * MIN)
+    act(subscription)
+    step(4 * MIN)
+    assert is_there(subscription) == alive
+    step(2 * MIN)
+    assert not is_there(subscription)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda t: service_bus.send(t, [Message(b"a")]),
+        lambda t: entities.update_topic(t, user_metadata="x"),
+        lambda t: entities.create_subscription(t.subscription("new")),
+        lambda t: service_bus.receive(t.subscription("s")),
+        lambda t: service_bus.peek(t.subscription("s")),
+        lambda t: entities.update_subscription(t.subscription("s"), user_metadata="x"),
+        lambda t: entities.create_rule(t.subscription("s"), NEVER_MATCHES),
+    ],
+)
+def test_what_happens_in_its_subscriptions_is_activity_of_a_topic(brief_topic, step, act):
+    """SB-191."""
+    step(4 * MIN)
+    act(brief_topic)
+    step(4 * MIN)
+    assert is_there(brief_topic)
+    step(2 * MIN)
+    assert not is_there(brief_topic)
+    with pytest.raises(EntityNotFound):
+        entities.get_subscription(brief_topic.subscription("s"))
+
+
+def test_looking_is_no_activity_of_a_topic(brief_topic, step):
+    step(4 * MIN)
+    entities.get_topic(brief_topic), entities.list_subscriptions(brief_topic), entities.effective(brief_topic)
+    step(2 * MIN)
+    assert not is_there(brief_topic)
+
+
+def test_scheduled_messages_keep_a_topic_alive(brief_topic, step):
+    """SB-191, SB-918."""
+    service_bus.send(brief_topic, [Message(b"a", scheduled_enqueue_at=now(brief_topic) + timedelta(hours=2))])
+    step(timedelta(hours=1))
+    assert is_there(brief_topic)
+
+
+def test_a_subscription_that_forwards_keeps_itself_and_its_topic(brief_topic, queue, step):
+    """SB-193: it is as good as a receiver that never leaves."""
+    entities.create_subscription(brief_topic.subscription("f"), forward_to=queue.path, auto_delete_on_idle=5 * MIN)
+    step(timedelta(days=1))
+    assert is_there(brief_topic.subscription("f"))
+    assert is_there(brief_topic)
+    entities.update_subscription(brief_topic.subscription("f"), forward_to=None)
+    step(6 * MIN)
+    assert not is_there(brief_topic)
+
+
+def test_a_receiver_that_waits_keeps_its_subscription_and_the_topic(brief_topic, step):
+    """SB-195."""
+    waited_on = brief_topic.subscription("s")
+    entities.update_subscription(waited_on, auto_delete_on_idle=5 * MIN)
+    number = entities.get_entity(waited_on).id
+    step(10 * MIN)
+    waiter = threading.Thread(
+        target=lambda: (service_bus.receive(waited_on, max_wait_seconds=1.5), connections.close_all_of_this_thread())
+    )
+    waiter.start()
+    waits = "SELECT waiting_until > clock_timestamp() FROM vitrine_entity_activity WHERE entity_id = %s"
+    while not connections.current().execute(waits, [number]).fetchone()[0]:
+        pass
+    step(10 * MIN)
+    assert is_there(brief_topic)
+    assert is_there(waited_on)
+    waiter.join()

@@ -1,0 +1,263 @@
+"""manage.py import_config and connection_string: what they print and store, and that a bad file stores nothing (9.3, 6.1)."""
+
+import json
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from broker_core import namespaces
+from broker_core.common.types import EntityAddress, ExpiryMode, Family, QueueSettings
+from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, TrueFilter
+from broker_core.store.connections import callers_transaction
+
+SHIPPED = """{
+  "UserConfig": { // as the emulator ships it
+    "Namespaces": [ {
+      "Name": "sbemulatorns",
+      "Queues": [ {
+        "Name": "queue.1",
+        "Properties": { "DeadLetteringOnMessageExpiration": false, "DefaultMessageTimeToLive": "PT1H",
+          "DuplicateDetectionHistoryTimeWindow": "PT20S", "ForwardDeadLetteredMessagesTo": "", "ForwardTo": "",
+          "LockDuration": "PT1M", "MaxDeliveryCount": 3, "RequiresDuplicateDetection": false, "RequiresSession": false, }
+      }, ],
+      "Topics": [ { "Name": "topic.1", "Properties": {}, "Subscriptions": [ { "Name": "subscription.1" } ] } ]
+    } ],
+    "Logging": { "Type": "File" }
+  }
+}"""
+QUEUE_1 = EntityAddress("sbemulatorns", "queue.1")
+
+
+@pytest.fixture(autouse=True)
+def in_one_transaction(db):
+    """All of a test in one transaction that is rolled back: many times faster than emptying tables."""
+    with callers_transaction():
+        yield
+
+
+@pytest.fixture
+def importing(tmp_path):
+    def run(content, *options):
+        file = tmp_path / "Config.json"
+        file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        out, err = StringIO(), StringIO()
+        call_command("import_config", str(file), *options, stdout=out, stderr=err)
+        return out.getvalue().splitlines(), err.getvalue().splitlines()
+
+    return run
+
+
+def queues(*items, name="ns"):
+    return {"UserConfig": {"Namespaces": [{"Name": name, "Queues": list(items)}]}}
+
+
+def test_the_shipped_file_is_imported_with_its_topic(importing):
+    out, err = importing(SHIPPED)
+    assert out == [
+        "created namespace sbemulatorns",
+        "created queue sbemulatorns/queue.1",
+        "created topic sbemulatorns/topic.1",
+        "created subscription sbemulatorns/topic.1/Subscriptions/subscription.1",
+    ]
+    assert err == []
+    assert entities.get_queue(QUEUE_1).settings == QueueSettings(
+        default_message_time_to_live=timedelta(hours=1), max_delivery_count=3
+    )
+    (only,) = entities.list_rules(EntityAddress("sbemulatorns", "topic.1").subscription("subscription.1"))
+    assert only.rule == Rule("$Default", TrueFilter())
+    assert len(shared_access.list_policies("sbemulatorns")) == 1
+
+
+def test_importing_twice_changes_nothing_and_says_so(importing):
+    importing(SHIPPED)
+    before = entities.list_entities("sbemulatorns")
+    out, _ = importing(SHIPPED)
+    assert [line.split()[0] for line in out] == ["unchanged"] * 4
+    assert entities.list_entities("sbemulatorns") == before
+
+
+def test_an_update_names_each_difference_and_keeps_what_the_file_cannot_say(importing):
+    importing(queues({"Name": "q", "Properties": {"MaxDeliveryCount": 3, "LockDuration": "PT30S"}}))
+    queue = EntityAddress("ns", "q")
+    entities.update_queue(queue, expiry_mode="on_activity", user_metadata="by hand")
+    out, _ = importing(queues({"Name": "Q", "Properties": {"LockDuration": "PT2M"}}))
+    assert out[1] == "updated queue ns/Q: LockDuration 30 s -> 2 min, MaxDeliveryCount 3 -> 10, UserMetadata by hand -> none"
+    assert entities.get_queue(queue).settings == QueueSettings(
+        lock_duration=timedelta(minutes=2), expiry_mode=ExpiryMode.ON_ACTIVITY
+    )
+
+
+def test_keys_not_given_take_the_emulators_defaults_on_request(importing):
+    importing(queues({"Name": "service"}))
+    importing(queues({"Name": "emulator"}), "--emulator-defaults")
+    assert entities.get_queue(EntityAddress("ns", "service")).settings == QueueSettings()
+    assert entities.get_queue(EntityAddress("ns", "emulator")).settings == QueueSettings(
+        default_message_time_to_live=timedelta(hours=1), max_delivery_count=3
+    )
+
+
+def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing):
+    content = queues({"Name": "good"}, {"Name": "bad", "Properties": {"LockDuration": "PT1H", "MaxDeliveryCount": 0}})
+    with pytest.raises(CommandError) as refused:
+        importing(content, "--skip-unsupported")
+    assert str(refused.value).splitlines() == [
+        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range: allowed is 5 s to 5 min",
+        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range: allowed is 1 to 2,147,483,647",
+        "Nothing was stored.",
+    ]
+    assert not {"sbemulatorns", "ns"} & {n.name for n in namespaces.list_namespaces()}
+
+
+def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
+    namespaces.ensure_namespace("system", is_system=True)
+    content = queues({"Name": "q"})
+    content["UserConfig"]["Namespaces"].append({"Name": "system", "Queues": [{"Name": "mine"}]})
+    with pytest.raises(CommandError, match="carries Vitrine's own work.* Nothing was stored"):
+        importing(content)
+    assert "ns" not in {n.name for n in namespaces.list_namespaces()}
+
+
+def test_what_is_not_supported_is_refused_or_skipped_with_its_path(importing):
+    content = queues({"Name": "q", "Properties": {"EnablePartitioning": True, "MaxDeliveryCount": 5}})
+    said = "UserConfig.Namespaces[0].Queues[0].Properties.EnablePartitioning: true is not supported yet"
+    with pytest.raises(CommandError) as refused:
+        importing(content)
+    assert str(refused.value).splitlines() == [
+        said,
+        "Nothing was stored. Use --skip-unsupported to leave out what is not supported yet.",
+    ]
+    assert not {"ns"} & {n.name for n in namespaces.list_namespaces()}
+    out, err = importing(content, "--skip-unsupported")
+    assert err == [f"skipped {said}"]
+    assert entities.get_queue(EntityAddress("ns", "q")).settings.max_delivery_count == 5
+
+
+def topics(*items, queues=()):
+    return {"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": list(queues), "Topics": list(items)}]}}
+
+
+def with_rules(*rules):
+    return topics({"Name": "t", "Subscriptions": [{"Name": "s", "Rules": list(rules)}]})
+
+
+def sql(name, text, action=None):
+    given = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": text}}
+    return {"Name": name, "Properties": given | ({"Action": {"SqlExpression": action}} if action else {})}
+
+
+def correlation(name, **compared):
+    return {"Name": name, "Properties": {"FilterType": "Correlation", "CorrelationFilter": compared}}
+
+
+def rules():
+    return {found.rule.name: found.rule for found in entities.list_rules(EntityAddress("ns", "t").subscription("s"))}
+
+
+def test_a_subscription_has_exactly_the_rules_that_the_file_names(importing):
+    out, _ = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("q", "a = 1", "SET b = 2")))
+    assert out[3:] == ["created rule ns/t/Subscriptions/s/Rules/c", "created rule ns/t/Subscriptions/s/Rules/q"]
+    assert rules()["c"] == Rule("c", CorrelationFilter(subject="x", properties={"n": 5}))
+    assert (rules()["q"].filter.text, rules()["q"].action.text) == ("a = 1", "SET b = 2")
+    out, _ = importing(with_rules(correlation("c", Label="x", Properties={"n": 5}), sql("new", "1=1"), sql("Q", "a = 2")))
+    assert out[3:] == [
+        "unchanged rule ns/t/Subscriptions/s/Rules/c",
+        "created rule ns/t/Subscriptions/s/Rules/new",
+        "updated rule ns/t/Subscriptions/s/Rules/Q",
+    ]
+    assert (rules()["q"].filter.text, rules()["q"].action) == ("a = 2", None)
+    out, _ = importing(with_rules(sql("new", "1=1")))
+    assert sorted(line.split()[0] for line in out[3:]) == ["deleted", "deleted", "unchanged"]
+    assert list(rules()) == ["new"]
+
+
+def test_rules_that_the_file_does_not_speak_of_stay(importing):
+    importing(with_rules(sql("mine", "a = 1")))
+    importing(with_rules())
+    assert list(rules()) == ["mine"]
+
+
+def test_an_entity_forwards_to_one_that_comes_later_in_the_file(importing):
+    content = topics(
+        {"Name": "t", "Subscriptions": [{"Name": "s", "Properties": {"ForwardTo": "Later"}}]},
+        queues=[
+            {"Name": "first", "Properties": {"ForwardDeadLetteredMessagesTo": "t", "ForwardTo": "later"}},
+            {"Name": "later", "Properties": {"RequiresSession": True}},
+        ],
+    )
+    out, _ = importing(content)
+    assert {line.split()[0] for line in out} == {"created"}
+    first = entities.get_queue(EntityAddress("ns", "first")).settings
+    assert (first.forward_to, first.forward_dead_lettered_messages_to) == ("later", "t")
+    assert entities.get_subscription(EntityAddress("ns", "t").subscription("s")).settings.forward_to == "later"
+    out, _ = importing(content)
+    assert {line.split()[0] for line in out} == {"unchanged"}
+
+
+def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
+    with pytest.raises(CommandError) as refused:
+        importing(queues({"Name": "q"}, {"Name": "p", "Properties": {"ForwardTo": "nowhere"}}))
+    assert str(refused.value) == (
+        "UserConfig.Namespaces[0].Queues[1].Properties.ForwardTo: 'nowhere' is no queue or topic of 'ns'; create it first. "
+        "Nothing was stored."
+    )
+    importing(queues({"Name": "q"}))
+    for changed in (queues({"Name": "q", "Properties": {"RequiresSession": True}}), topics({"Name": "Q"})):
+        with pytest.raises(CommandError, match=r"UserConfig.Namespaces\[0\]\.(Queues|Topics)\[0\]"):
+            importing(changed)
+
+
+def test_a_tier_binds_a_file_too(importing):
+    namespaces.create_namespace("ns", tier="basic")
+    with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Topics\[0\]: .*Basic"):
+        importing(topics({"Name": "t"}))
+    with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Queues\[0\].Properties.RequiresSession: .*Basic"):
+        importing(queues({"Name": "q", "Properties": {"RequiresSession": True}}))
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(CommandError, match="cannot be read: No such file"):
+        call_command("import_config", str(tmp_path / "missing.json"))
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    with pytest.raises(CommandError, match="is not in UTF-8"):
+        call_command("import_config", str(tmp_path / "latin.json"))
+
+
+def connection_string(*arguments):
+    out, err = StringIO(), StringIO()
+    call_command("connection_string", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
+    settings.VITRINE_PUBLIC_URL = "https://broker.example:8443/prefix"
+    namespaces.create_namespace("Space")
+    key = shared_access.get_policy("Space", shared_access.ROOT_POLICY).primary_key
+    out, err = connection_string("space")
+    assert out == (
+        "Endpoint=sb://broker.example:8443/prefix/servicebus/Space/;"
+        f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={key}\n"
+    )
+    assert "HTTP API" in err
+
+
+def test_the_connection_string_of_a_queues_own_policy_names_the_queue():
+    namespaces.create_namespace("space")
+    entities.create_queue(EntityAddress("space", "orders"))
+    shared_access.create_policy(EntityAddress("space", "orders"), "app", send=True)
+    out, _ = connection_string("space/orders", "--policy", "APP")
+    assert ";SharedAccessKeyName=app;" in out
+    assert out.endswith(";EntityPath=orders\n")
+
+
+def test_a_wrong_name_is_answered_with_those_that_exist():
+    namespaces.create_namespace("space")
+    with pytest.raises(CommandError, match="no policy 'other'; it has RootManageSharedAccessKey"):
+        connection_string("space", "--policy", "other")
+    namespaces.create_namespace("host", family=Family.RABBITMQ)
+    for scope in ("nowhere", "host"):
+        with pytest.raises(CommandError, match=f"'{scope}' is no namespace of Service Bus.* There are: .*space") as refused:
+            connection_string(scope)
+        assert "host" not in str(refused.value).partition("There are")[2]

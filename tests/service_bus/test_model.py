@@ -1,0 +1,314 @@
+"""Random operations against the broker and against a plain model made of the pure rules must agree after every step
+(invariants 1, 3, 4, 6).
+
+Time passes only when the machine steps the namespace's clock. Nothing sweeps unless the machine does it, so this also shows
+that receiving is right with no sweep running (design D5).
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from broker_core import namespaces, service_bus, sweeps
+from broker_core.common.errors import MessageNotFound
+from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules import messages as sb
+from broker_core.service_bus.rules.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
+from tests.looking import events, ledger_agrees, now
+
+SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A message as the model sees it."""
+
+    facts: Facts
+    number: int
+    time_to_live: timedelta | None
+    token: uuid.UUID | None = None
+    reason: str | None = None
+
+
+class BrokerAgainstModel(RuleBasedStateMachine):
+    @initialize(
+        dead_lettering=st.booleans(),
+        most=st.integers(1, 3),
+        default=st.sampled_from([None, timedelta(seconds=40)]),
+        mode=st.sampled_from(["eager", "at_head"]),
+    )
+    def begin(self, dead_lettering, most, default, mode):
+        self.namespace = f"m-{uuid.uuid4().hex[:10]}"
+        namespaces.create_namespace(self.namespace)
+        namespaces.pause_clock(self.namespace)
+        self.queue = EntityAddress(self.namespace, "q")
+        self.settings = QueueSettings(
+            lock_duration=timedelta(seconds=20),
+            max_delivery_count=most,
+            default_message_time_to_live=default,
+            dead_lettering_on_message_expiration=dead_lettering,
+            expiry_mode=mode,
+        )
+        entities.create_queue(self.queue, self.settings)
+        self.messages: list[Modelled] = []
+        self.next_number = 1
+        self.spent_tokens: list[uuid.UUID] = []
+
+    # What the machine does
+
+    @rule(
+        lives=st.lists(st.sampled_from([None, 5, 15, 30, 90]), min_size=1, max_size=4), delay=st.sampled_from([None, 0, 10, 25])
+    )
+    def send(self, lives, delay):
+        at = self.now
+        due = None if delay is None else at + delay * SECOND
+        lives = [None if life is None else life * SECOND for life in lives]
+        numbers = service_bus.send(self.queue, [Message(b"x", time_to_live=life, scheduled_enqueue_at=due) for life in lives])
+        assert numbers == list(range(self.next_number, self.next_number + len(lives)))
+        self.next_number += len(lives)
+        scheduled = due is not None and due > at
+        for number, life in zip(numbers, lives, strict=True):
+            own = sb.own_time_to_live(life, self.settings)
+            facts = Facts(
+                SubQueue.MAIN,
+                MessageState.SCHEDULED if scheduled else MessageState.ACTIVE,
+                0,
+                at,
+                expires_at=None if scheduled or own is None else at + own,
+                scheduled_enqueue_at=due,
+            )
+            self.messages.append(Modelled(facts, number, own))
+
+    @rule(count=st.integers(1, 3), dead=st.booleans())
+    def receive(self, count, dead):
+        found = service_bus.receive(self._address(dead), count)
+        for message, modelled in zip(found, self._expected(found, count, dead), strict=True):
+            assert message.delivery_count == sb.failures(modelled.facts, self.now)
+            assert message.locked_until == self.now + self.settings.lock_duration
+            facts = replace(modelled.facts, delivery_count=message.delivery_count, locked_until=message.locked_until)
+            self._replace(modelled, replace(modelled, facts=facts, token=message.lock_token))
+
+    @rule(count=st.integers(1, 3), dead=st.booleans())
+    def receive_and_delete(self, count, dead):
+        found = service_bus.receive_and_delete(self._address(dead), count)
+        for modelled in self._expected(found, count, dead):
+            self.messages.remove(modelled)
+
+    def _expected(self, found, count, dead):
+        """The modelled messages that were found. From the queue exactly the lowest numbers; from the dead-letter queue as many
+        as there are, since which ones arrive there before others does not matter."""
+        self._follow(taken={(self._address(dead).subqueue, m.sequence_number) for m in found})
+        available = self._available(dead)
+        numbers = [m.sequence_number for m in found]
+        assert len(numbers) == min(count, len(available))
+        if not dead:
+            assert numbers == [m.number for m in available[:count]]
+        by_number = {m.number: m for m in available}
+        return [by_number[number] for number in numbers]
+
+    @precondition(lambda self: any(m.token for m in self.messages))
+    @rule(data=st.data(), how=st.sampled_from(Settlement))
+    def settle(self, data, how):
+        modelled = data.draw(st.sampled_from([m for m in self.messages if m.token]))
+        address = self._address(modelled.facts.subqueue is SubQueue.DEAD_LETTER)
+        if how is Settlement.DEAD_LETTER and address.subqueue is SubQueue.DEAD_LETTER:
+            return
+        report = getattr(service_bus, how.value)(address, [modelled.token])
+        outcome = sb.settle(modelled.facts, how, now=self.now, settings=self.settings)
+        if outcome == sb.Refuse():
+            assert report.lost == (modelled.token,)
+            return
+        assert report.settled == ((modelled.token, modelled.number),)
+        if how is not Settlement.RENEW:
+            self.spent_tokens.append(modelled.token)
+        self._apply(modelled, outcome)
+
+    @precondition(lambda self: self.spent_tokens)
+    @rule(data=st.data(), how=st.sampled_from([Settlement.COMPLETE, Settlement.ABANDON, Settlement.RENEW]), dead=st.booleans())
+    def settle_with_a_token_of_yesterday(self, data, how, dead):
+        token = data.draw(st.sampled_from(self.spent_tokens))
+        assert getattr(service_bus, how.value)(self._address(dead), [token]).lost == (token,)
+
+    @rule(data=st.data())
+    def receive_deferred(self, data):
+        deferred = [m for m in self.messages if m.facts.state is MessageState.DEFERRED and m.facts.subqueue is SubQueue.MAIN]
+        if not deferred:
+            return
+        wanted = data.draw(st.lists(st.sampled_from(deferred), min_size=1, max_size=2, unique=True))
+        fates = {m: self._fate_of_deferred(m) for m in wanted}
+        try:
+            found = service_bus.receive_deferred(self.queue, [m.number for m in wanted])
+        except MessageNotFound:
+            found = []
+        for modelled, fate in fates.items():
+            if isinstance(fate, MoveToDeadLetter | Remove):
+                self._apply(modelled, fate)
+        if all(isinstance(fate, MakeAvailable) for fate in fates.values()):
+            assert sorted(m.sequence_number for m in found) == sorted(m.number for m in wanted)
+            for message in found:
+                (modelled,) = [m for m in wanted if m.number == message.sequence_number]
+                facts = replace(modelled.facts, delivery_count=fates[modelled].delivery_count, locked_until=message.locked_until)
+                self._replace(modelled, replace(modelled, facts=facts, token=message.lock_token))
+        else:
+            assert found == []
+
+    @rule(data=st.data())
+    def resubmit(self, data):
+        dead = [m for m in self.messages if m.facts.subqueue is SubQueue.DEAD_LETTER]
+        if not dead:
+            return
+        wanted = sorted(data.draw(st.lists(st.sampled_from(dead), min_size=1, max_size=3, unique=True)), key=lambda m: m.number)
+        free = [m for m in wanted if not sb.is_locked(m.facts, self.now)]
+        answer = service_bus.resubmit(self.queue.dead_letter, [m.number for m in wanted])
+        assert answer == {m.number: self.next_number + i for i, m in enumerate(free)}
+        for modelled in free:
+            self.messages.remove(modelled)
+            ends = None if modelled.time_to_live is None else self.now + modelled.time_to_live
+            facts = Facts(SubQueue.MAIN, MessageState.ACTIVE, 0, self.now, expires_at=ends)
+            self.messages.append(Modelled(facts, answer[modelled.number], modelled.time_to_live))
+        self.next_number += len(free)
+
+    @rule(seconds=st.sampled_from([1, 5, 10, 20, 45]))
+    def let_time_pass(self, seconds):
+        namespaces.step_clock(self.namespace, seconds * SECOND)
+
+    @rule()
+    def sweep(self):
+        sweeps.activate_scheduled()
+        sweeps.end_locks()
+        sweeps.expire_messages(pause=lambda _: None)
+        sweeps.advance_heads()
+        sweeps.roll_up_counts()
+
+    # What must hold
+
+    @invariant()
+    def both_show_the_same(self):
+        self._follow()
+        for dead in (False, True):
+            there = self._there(dead)
+            mine = {m.number: m for m in self.messages if (m.facts.subqueue is SubQueue.DEAD_LETTER) == dead}
+            assert set(there) == set(mine)
+            for number, message in there.items():
+                assert message.state == mine[number].facts.state
+                assert message.dead_letter_reason == mine[number].reason
+        assert ledger_agrees(self.queue)
+
+    def teardown(self):
+        if not hasattr(self, "queue"):
+            return
+        self.sweep()
+        self.both_show_the_same()
+        if self.settings.expiry_mode == "eager":
+            assert not [m for m in self.messages if self._is_due(m)]  # a sweep leaves nothing undone
+        self._every_message_is_accounted_for()
+
+    def _every_message_is_accounted_for(self):
+        """Invariant 2: from events alone, sent = present + gone, each gone one once."""
+        found = events(self.queue)
+        born = [e.sequence_number for e in found if e.kind in (1, 2)]
+        gone = [e.sequence_number for e in found if e.kind in (3, 6, 11, 13, 14, 15, 16, 18)]
+        present = [m.sequence_number for a in (False, True) for m in service_bus.peek(self._address(a), max_count=1000)]
+        assert sorted(born) == sorted(gone + present) == list(range(1, self.next_number))
+
+    # The model's own machinery
+
+    @property
+    def now(self) -> datetime:
+        return now(self.queue)
+
+    def _address(self, dead):
+        return self.queue.dead_letter if dead else self.queue
+
+    def _available(self, dead):
+        mine = [m for m in self.messages if (m.facts.subqueue is SubQueue.DEAD_LETTER) == dead]
+        return sorted((m for m in mine if sb.is_available(m.facts, self.now, self.settings)), key=lambda m: m.number)
+
+    def _is_due(self, m):
+        """Whether something has happened to it that nobody may have applied yet."""
+        facts, at = m.facts, self.now
+        if facts.state is MessageState.SCHEDULED:
+            return facts.scheduled_enqueue_at <= at
+        if sb.is_locked(facts, at):
+            return False
+        if facts.state is MessageState.ACTIVE and sb.has_expired(facts, at, self.settings):
+            return True
+        return facts.subqueue is SubQueue.MAIN and sb.failures(facts, at) >= self.settings.max_delivery_count
+
+    def _there(self, dead):
+        return {m.sequence_number: m for m in service_bus.peek(self._address(dead), max_count=1000)}
+
+    def _follow(self, taken=frozenset()):
+        """What is due happens when the broker gets to it: let it happen in the model to those that have left their place."""
+        places = {SubQueue.MAIN: self._there(False), SubQueue.DEAD_LETTER: self._there(True)}
+
+        def still_there(m):
+            found = places[m.facts.subqueue].get(m.number)
+            return found is not None and found.state == m.facts.state or (m.facts.subqueue, m.number) in taken
+
+        due = [m for m in self.messages if self._is_due(m) and not still_there(m)]
+        scheduled = [m for m in due if m.facts.state is MessageState.SCHEDULED]
+        for modelled in sorted(scheduled, key=lambda m: (m.facts.scheduled_enqueue_at, m.number)):
+            at = modelled.facts.scheduled_enqueue_at
+            ends = None if modelled.time_to_live is None else at + modelled.time_to_live
+            facts = replace(modelled.facts, state=MessageState.ACTIVE, enqueued_at=at, expires_at=ends)
+            self._replace(modelled, replace(modelled, facts=facts, number=self.next_number))
+            self.next_number += 1
+        if scheduled:  # what was due may have expired since
+            self._follow(taken)
+            return
+        for modelled in due:
+            count = sb.failures(modelled.facts, self.now)
+            self._apply(modelled, sb.after_failed_delivery(modelled.facts, count, self.now, self.settings))
+
+    def _fate_of_deferred(self, m):
+        if sb.is_locked(m.facts, self.now):
+            return None
+        if sb.has_expired(m.facts, self.now, self.settings):
+            return sb.expire(self.settings)
+        return sb.after_failed_delivery(m.facts, sb.failures(m.facts, self.now), self.now, self.settings)
+
+    def _apply(self, modelled, outcome):
+        match outcome:
+            case Remove():
+                self.messages.remove(modelled)
+            case MakeAvailable(count):
+                facts = replace(modelled.facts, locked_until=None, delivery_count=count)
+                self._replace(modelled, replace(modelled, facts=facts, token=None))
+            case sb.SetAside():
+                facts = replace(modelled.facts, locked_until=None, state=MessageState.DEFERRED)
+                self._replace(modelled, replace(modelled, facts=facts, token=None))
+            case MoveToDeadLetter(reason):
+                facts = replace(
+                    modelled.facts, subqueue=SubQueue.DEAD_LETTER, state=MessageState.ACTIVE, locked_until=None, delivery_count=0
+                )
+                self._replace(modelled, replace(modelled, facts=facts, token=None, reason=reason))
+            case sb.KeepLocked(until):
+                self._replace(modelled, replace(modelled, facts=replace(modelled.facts, locked_until=until)))
+
+    def _replace(self, old, new):
+        self.messages[self.messages.index(old)] = new
+
+
+@pytest.mark.usefixtures("broker_database")
+def test_the_broker_agrees_with_the_rules():
+    run_state_machine_as_test(
+        BrokerAgainstModel,
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(
+                Phase.explicit,
+                Phase.reuse,
+                Phase.generate,
+            ),  # shrinking against a database takes minutes; the steps are printed
+        ),
+    )

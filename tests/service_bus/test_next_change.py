@@ -1,0 +1,130 @@
+"""What the clock alone changes next, in each family; and what a step of the clock made due is done at once."""
+
+from datetime import timedelta
+
+import pytest
+
+from broker_core import namespaces, queue_storage, reads, service_bus, sweeps
+from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.types import EntityAddress, Message
+from broker_core.reads import Change
+from tests.rabbitmq import rabbits
+
+SECOND = timedelta(seconds=1)
+
+
+def clock_of(address):
+    return namespaces.get_clock(address.namespace).now
+
+
+def next_of(address):
+    """(what, seconds from now, number), or None."""
+    found = reads.next_change(address)
+    return found and (found.what, (found.at - clock_of(address)).total_seconds(), found.sequence_number)
+
+
+def go_on_to_the_next(address):
+    namespaces.step_clock_to(address.namespace, reads.next_change(address).at)
+    return sweeps.follow_clock(address.namespace)
+
+
+def test_nothing_changes_in_an_empty_queue(queue):
+    assert next_of(queue) is None
+    with pytest.raises(EntityNotFound):
+        reads.next_change(EntityAddress(queue.namespace, "none"))
+
+
+def test_the_earliest_of_a_lock_a_schedule_and_a_life(make_queue):
+    queue = make_queue(lock_duration=timedelta(seconds=30), max_delivery_count=1)
+    now = clock_of(queue)
+    service_bus.send(queue, [Message(body=b"1"), Message(body=b"2", time_to_live=40 * SECOND)])
+    service_bus.send(queue, [Message(body=b"3", scheduled_enqueue_at=now + 35 * SECOND)])
+    service_bus.receive(queue, 1)
+    assert next_of(queue) == (Change.LOCK, 30, 1)
+    assert go_on_to_the_next(queue)["locks_ended"] == 1
+    assert next_of(queue) == (Change.DUE, 5, 3)
+    assert go_on_to_the_next(queue)["activated"] == 1
+    assert next_of(queue) == (Change.LIFE, 5, 2)
+    namespaces.step_clock_to(queue.namespace, reads.next_change(queue).at)
+    assert next_of(queue) is None
+
+
+def test_a_lock_that_was_settled_or_renewed_is_no_change(make_queue):
+    queue = make_queue(lock_duration=timedelta(seconds=30))
+    service_bus.send(queue, [Message(body=b"1"), Message(body=b"2")])
+    first, second = service_bus.receive(queue, 2)
+    namespaces.step_clock(queue.namespace, 10 * SECOND)
+    service_bus.complete(queue, [first.lock_token])
+    service_bus.renew(queue, [second.lock_token])
+    assert next_of(queue) == (Change.LOCK, 30, second.sequence_number)
+
+
+def test_a_held_message_does_not_expire_before_its_lock_ends(make_queue):
+    queue = make_queue(lock_duration=timedelta(seconds=30))
+    service_bus.send(queue, [Message(body=b"1", time_to_live=10 * SECOND)])
+    service_bus.receive(queue, 1)
+    assert next_of(queue) == (Change.LOCK, 30, 1)
+
+
+def test_lives_by_the_default_are_found_from_the_head_on(make_queue):
+    queue = make_queue(default_message_time_to_live=timedelta(seconds=60))
+    service_bus.send(queue, [Message(body=b"1")])
+    namespaces.step_clock(queue.namespace, 20 * SECOND)
+    service_bus.send(queue, [Message(body=b"2")])
+    assert next_of(queue) == (Change.LIFE, 40, 1)
+    namespaces.step_clock(queue.namespace, 50 * SECOND)
+    assert next_of(queue) == (Change.LIFE, 10, 2)
+
+
+def test_the_lock_of_a_session(make_queue):
+    queue = make_queue(lock_duration=timedelta(seconds=30), requires_session=True)
+    service_bus.send(queue, [Message(body=b"1", session_id="a")])
+    service_bus.accept_session(queue, "a")
+    assert next_of(queue) == (Change.SESSION, 30, None)
+
+
+def test_a_storage_message_is_visible_then_expires_then_is_removed(account):
+    jobs = EntityAddress(account, "jobs")
+    queue_storage.create_queue(jobs, expiry_grace=timedelta(seconds=7))
+    queue_storage.put(jobs, "1", visibility_timeout=10 * SECOND, time_to_live=15 * SECOND)
+    assert next_of(jobs) == (Change.VISIBLE, 10, 1)
+    go_on_to_the_next(jobs)
+    assert next_of(jobs) == (Change.LIFE, 5, 1)
+    assert go_on_to_the_next(jobs)["expired"] == 0  # it is shown for its grace
+    assert next_of(jobs) == (Change.REMOVAL, 7, 1)
+    assert go_on_to_the_next(jobs)["expired"] == 1
+    assert next_of(jobs) is None
+
+
+def test_a_rabbitmq_queue_and_its_messages(vhost):
+    queue = rabbits.declare(vhost, expires=60_000, message_ttl=40_000, consumer_timeout=50_000)
+    assert next_of(queue) == (Change.QUEUE, 60, None)
+    rabbits.send(queue, "1")
+    rabbits.send(queue, "2", expiration="30000")
+    assert next_of(queue) == (Change.LIFE, 30, 2)
+    namespaces.step_clock(vhost, 31 * SECOND)
+    assert next_of(queue) == (Change.LIFE, 9, 1)
+    rabbits.get(queue)
+    assert next_of(queue) == (Change.UNACKNOWLEDGED, 50, 1)
+
+
+def test_a_step_to_an_instant_goes_there_and_never_back(namespace):
+    at = namespaces.get_clock(namespace).now + 90 * SECOND
+    assert namespaces.step_clock_to(namespace, at).now == at
+    with pytest.raises(InvalidArgument, match="never goes back"):
+        namespaces.step_clock_to(namespace, at)
+    with pytest.raises(InvalidArgument, match="at most"):
+        namespaces.step_clock_to(namespace, at + timedelta(days=40_000))
+    assert namespaces.get_clock(namespace).now == at
+
+
+def test_only_the_stepped_namespace_is_tidied(make_queue, account):
+    queue, jobs = make_queue(lock_duration=timedelta(seconds=5)), EntityAddress(account, "jobs")
+    queue_storage.create_queue(jobs, expiry_grace=timedelta(0))
+    queue_storage.put(jobs, "1", time_to_live=SECOND)
+    service_bus.send(queue, [Message(body=b"1")])
+    service_bus.receive(queue, 1)
+    namespaces.step_clock(account, 2 * SECOND)
+    namespaces.step_clock(queue.namespace, 5 * SECOND)
+    assert sweeps.follow_clock(queue.namespace)["expired"] == 0
+    assert sweeps.follow_clock(account)["expired"] == 1

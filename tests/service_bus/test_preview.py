@@ -1,0 +1,283 @@
+"""What a change would do, told before it is made: what is told must be what then happens, and a moved world is refused."""
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from broker_core import namespaces, reads, service_bus, sweeps
+from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized, WorldMoved
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, MessageState, Right
+from broker_core.service_bus import entities, preview
+from broker_core.service_bus.preview import Action, What
+from tests.looking import ledger_agrees, now
+
+from .test_explain import steps_of_a_story, tell
+
+SECOND = timedelta(seconds=1)
+
+
+def told(found):
+    return {(effect.what, effect.reason): (effect.count, effect.samples) for effect in found.effects}
+
+
+def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    service_bus.send(queue, [Message(b"x"), Message(b"x", time_to_live=3600 * SECOND)])
+    service_bus.receive(queue, 1)
+    step(90 * SECOND)
+    service_bus.send(queue, [Message(b"young")])
+    found = preview.preview(queue, default_message_time_to_live=60 * SECOND)
+    assert told(found) == {(What.EXPIRED, None): (1, (1,)), (What.DEAD_LETTERED, "TTLExpiredException"): (1, (1,))}
+    assert (found.before.default_message_time_to_live, found.after.default_message_time_to_live) == (None, 60 * SECOND)
+    assert (found.at, found.scanned, found.capped) == (now(queue), 3, False)
+    assert entities.get_queue(queue).settings == found.before
+    changed = preview.apply(found)
+    assert changed.settings == entities.get_queue(queue).settings == found.after
+    with pytest.raises(WorldMoved, match="settings have been changed"):
+        preview.apply(found)
+    sweeps.expire_messages(pause=lambda _: None)
+    assert reads.counts(queue).dead_letter == 1
+
+
+def test_a_longer_default_revives_what_nobody_has_taken_away_yet(make_queue, step):
+    queue = make_queue(default_message_time_to_live=60 * SECOND)
+    service_bus.send(queue, [Message(b"x")])
+    step(61 * SECOND)
+    found = preview.preview(queue, default_message_time_to_live=None)
+    assert told(found) == {(What.DELIVERABLE, None): (1, (1,))}
+    preview.apply(found)
+    assert len(service_bus.receive(queue)) == 1
+
+
+def test_a_lower_number_of_deliveries_dead_letters_what_failed_as_often(make_queue):
+    queue = make_queue(max_delivery_count=5)
+    service_bus.send(queue, [Message(b"x") for _ in range(8)])
+    for _ in range(2):
+        service_bus.abandon(queue, [m.lock_token for m in service_bus.receive(queue, 7)])
+    found = preview.preview(queue, max_delivery_count=2)
+    assert told(found) == {(What.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
+    preview.apply(found)
+    assert [m.sequence_number for m in service_bus.receive(queue, 10)] == [8]
+    counts = reads.counts(queue)
+    assert (counts.active, counts.dead_letter) == (1, 7)
+    assert ledger_agrees(queue)
+
+
+def test_a_disabled_entity_gives_nothing_and_an_enabled_one_does_again(queue):
+    service_bus.send(queue, [Message(b"x"), Message(b"x")])
+    found = preview.preview(queue, status="Disabled")
+    assert told(found) == {(What.UNDELIVERABLE, None): (2, (1, 2))}
+    assert found.notes == ("Sends are refused, receives and settlements refused.",)
+    preview.apply(found)
+    assert told(preview.preview(queue, status="Active")) == {(What.DELIVERABLE, None): (2, (1, 2))}
+    assert preview.preview(queue, status="SendDisabled").count(What.DELIVERABLE) == 2
+
+
+def test_what_forwards_gives_nothing_to_receivers(make_queue):
+    source, target = make_queue(), make_queue()
+    service_bus.send(source, [Message(b"x")])
+    assert told(preview.preview(source, forward_to=target.path)) == {(What.FORWARDED, None): (1, (1,))}
+    assert told(preview.preview(source, forward_dead_lettered_messages_to=target.path)) == {}
+    assert told(preview.preview(source, forward_to=target.path, status="Disabled")) == {(What.UNDELIVERABLE, None): (1, (1,))}
+
+
+def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):
+    queue = make_queue(max_delivery_count=1)
+    service_bus.send(queue, [Message(b"x"), Message(b"y")])
+    service_bus.receive(queue)
+    found = preview.preview(queue, drops_locks_on_change=True)
+    dead = (What.DEAD_LETTERED, "MaxDeliveryCountExceeded")
+    assert told(found) == {(What.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
+
+
+def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, step):
+    queue = make_queue(requires_session=True)
+    service_bus.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b")])
+    step(90 * SECOND)
+    service_bus.send(queue, [Message(b"x", session_id="a")])
+    assert told(preview.preview(queue, default_message_time_to_live=60 * SECOND))[What.DROPPED, None] == (3, (1, 2, 3))
+    alone = preview.preview(queue, default_message_time_to_live=60 * SECOND, expires_whole_sessions=False)
+    assert told(alone)[What.DROPPED, None] == (2, (1, 2))
+
+
+def test_a_change_that_changes_nothing_says_so(queue):
+    found = preview.preview(queue, lock_duration=60 * SECOND)
+    assert (found.effects, found.notes) == ((), ("These are the settings it has: nothing changes.",))
+    assert preview.preview(queue, lock_duration=30 * SECOND).notes == (
+        "Locks that are held keep their end; those given or renewed from now on last as long as set (SB-907).",
+    )
+
+
+def test_a_topics_default_counts_in_its_subscriptions(namespace, step):
+    topic = EntityAddress(namespace, "news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    entities.create_subscription(topic.subscription("short"), default_message_time_to_live=10 * SECOND)
+    service_bus.send(topic, [Message(b"x")])
+    step(30 * SECOND)
+    found = preview.preview(topic, default_message_time_to_live=20 * SECOND)
+    assert [(e.what, e.address.path, e.count) for e in found.effects] == [
+        (What.EXPIRED, "news/Subscriptions/all", 1),
+        (What.DROPPED, "news/Subscriptions/all", 1),
+    ]
+    gone = preview.preview_delete(topic)
+    assert (gone.count(What.DELETED), gone.notes) == (2, ("The topic's subscriptions go with it: 2.",))
+
+
+@pytest.mark.parametrize("move", ["settings", "messages"])
+def test_a_world_that_moved_is_refused_and_nothing_changed(make_queue, step, move):
+    queue = make_queue()
+    service_bus.send(queue, [Message(b"x"), Message(b"x")])
+    step(90 * SECOND)
+    found = preview.preview(queue, default_message_time_to_live=60 * SECOND)
+    if move == "settings":
+        entities.update_queue(queue, max_delivery_count=3)
+    else:
+        service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
+    with pytest.raises(WorldMoved, match="settings have been changed" if move == "settings" else "1 message of .*: expired"):
+        preview.apply(found)
+    assert entities.get_queue(queue).settings.default_message_time_to_live is None
+
+
+def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
+    queue = make_queue()
+    service_bus.send(queue, [Message(b"x")])
+    found = preview.preview(queue, status="Disabled")
+    service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
+    service_bus.send(queue, [Message(b"x")])
+    with pytest.raises(WorldMoved):
+        preview.apply(found)
+
+
+def test_counting_stops_at_the_cap_and_says_so(queue, monkeypatch):
+    monkeypatch.setattr(preview, "SCAN_CAP", 4)
+    service_bus.send(queue, [Message(b"x") for _ in range(9)])
+    found = preview.preview(queue, status="Disabled")
+    assert (found.capped, found.scanned, found.effects[0].count) == (True, 4, 4)
+    assert str(found.effects[0]) == f"at least 4 messages of {queue}: undeliverable"
+
+
+def test_delete_says_how_many_messages_go(make_queue):
+    queue = make_queue()
+    service_bus.send(queue, [Message(b"x") for _ in range(3)])
+    one, _ = service_bus.receive(queue, 2)
+    service_bus.dead_letter(queue, [one.lock_token])
+    found = preview.preview_delete(queue)
+    assert [(e.address, e.count) for e in found.effects] == [(queue, 2), (queue.dead_letter, 1)]
+    assert found.notes == ("Locked now: 1 of the messages; who holds them loses the lock (SB-076).",)
+    service_bus.send(queue, [Message(b"x")])
+    with pytest.raises(WorldMoved):
+        preview.apply(found)
+    preview.apply(preview.preview_delete(queue))
+    with pytest.raises(EntityNotFound):
+        entities.get_queue(queue)
+
+
+def test_purge_says_how_many_messages_go_and_spares_later_ones(queue, step):
+    service_bus.send(queue, [Message(b"x") for _ in range(3)])
+    service_bus.receive(queue, 1)
+    step(SECOND)
+    found = preview.preview_purge(queue)
+    assert (found.action, told(found)) == (Action.PURGE, {(What.PURGED, None): (2, (2, 3))})
+    service_bus.send(queue, [Message(b"late")])
+    assert preview.apply(found) == 2
+    assert reads.counts(queue).active == 2
+    assert preview.preview_purge(queue.dead_letter, states=list(MessageState)[:2]).effects == ()
+
+
+def test_a_purge_may_be_of_one_session_alone(make_queue, step):
+    queue = make_queue(requires_session=True)
+    service_bus.send(queue, [Message(b"x", session_id=session) for session in ("a", "b", "a", "c")])
+    step(SECOND)
+    found = preview.preview_purge(queue, session_id="a")
+    assert told(found) == {(What.PURGED, None): (2, (1, 3))}
+    assert preview.apply(found) == 2
+    assert service_bus.purge(queue, session_id="nobody's") == 0
+    assert service_bus.purge(queue, session_id="c", states=(MessageState.ACTIVE, MessageState.DEFERRED)) == 1
+    assert [message.session_id for message in service_bus.peek(queue, max_count=5)] == ["b"]
+
+
+def test_a_preview_refuses_what_the_change_would_refuse(queue):
+    with pytest.raises(InvalidArgument, match="max_delivery_count"):
+        preview.preview(queue, max_delivery_count=0)
+    with pytest.raises(InvalidArgument, match="forward_to"):
+        preview.preview(queue, forward_to="nowhere")
+    with pytest.raises(InvalidArgument, match="sub-queue"):
+        preview.preview(queue.dead_letter, status="Disabled")
+    with pytest.raises(EntityNotFound):
+        preview.preview(EntityAddress(queue.namespace, "nowhere"), status="Disabled")
+    with pytest.raises(NotAuthorized):
+        preview.preview(queue, status="Disabled", actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))
+    with pytest.raises(NotAuthorized):
+        preview.apply(preview.preview(queue, status="Disabled"), actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))
+    with pytest.raises(NotAuthorized):
+        preview.preview_purge(queue, actor=Actor("user", "eve", Right.ALL & ~Right.OPERATE))
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    story=steps_of_a_story,
+    default=st.sampled_from([None, 30]),
+    dead_lettering=st.booleans(),
+    changes=st.fixed_dictionaries(
+        {},
+        optional={
+            "default_message_time_to_live": st.sampled_from([None, 4 * SECOND, 11 * SECOND, 3600 * SECOND]),
+            "max_delivery_count": st.integers(1, 4),
+            "dead_lettering_on_message_expiration": st.booleans(),
+            "status": st.sampled_from(EntityStatus),
+            "drops_locks_on_change": st.just(True),
+        },
+    ),
+)
+def test_what_is_told_is_what_happens(broker_database, story, default, dead_lettering, changes):
+    namespace = f"p-{uuid.uuid4().hex[:10]}"
+    namespaces.create_namespace(namespace)
+    namespaces.pause_clock(namespace)
+    queue = EntityAddress(namespace, "q")
+    entities.create_queue(
+        queue, lock_duration=20 * SECOND, max_delivery_count=3, default_message_time_to_live=default and default * SECOND,
+        dead_lettering_on_message_expiration=dead_lettering,
+    )  # fmt: skip
+    tell(queue, story)
+    tidy()
+    before, found = lists(queue), preview.preview(queue, **changes)
+    preview.apply(found)
+    tidy()
+    after = lists(queue)
+    assert set(after["dead"]) - set(before["dead"]) == samples(found, What.DEAD_LETTERED)
+    assert gone(before, after) == samples(found, What.DROPPED)
+    assert set(before["locked"]) - set(after["locked"]) == samples(found, What.UNLOCKED)
+    assert ledger_agrees(queue)
+
+
+def tidy():
+    sweeps.end_locks()
+    sweeps.expire_messages(pause=lambda _: None)
+
+
+def lists(queue):
+    tabs = {"active": reads.Tab.ACTIVE, "deferred": reads.Tab.DEFERRED, "dead": reads.Tab.DEAD_LETTER}
+    rows = {name: reads.list_messages(queue, tab).rows for name, tab in tabs.items()}
+    found = {name: [row.sequence_number for row in of] for name, of in rows.items()}
+    held = [r.sequence_number for of in rows.values() for r in of if r.locked_until is not None and r.locked_until > r.read_at]
+    return found | {"locked": held}
+
+
+def gone(before, after):
+    return {n for name in ("active", "deferred", "dead") for n in before[name]} - {
+        n for name in ("active", "deferred", "dead") for n in after[name]
+    }
+
+
+def samples(found, what):
+    assert all(effect.count == len(effect.samples) or effect.count > 5 for effect in found.effects)
+    return {number for effect in found.effects if effect.what is what for number in effect.samples}

@@ -1,0 +1,664 @@
+"""What the explorer asks, on real Postgres: right answers at the namespace's instant, and nothing touched by asking."""
+
+import uuid
+from datetime import timedelta
+from itertools import pairwise
+
+import psycopg
+import pytest
+
+from broker_core import namespaces, reads, service_bus
+from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind, Message, MessageState, Right
+from broker_core.history.feed import Follower
+from broker_core.reads import EventFilter, MessageFilter, Tab
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.filters import Rule, compile_filter
+from broker_core.service_bus.rules.standing import Standing
+from broker_core.store import connections
+from broker_core.store.statements import SQL
+from tests.looking import entity_id, now
+
+SECOND = timedelta(seconds=1)
+BROWSER = Actor("user", "vera", Right.BROWSE)
+
+
+def send(queue, count=1, **properties):
+    return service_bus.send(queue, [Message(f"body {i}".encode(), **properties) for i in range(count)])
+
+
+def numbers(page):
+    return [row.sequence_number for row in page.rows]
+
+
+# Counts and the overview
+
+
+def test_counts_follow_every_state_and_the_clock(make_queue, step):
+    queue = make_queue(lock_duration=30 * SECOND, max_delivery_count=1)
+    send(queue, 4)
+    send(queue, 2, scheduled_enqueue_at=now(queue) + timedelta(hours=1))
+    first, second, third = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [first.lock_token])
+    service_bus.dead_letter(queue, [second.lock_token])
+    counts = reads.counts(queue)
+    assert (counts.active, counts.locked, counts.deferred, counts.scheduled, counts.dead_letter) == (2, 1, 1, 2, 1)
+    assert counts.total == 6
+    step(30 * SECOND)
+    assert reads.counts(queue).locked == 0  # with no sweep: the lock's instant lies behind
+    assert third.sequence_number in [row.sequence_number for row in reads.list_messages(queue).rows]
+
+
+def test_locks_on_deferred_and_dead_letters_are_told_apart(queue):
+    send(queue, 2)
+    one, two = service_bus.receive(queue, 2)
+    service_bus.defer(queue, [one.lock_token])
+    service_bus.dead_letter(queue, [two.lock_token])
+    service_bus.receive_deferred(queue, [one.sequence_number])
+    service_bus.receive(queue.dead_letter)
+    counts = reads.counts(queue)
+    assert (counts.locked, counts.deferred_locked, counts.dead_letter_locked) == (0, 1, 1)
+
+
+def test_the_overview_shows_each_entity_with_the_same_counts_as_asked_alone(make_queue):
+    busy, idle = make_queue(), make_queue()
+    send(busy, 3)
+    service_bus.receive(busy)
+    service_bus.receive_and_delete(busy, 1)
+    rows = {row.address: row for row in reads.overview(busy.namespace)}
+    assert set(rows) == {busy, idle}
+    for queue, row in rows.items():
+        alone = reads.entity(queue)
+        assert alone.counts == reads.counts(queue) == row.counts
+        assert alone.id == row.id == entity_id(queue)
+    assert rows[busy].oldest_active_at == service_bus.peek(busy)[0].enqueued_at
+    assert rows[busy].size_bytes > 0 == rows[idle].size_bytes
+    assert rows[busy].sent_rate == pytest.approx(3 / 55, rel=0.15)  # over the whole 10 s buckets of the last minute
+    assert rows[busy].completed_rate == pytest.approx(1 / 55, rel=0.15)
+    assert rows[idle].oldest_active_at is None
+
+
+def test_the_overview_can_be_narrowed_and_leaves_hidden_ones_out(make_queue):
+    queue = make_queue()
+    make_queue(hidden=True)
+    assert [row.address for row in reads.overview(queue.namespace)] == [queue]
+    assert len(reads.overview(queue.namespace, include_hidden=True)) == 2
+    assert [row.address for row in reads.overview(queue.namespace, "QUEUE-1")] == [queue]
+    assert reads.overview(queue.namespace, "nothing") == []
+    assert reads.overview("no-such-namespace") == []
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+def test_expired_messages_are_pending_until_somebody_acts(make_queue, step, by_default):
+    queue = make_queue(default_message_time_to_live=10 * SECOND if by_default else None)
+    send(queue, 3, time_to_live=None if by_default else 10 * SECOND)
+    send(queue, 1, time_to_live=timedelta(seconds=5))
+    service_bus.receive(queue, 1)  # locked: not pending while the lock lasts (SB-038)
+    assert str(reads.entity(queue).expired_pending) == "0"
+    step(10 * SECOND)
+    assert str(reads.entity(queue).expired_pending) == "3"
+    standings = [row.standing for row in reads.list_messages(queue, newest_first=False).rows]
+    assert standings == [Standing.LOCKED, Standing.EXPIRED, Standing.EXPIRED, Standing.EXPIRED]
+    assert reads.counts(queue).active == 4  # they stay counted (SB-031)
+    service_bus.receive(queue)
+    assert str(reads.entity(queue).expired_pending) == "0"
+
+
+def test_many_expired_messages_are_counted_to_a_cap(make_queue, step):
+    queue, _ = make_queue(default_message_time_to_live=SECOND), make_queue()
+    send(queue, reads.EXPIRED_CAP_OF_MANY + 5)
+    step(2 * SECOND)
+    assert str(reads.entity(queue).expired_pending) == "105"
+    row = next(row for row in reads.overview(queue.namespace) if row.address == queue)
+    assert str(row.expired_pending) == "100+"
+
+
+def test_names_are_found_without_case_and_missing_ones_refused(queue):
+    assert reads.entity(EntityAddress(queue.namespace.upper(), queue.path.upper())).address == queue
+    for ask in (reads.entity, reads.counts, reads.list_messages, reads.gone, reads.traffic):
+        with pytest.raises(EntityNotFound):
+            ask(EntityAddress(queue.namespace, "nothing"))
+    with pytest.raises(EntityNotFound):
+        reads.now("nothing")
+
+
+# Lists
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_pages_turn_both_ways_and_meet_every_message_once(queue, newest_first):
+    send(queue, 12)
+    first = reads.list_messages(queue, limit=5, newest_first=newest_first)
+    second = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=first.next_cursor)
+    third = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=second.next_cursor)
+    expected = list(range(12, 0, -1)) if newest_first else list(range(1, 13))
+    assert numbers(first) + numbers(second) + numbers(third) == expected
+    assert (first.previous_cursor, third.next_cursor) == (None, None)
+    back = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=third.previous_cursor)
+    assert (numbers(back), back.next_cursor) == (numbers(second), second.next_cursor)
+    start = reads.list_messages(queue, limit=5, newest_first=newest_first, cursor=back.previous_cursor)
+    assert numbers(start) == numbers(first)
+
+
+def test_a_page_back_that_meets_the_start_is_the_first_page(queue):
+    send(queue, 6)
+    page = reads.list_messages(queue, limit=4, cursor="above-3")
+    assert (numbers(page), page.previous_cursor, page.next_cursor) == ([6, 5, 4, 3], None, "below-3")
+
+
+@pytest.mark.parametrize("cursor", ["7", "below-x", "over-7", "below-", "below--7", "below-" + "9" * 30])
+def test_a_cursor_that_no_page_named_is_refused(queue, cursor):
+    with pytest.raises(InvalidArgument, match="cursor"):
+        reads.list_messages(queue, cursor=cursor)
+
+
+def test_each_tab_shows_its_list(queue):
+    send(queue, 4)
+    send(queue, 1, scheduled_enqueue_at=now(queue) + SECOND)
+    first, second, third = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [first.lock_token])
+    service_bus.dead_letter(queue, [second.lock_token], "Broken", "no wheels")
+    shown = {tab: numbers(reads.list_messages(queue, tab)) for tab in Tab}
+    assert shown == {
+        Tab.ACTIVE: [4, 3],
+        Tab.LOCKED: [3],
+        Tab.DEFERRED: [1],
+        Tab.SCHEDULED: [5],
+        Tab.DEAD_LETTER: [2],
+        Tab.TRANSFER_DEAD_LETTER: [],
+    }
+    [dead] = reads.list_messages(queue, Tab.DEAD_LETTER).rows
+    assert (dead.dead_letter_reason, dead.dead_letter_description, dead.address) == ("Broken", "no wheels", queue.dead_letter)
+    [scheduled] = reads.list_messages(queue, Tab.SCHEDULED).rows
+    assert scheduled.deadline == now(queue) + SECOND
+    assert scheduled.why_not_deliverable == "It is scheduled: due in 1 s."
+    [locked] = reads.list_messages(queue, Tab.LOCKED).rows
+    assert (locked.deadline, locked.lock_token) == (third.locked_until, third.lock_token)
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "expected"),
+    [
+        (MessageFilter(message_id="ORD"), [3, 1]),
+        (MessageFilter(message_id="order-1"), [1]),
+        (MessageFilter(body_text="grün"), [2]),
+        (MessageFilter(property_name="size"), [2, 1]),
+        (MessageFilter(property_name="size", property_value="7"), [1]),
+        (MessageFilter(subject="invoice"), [3]),
+        (MessageFilter(correlation_id="corr"), [3]),
+        (MessageFilter(session_id="s"), [2]),
+        (MessageFilter(message_id="order", subject="invoice"), [3]),
+        (MessageFilter(message_id="100% _ wrong"), []),
+    ],
+)
+def test_filters(queue, narrowed, expected):
+    service_bus.send(
+        queue,
+        [
+            Message(b"a", message_id="order-1", properties={"size": 7}),
+            Message("das ist grün".encode(), message_id="other", session_id="s", properties={"size": 8}),
+            Message(b"\xff\x00c", message_id="Order-3", subject="Invoice 5", correlation_id="Corr"),
+        ],
+    )
+    assert numbers(reads.list_messages(queue, filter=narrowed)) == expected
+
+
+def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
+    send(queue, 2)
+    one, two = service_bus.receive(queue, 2)
+    service_bus.dead_letter(queue, [one.lock_token], "PaymentRefused")
+    service_bus.dead_letter(queue, [two.lock_token], "Other")
+    assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=MessageFilter(reason="payment"))) == [1]
+
+
+def test_a_search_stops_at_its_cap_says_so_and_goes_on_from_there(queue, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 4)
+    service_bus.send(queue, [Message(message_id="needle" if i == 2 else "hay") for i in range(20)])
+    page = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), max_scanned=10)
+    assert (page.rows, page.scanned, page.capped) == ((), 10, True)
+    further = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), cursor=page.next_cursor, max_scanned=20)
+    assert (numbers(further), further.capped, further.next_cursor) == ([3], False, None)
+
+
+def test_a_search_stops_after_its_time(queue, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 2)
+    send(queue, 10)
+    page = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
+    assert (page.scanned, page.capped) == (2, True)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_search_of_bodies_looks_at_the_time_after_so_many_bytes(queue, monkeypatch, newest_first):
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 250_000)
+    service_bus.send(queue, [Message(bytes(100_000) + b"needle" * (n == 3)) for n in range(7)])
+    wanted = MessageFilter(body_text="needle")
+    page = reads.list_messages(queue, filter=wanted, newest_first=newest_first, max_seconds=0)
+    assert (page.rows, page.scanned, page.capped) == ((), 3, True)
+    further = reads.list_messages(queue, filter=wanted, cursor=page.next_cursor, newest_first=newest_first, max_seconds=0)
+    assert (numbers(further), further.scanned, further.capped) == ([4], 3, True)
+    end = reads.list_messages(queue, filter=wanted, cursor=further.next_cursor, newest_first=newest_first, max_seconds=0)
+    assert (end.rows, end.scanned, end.next_cursor) == ((), 1, None)
+    whole = reads.list_messages(queue, filter=wanted, newest_first=newest_first, max_seconds=60)
+    assert (numbers(whole), whole.scanned, whole.capped) == ([4], 7, False)
+
+
+def test_a_body_beyond_the_bytes_of_a_chunk_is_a_chunk_by_itself(queue, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 10)
+    service_bus.send(queue, [Message(b"larger than ten bytes, needle") for _ in range(2)])
+    assert reads.list_messages(queue, filter=MessageFilter(body_text="needle"), max_seconds=0).scanned == 1
+    assert numbers(reads.list_messages(queue, filter=MessageFilter(body_text="needle"))) == [2, 1]
+    other = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
+    assert (other.scanned, other.capped) == (2, False)  # where no body is searched, bytes do not count
+
+
+def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
+    """Invariant 7: the page and the API agree on the same instant."""
+    queue = make_queue(lock_duration=10 * SECOND, max_delivery_count=2)
+    send(queue, 2, time_to_live=5 * SECOND)
+    send(queue, 8)
+    send(queue, 1, scheduled_enqueue_at=now(queue) + timedelta(hours=1))
+    for message in service_bus.receive(queue, 6)[2:4]:
+        service_bus.abandon(queue, [message.lock_token])
+    step(6 * SECOND)
+    service_bus.receive(queue, 1)
+    step(5 * SECOND)
+    rows = [row for tab in (Tab.ACTIVE, Tab.SCHEDULED) for row in reads.list_messages(queue, tab, newest_first=False).rows]
+    deliverable = [row.sequence_number for row in rows if row.why_not_deliverable is None]
+    assert {row.standing for row in rows} >= {Standing.LOCKED, Standing.EXPIRED, Standing.LOCK_ENDED, Standing.SCHEDULED}
+    assert [message.sequence_number for message in service_bus.receive(queue, 100)] == deliverable
+
+
+# Names
+
+
+def test_names_are_found_by_a_part_those_that_begin_with_it_first(make_queue, queue):
+    namespace = queue.namespace
+    for path in ("eu/orders", "orders", "orders-2", "carts"):
+        entities.create_queue(EntityAddress(namespace, path), hidden=path == "carts")
+    entities.create_topic(EntityAddress(namespace, "orders-news"))
+    entities.delete_entity(queue)
+
+    def paths(*args, **kwargs):
+        return [name.address.path for name in reads.names(*args, actor=BROWSER, **kwargs).found]
+
+    assert paths("ORD", namespace=namespace.upper()) == ["orders", "orders-2", "orders-news", "eu/orders"]
+    assert paths("orders", namespace=namespace, kinds=[EntityKind.TOPIC]) == ["orders-news"]
+    assert paths("", namespace=namespace) == ["carts", "eu/orders", "orders", "orders-2", "orders-news"]
+    assert paths("%", namespace=namespace) == paths("", namespace="none-such") == []
+    assert paths(f"{namespace}/car") == ["carts"]
+    [carts] = reads.names("carts", namespace=namespace).found
+    assert carts.id == reads.entity(carts.address).id
+
+
+def test_names_say_that_there_are_more(make_queue, queue):
+    entities.create_queue(EntityAddress(queue.namespace, "another"))
+    one, both = (reads.names(namespace=queue.namespace, limit=limit) for limit in (1, 2))
+    assert (len(one.found), one.more, len(both.found), both.more) == (1, True, 2, False)
+    with pytest.raises(NotAuthorized):
+        reads.names(actor=Actor("person", "nobody", Right(0)))
+
+
+# One message
+
+
+def test_a_message_is_shown_whole_but_its_body_apart(queue):
+    body = bytes(range(256)) * 8
+    service_bus.send(
+        queue,
+        [Message(body, message_id="m", subject="s", reply_to="r", content_type="x/y", properties={"n": 5, "none": None},
+                 time_to_live=60 * SECOND)],
+    )  # fmt: skip
+    detail = reads.message(queue, 1, actor=BROWSER)
+    assert (detail.row.message_id, detail.row.subject, detail.body_size) == ("m", "s", len(body))
+    assert detail.broker_properties == {"subject": "s", "reply_to": "r", "content_type": "x/y"}
+    assert detail.application_properties == {"n": ("int", "5"), "none": ("null", None)}
+    assert (detail.time_to_live, detail.row.expires_at) == (60 * SECOND, detail.row.enqueued_at + 60 * SECOND)
+    whole = reads.body(queue, 1)
+    assert (whole.content, whole.is_complete, whole.content_type) == (body, True, "x/y")
+    part = reads.body(queue, 1, offset=255, length=3)
+    assert (part.content, part.offset, part.total, part.is_complete) == (b"\xff\x00\x01", 255, len(body), False)
+    assert reads.body(queue, 1, offset=9999).content == b""
+    assert reads.message(queue, 2) is None
+    assert reads.body(queue, 2) is None
+
+
+def test_a_message_is_found_in_whatever_list_it_is(queue):
+    send(queue, 3)
+    one, two, _ = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [one.lock_token])
+    service_bus.dead_letter(queue, [two.lock_token])
+    places = [(row.state, row.subqueue) for row in reads.messages_by_number(entity_id(queue), [1, 2, 3, 4])]
+    assert places == [(MessageState.DEFERRED, 0), (MessageState.ACTIVE, 1), (MessageState.ACTIVE, 0)]
+    assert reads.message(queue, 2).row.address == queue.dead_letter
+
+
+def test_a_timeline_tells_the_whole_life_also_when_it_is_over(queue, step):
+    send(queue)
+    [held] = service_bus.receive(queue)
+    step(5 * SECOND)
+    service_bus.abandon(queue, [held.lock_token])
+    [held] = service_bus.receive(queue)
+    service_bus.complete(queue, [held.lock_token])
+    assert reads.message(queue, 1) is None
+    events = reads.timeline(entity_id(queue), 1)
+    kinds = [EventKind.SENT, EventKind.RECEIVED, EventKind.ABANDONED, EventKind.RECEIVED, EventKind.COMPLETED]
+    assert [event.kind for event in events] == kinds
+    assert events[2].at - events[1].at == 5 * SECOND
+    assert all(event.address == queue for event in events)
+    assert all(before.recorded_at <= after.recorded_at for before, after in pairwise(events))
+    assert reads.timeline(entity_id(queue), 2) == []
+
+
+def test_a_timeline_follows_schedule_and_resubmission(queue, step):
+    send(queue, scheduled_enqueue_at=now(queue) + SECOND)
+    step(SECOND)
+    [held] = service_bus.receive(queue)
+    service_bus.dead_letter(queue, [held.lock_token], "Broken")
+    again = service_bus.resubmit(queue.dead_letter, [held.sequence_number])[held.sequence_number]
+    assert len({1, held.sequence_number, again}) == 3
+    whole = [(event.sequence_number, event.kind) for event in reads.timeline(entity_id(queue), held.sequence_number)]
+    assert (1, EventKind.SCHEDULED) in whole
+    assert (1, EventKind.ACTIVATED) in whole
+    assert (held.sequence_number, EventKind.DEAD_LETTERED) in whole
+    assert (again, EventKind.SENT) in whole
+    for number in (1, again):
+        other = [(event.sequence_number, event.kind) for event in reads.timeline(entity_id(queue), number)]
+        assert other == whole
+
+
+def test_a_message_is_found_by_its_id_present_or_gone(queue, make_queue):
+    other = make_queue()
+    for place in (queue, other):
+        service_bus.send(place, [Message(message_id=f"id of {queue.namespace}")])
+    service_bus.receive_and_delete(other)
+    result = reads.find(f"  id of {queue.namespace} ")
+    told = {(found.address, found.is_present, found.last_kind) for found in result.found}
+    assert told == {(queue, True, EventKind.SENT), (other, False, EventKind.RECEIVED_AND_DELETED)}
+    assert reads.find("no such id").found == ()
+    assert reads.find("  ").found == ()
+
+
+def test_a_message_without_history_is_found_while_it_is_there(make_queue):
+    queue = make_queue(history_level=0)
+    service_bus.send(queue, [Message(message_id=f"quiet {queue.namespace}")])
+    [found] = reads.find(f"quiet {queue.namespace}").found
+    assert (found.address, found.is_present, found.last_kind) == (queue, True, None)
+
+
+# Events, traffic, sweeps, health
+
+
+def test_events_are_newest_first_and_page_back(queue):
+    send(queue, 7)
+    narrowed = EventFilter(entity_id=entity_id(queue))
+    first = reads.events(narrowed, limit=4)
+    second = reads.events(narrowed, limit=4, cursor=first.next_cursor)
+    assert [event.sequence_number for event in (*first.rows, *second.rows)] == [7, 6, 5, 4, 3, 2, 1]
+    assert second.next_cursor is None
+    with pytest.raises(InvalidArgument):
+        reads.events(cursor="below-5")
+
+
+def test_events_can_be_narrowed(queue):
+    service_bus.send(queue, [Message(message_id="a"), Message(message_id="b")], actor=Actor("user", "ann", Right.ALL))
+    service_bus.receive(queue)
+    mine = EventFilter(entity_id=entity_id(queue), actor="user:ann", message_id="b")
+    assert [event.sequence_number for event in reads.events(mine).rows] == [2]
+    received = EventFilter(entity_id=entity_id(queue), kinds=[EventKind.RECEIVED])
+    assert [event.sequence_number for event in reads.events(received).rows] == [1]
+
+
+def test_what_left_a_queue_is_listed(queue):
+    send(queue, 3)
+    [held] = service_bus.receive(queue)
+    service_bus.complete(queue, [held.lock_token])
+    service_bus.receive_and_delete(queue)
+    left = reads.gone(queue)
+    assert [(e.sequence_number, e.kind) for e in left.rows] == [(2, EventKind.RECEIVED_AND_DELETED), (1, EventKind.COMPLETED)]
+    assert left.rows[1].first_received_at is not None
+
+
+def test_traffic_has_every_stretch_and_what_just_happened(queue):
+    send(queue, 5)
+    service_bus.receive_and_delete(queue, 2)
+    [held] = service_bus.receive(queue)
+    service_bus.dead_letter(queue, [held.lock_token])
+    points = reads.traffic(queue, 15)
+    assert len(points) == 90
+    assert {(after.at - before.at).total_seconds() for before, after in pairwise(points)} == {10}
+    assert sum(point.sent for point in points) == 5
+    assert sum(point.completed for point in points) == 2
+    assert sum(point.dead_lettered for point in points) == 1
+    assert len(reads.traffic(queue, 24 * 60)) == 180
+
+
+def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_database):
+    name = f"sweep_{uuid.uuid4().hex[:8]}"
+    connections.current().execute(
+        "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) VALUES"
+        " (%(name)s, now() - interval '9 s', now() - interval '7 s', '{\"expired\": 3}', ''),"
+        " (%(name)s, now(), NULL, '{}', 'broke')",
+        {"name": name},
+    )
+    newest, older = reads.sweep_runs(name)
+    assert (older.outcome, older.duration, older.error) == ({"expired": 3}, 2 * SECOND, None)
+    assert (newest.duration, newest.error) == (None, "broke")
+    assert reads.last_sweep_runs()[name] == newest
+    assert reads.sweep_runs(name, limit=1) == [newest]
+
+
+def test_a_life_is_found_by_the_filter_that_is_kept_for_it(broker_database):
+    """Not by reading days of events: a block filter on a hash of entity and number (design D7)."""
+    cursor = psycopg.ClientCursor(connections.current())
+    params = {"entity_id": 1, "sequence_number": 2, "max_count": 3}
+    plan = cursor.execute(f"EXPLAIN {SQL['read_message_events']}", params).fetchall()
+    assert any("Bitmap Index Scan" in line and "hash" in line for [line] in plan)
+    assert any("hashint8extended" in line for [line] in plan)
+
+
+def test_health_names_who_holds_the_oldest_snapshot(queue):
+    before = reads.health()
+    assert before.database_bytes > before.message_bytes > 0
+    with _connection() as other:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SET application_name = 'a long report'")
+        other.execute("SELECT 1")
+        held = reads.health()
+        other.execute("ROLLBACK")
+    assert "a long report" in held.oldest_snapshot_by
+    assert held.oldest_snapshot_age > timedelta(0)
+
+
+def _connection():
+    return psycopg.connect(**connections.current_database().parameters())
+
+
+# Rights, and that looking changes nothing
+
+
+def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
+    stranger = Actor("user", "sid", Right.SEND)
+    for ask in (
+        lambda: reads.overview(actor=stranger),
+        lambda: reads.namespaces(actor=stranger),
+        lambda: reads.list_messages(queue, actor=stranger),
+        lambda: reads.timeline(1, 1, actor=stranger),
+        lambda: reads.find("x", actor=stranger),
+        lambda: reads.health(actor=stranger),
+        lambda: reads.body(queue, 1, actor=BROWSER),
+        lambda: reads.list_messages(queue, filter=MessageFilter(body_text="x"), actor=BROWSER),
+    ):
+        with pytest.raises(NotAuthorized):
+            ask()
+
+
+def test_looking_is_no_activity(make_queue, step):
+    """SB-190: the queue is as idle after all these questions as before."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    send(queue)
+    before = _activity(queue)
+    step(timedelta(minutes=4))
+    reads.overview(queue.namespace)
+    reads.list_messages(queue)
+    reads.message(queue, 1)
+    reads.body(queue, 1)
+    reads.timeline(entity_id(queue), 1)
+    Follower().look([entity_id(queue)])
+    assert _activity(queue) == before
+
+
+def _activity(queue):
+    sql = "SELECT last_activity_at, last_receive_at FROM vitrine_entity_activity WHERE entity_id = %s"
+    return connections.current().execute(sql, (entity_id(queue),)).fetchone()
+
+
+def test_a_manual_clock_is_told_as_one(queue, namespace, step):
+    clock = reads.now(namespace)
+    assert (clock.is_manual, clock.is_paused, clock.rate) == (True, True, 0)
+    step(timedelta(hours=1))
+    assert reads.now(namespace).now - clock.now == timedelta(hours=1)
+    namespaces.resume_clock(namespace, 2)
+    assert reads.now(namespace).rate == 2
+    [row] = [row for row in reads.namespaces() if row.name == namespace]
+    assert (row.entities, row.clock.rate) == (1, 2)
+
+
+# The feed's reader
+
+
+def test_a_follower_sees_each_event_once_and_late_commits_too(queue):
+    follower, ids = Follower(), [entity_id(queue)]
+    send(queue)
+    assert follower.look(ids).latest == {}  # it begins here
+    with _connection() as slow:
+        slow.autocommit = False
+        late = "INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, kind) VALUES (now(), %s, 0, 99, 1)"
+        slow.execute(late, (ids[0],))
+        send(queue)
+        assert follower.look(ids).latest == {ids[0]: {2: EventKind.SENT}}
+        slow.commit()
+    assert follower.look(ids).latest == {ids[0]: {99: EventKind.SENT}}
+    assert follower.look(ids).latest == {}
+
+
+def test_a_follower_knows_the_last_thing_of_each_message_and_its_own_limit(queue, make_queue):
+    follower, ids = Follower(), [entity_id(queue)]
+    follower.look(ids)
+    send(queue, 2)
+    service_bus.receive_and_delete(queue)
+    send(make_queue())  # another queue is not watched
+    news = follower.look(ids)
+    assert (news.latest, news.overflow) == ({ids[0]: {1: EventKind.RECEIVED_AND_DELETED, 2: EventKind.SENT}}, False)
+    send(queue, 5)
+    assert follower.look(ids, max_events=3).overflow
+    assert follower.look(ids).latest == {}
+
+
+# Topics, rules, sessions
+
+
+@pytest.fixture
+def news(namespace):
+    """A topic with a subscription that takes everything and one that takes what is urgent."""
+    topic = EntityAddress(namespace, "news")
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    entities.create_subscription(topic.subscription("urgent"), rule=Rule("Urgent", compile_filter("urgent = TRUE")))
+    return topic
+
+
+def test_the_overview_shows_a_topic_and_then_its_subscriptions(news, make_queue):
+    queue = make_queue()
+    later = EntityAddress(news.namespace, "news-later")  # sorts before "news/..." as a text
+    entities.create_topic(later)
+    entities.create_rule(news.subscription("urgent"), Rule("More", compile_filter("more = 1")))
+    rows = reads.overview(news.namespace)
+    assert [row.address for row in rows] == [news, news.subscription("all"), news.subscription("urgent"), later, queue]
+    assert [(row.kind, row.subscriptions, row.rules) for row in rows[:3]] == [
+        (EntityKind.TOPIC, 2, 0), (EntityKind.SUBSCRIPTION, 0, 1), (EntityKind.SUBSCRIPTION, 0, 2),
+    ]  # fmt: skip
+    assert {row.topic_id for row in rows[1:3]} == {rows[0].id} and not rows[0].holds_messages
+    assert [row.address for row in reads.subscriptions(news)] == [row.address for row in rows[1:3]]
+    entities.delete_subscription(news.subscription("all"))
+    assert reads.entity(news).subscriptions == 1
+
+
+def test_what_a_topic_publishes_is_its_traffic_and_its_copies_are_theirs(news):
+    send(news, 3)
+    send(news, 1, scheduled_enqueue_at=now(news) + timedelta(hours=1))
+    topic, everything, urgent = reads.entity(news), *reads.subscriptions(news)
+    assert (topic.counts.scheduled, topic.counts.active) == (1, 0)
+    assert topic.sent_rate == pytest.approx(everything.sent_rate, rel=0.01) and everything.sent_rate > urgent.sent_rate == 0
+    assert sum(point.sent for point in reads.traffic(news)) == 3
+    assert sum(point.sent for point in reads.traffic(news.subscription("all"))) == 3
+
+
+def test_the_timeline_of_a_copy_begins_at_its_topic(news):
+    send(news, 1, message_id="extra", properties={"urgent": True})
+    urgent = reads.entity(news.subscription("urgent"))
+    published, copied = reads.timeline(urgent.id, 1)
+    assert (published.kind, published.address, published.details) == (EventKind.PUBLISHED, news, {"copies": 2})
+    assert copied.address == news.subscription("urgent")
+    assert (copied.other.address, copied.other.sequence_number) == (news, 1)
+    assert reads.message(news.subscription("urgent"), 1).came_from_elsewhere
+    present = {found.address for found in reads.find("extra").found if found.is_present}
+    assert present == {row.address for row in reads.subscriptions(news)}
+
+
+def test_the_timeline_of_a_forwarded_message_is_one(make_queue):
+    target = make_queue()
+    source = make_queue(forward_to=target.path)
+    send(source)
+    ids = reads.entity(source).id, reads.entity(target).id
+    assert reads.entity(source).forward_to == target.path
+    for entity, number in ((ids[0], 1), (ids[1], 1)):
+        events = reads.timeline(entity, number)
+        assert [event.kind for event in events if event.kind != EventKind.SENT] == [EventKind.FORWARDED]
+        assert {event.address for event in events} == {source, target}
+    detail = reads.message(target, 1)
+    assert detail.transfer["hops"] == 1 and detail.came_from_elsewhere
+
+
+def test_rules_of_many_subscriptions_are_read_at_once(news):
+    ids = [row.id for row in reads.subscriptions(news)]
+    rules = service_bus.rules_of(ids)
+    assert [[one.rule.name for one in rules[id]] for id in ids] == [["$Default"], ["Urgent"]]
+    assert rules[ids[1]][0].rule.filter.text == "urgent = TRUE"
+    entities.delete_rule(news.subscription("all"), "$Default")
+    assert service_bus.rules_of(ids).keys() == {ids[1]}
+
+
+def test_sessions_are_listed_while_they_have_messages_state_or_a_holder(make_queue, step):
+    queue = make_queue(requires_session=True, lock_duration=30 * SECOND)
+    for session_id in ("a", "a", "b", "B"):
+        send(queue, 1, session_id=session_id)
+    held = service_bus.accept_session(queue, "b", actor=Actor("process", "worker", Right.ALL))
+    service_bus.set_session_state(held, b"step 2")
+    empty = service_bus.accept_session(queue, "none-yet")
+    rows = {row.session_id: row for row in reads.sessions(queue).rows}
+    assert list(rows) == ["B", "a", "b", "none-yet"]
+    assert [str(rows[name].messages) for name in ("B", "a", "b", "none-yet")] == ["1", "2", "1", "0"]
+    assert (rows["b"].locked_by, rows["b"].locked_until, rows["b"].lock_token) == (
+        "process:worker",
+        held.locked_until,
+        held.lock_token,
+    )
+    assert (rows["b"].state, rows["b"].state_size, rows["a"].locked_until) == (b"step 2", 6, None)
+    assert reads.sessions(queue, actor=BROWSER).rows[2].state is None  # that is content
+    assert [row.session_id for row in reads.sessions(queue, holder="process:worker").rows] == ["b"]
+    assert [row.session_id for row in reads.sessions(queue, part="e").rows] == ["none-yet"]
+    service_bus.close_session(empty)
+    step(31 * SECOND)
+    rows = {row.session_id: row for row in reads.sessions(queue).rows}
+    assert "none-yet" not in rows and rows["b"].locked_until is None
+
+
+def test_sessions_are_listed_page_by_page(make_queue):
+    queue = make_queue(requires_session=True)
+    for n in range(5):
+        send(queue, 1, session_id=f"s{n}")
+    first = reads.sessions(queue, limit=2)
+    second = reads.sessions(queue, limit=2, cursor=first.next_cursor)
+    third = reads.sessions(queue, limit=2, cursor=second.next_cursor)
+    assert [row.session_id for page in (first, second, third) for row in page.rows] == [f"s{n}" for n in range(5)]
+    assert third.next_cursor is None

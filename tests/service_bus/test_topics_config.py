@@ -1,0 +1,649 @@
+"""Topics, subscriptions, rules, tiers and forwards as configuration, against a real database (SB 1.1 to 1.4, 2.4)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker_core import namespaces, service_bus
+from broker_core.common.errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    InvalidArgument,
+    NotAllowed,
+    NotAuthorized,
+)
+from broker_core.common.types import (
+    Actor,
+    EntityAddress,
+    EntityStatus,
+    Message,
+    QueueSettings,
+    Right,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+)
+from broker_core.models import Entity, Rule
+from broker_core.runtime import configured_limits
+from broker_core.service_bus import entities
+from broker_core.service_bus.rules.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
+from broker_core.service_bus.rules.filters import Rule as RuleValue
+from broker_core.store import connections
+
+NEWS = EntityAddress("space", "News")
+ALL = NEWS.subscription("All")
+ORDERS = EntityAddress("space", "orders")
+VIEWER = Actor("user", "vera", Right.BROWSE)
+MIN = timedelta(minutes=1)
+RED = RuleValue("red", compile_filter("color = 'red'"))
+
+
+@pytest.fixture(autouse=True)
+def space(request):
+    """A namespace with a topic that has one subscription, all in a transaction that is rolled back; unless several connections
+    are to see it."""
+    if "namespace" in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("db")
+    with connections.callers_transaction():
+        namespaces.create_namespace("space")
+        entities.create_topic(NEWS)
+        entities.create_subscription(ALL)
+        yield
+
+
+def named(name: str, value: Any) -> dict[str, Any]:
+    """One setting, to be given by name."""
+    return {name: value}
+
+
+def rules_version():
+    return Entity.objects.get(path="News", deleted_at=None).rules_version
+
+
+def names_of_rules(subscription=ALL):
+    return [stored.rule.name for stored in entities.list_rules(subscription)]
+
+
+# Topics and subscriptions
+
+
+def test_new_ones_have_the_services_defaults_and_keep_their_casing():
+    assert entities.get_topic(EntityAddress("SPACE", "news")).settings == TopicSettings()
+    found = entities.get_subscription(EntityAddress("space", "NEWS/subscriptions/ALL"))
+    assert found.settings == SubscriptionSettings()
+    assert (str(found.address), found.name, found.topic) == ("space/News/Subscriptions/All", "All", NEWS)
+    assert found.topic_id == entities.get_topic(NEWS).id
+
+
+def test_settings_come_back_as_they_were_given():
+    topic = TopicSettings(
+        default_message_time_to_live=timedelta(days=1),
+        auto_delete_on_idle=5 * MIN,
+        requires_duplicate_detection=True,
+        duplicate_detection_history_time_window=timedelta(seconds=20),
+        max_size_in_megabytes=2048,
+        status=EntityStatus.SEND_DISABLED,
+        user_metadata="mine",
+    )
+    subscription = SubscriptionSettings(
+        lock_duration=5 * MIN,
+        max_delivery_count=3,
+        dead_lettering_on_message_expiration=True,
+        dead_lettering_on_filter_evaluation_exceptions=False,
+        requires_session=True,
+        status=EntityStatus.RECEIVE_DISABLED,
+        expires_whole_sessions=False,
+        drops_locks_on_change=True,
+    )
+    other = EntityAddress("space", "other")
+    assert entities.create_topic(other, topic).settings == topic
+    assert entities.get_topic(other).settings == topic
+    assert entities.create_subscription(other.subscription("s"), subscription).settings == subscription
+    assert entities.get_entity(other.subscription("S")).settings == subscription
+
+
+def test_a_subscription_takes_the_spelling_of_its_topic():
+    made = entities.create_subscription(EntityAddress("SPACE", "nEWS/SUBSCRIPTIONS/Mine"))
+    assert str(made.address) == "space/News/Subscriptions/Mine"
+
+
+def test_queues_and_topics_share_their_names():
+    with pytest.raises(EntityExists):
+        entities.create_queue(EntityAddress("space", "news"))
+    entities.create_queue(ORDERS)
+    with pytest.raises(EntityExists):
+        entities.create_topic(EntityAddress("space", "ORDERS"))
+
+
+def test_ensure_creates_once_and_then_leaves_alone():
+    other = EntityAddress("space", "other")
+    topic = entities.ensure_topic(other, user_metadata="first")
+    assert entities.ensure_topic(other, user_metadata="second") == topic
+    mine = other.subscription("mine")
+    first = entities.ensure_subscription(mine, rule=RED)
+    assert entities.ensure_subscription(mine, max_delivery_count=3) == first
+    assert names_of_rules(mine) == ["red"]
+
+
+@pytest.mark.parametrize(
+    ("create", "address", "error", "said"),
+    [
+        (entities.create_queue, EntityAddress("space", "a/Subscriptions/b"), InvalidArgument, "stands for the subscriptions"),
+        (entities.create_topic, EntityAddress("space", "subSCRIPTIONS"), InvalidArgument, "stands for the subscriptions"),
+        (entities.create_subscription, NEWS, InvalidArgument, "no subscription's"),
+        (entities.create_subscription, NEWS.subscription("a b"), InvalidArgument, "letters, digits"),
+        (entities.create_subscription, NEWS.subscription("a/b"), InvalidArgument, "letters, digits"),
+        (entities.create_subscription, NEWS.subscription("s" * 51), InvalidArgument, "1 to 50"),
+        (entities.create_subscription, ALL, EntityExists, "already exists"),
+        (entities.create_subscription, ORDERS.subscription("s"), EntityNotFound, "space/orders"),
+        (entities.create_subscription, ALL.dead_letter, InvalidArgument, "sub-queue"),
+    ],
+)
+def test_what_cannot_be_created_is_refused_and_nothing_is_stored(create, address, error, said):
+    before = len(entities.list_entities("space"))
+    with pytest.raises(error, match=said):
+        create(address)
+    assert len(entities.list_entities("space")) == before
+
+
+def test_a_queue_has_no_subscriptions():
+    entities.create_queue(ORDERS)
+    with pytest.raises(InvalidArgument, match="is a queue, where a topic is needed"):
+        entities.create_subscription(ORDERS.subscription("s"))
+
+
+@pytest.mark.parametrize("ask", [entities.get_queue, entities.update_queue, entities.delete_queue])
+def test_a_kind_that_was_not_asked_for_is_named(ask):
+    with pytest.raises(InvalidArgument, match="is a topic, where a queue is needed"):
+        ask(NEWS)
+
+
+def test_lists_are_by_kind_and_by_address():
+    entities.create_queue(ORDERS)
+    entities.create_subscription(NEWS.subscription("a"))
+    assert [s.name for s in entities.list_subscriptions(NEWS)] == ["a", "All"]
+    assert [t.address for t in entities.list_topics("space")] == [NEWS]
+    assert [q.address for q in entities.list_queues("space")] == [ORDERS]
+    assert [e.address.path for e in entities.list_entities("space")] == [
+        "News",
+        "News/Subscriptions/a",
+        "News/Subscriptions/All",
+        "orders",
+    ]
+    with pytest.raises(EntityNotFound):
+        entities.list_subscriptions(EntityAddress("space", "nothing"))
+
+
+def test_deleting_a_topic_takes_its_subscriptions_and_frees_the_names():
+    """SB-240, SB-241."""
+    first = entities.get_subscription(ALL)
+    entities.delete_topic(NEWS)
+    for look in (entities.get_topic, entities.get_entity):
+        with pytest.raises(EntityNotFound):
+            look(NEWS)
+    with pytest.raises(EntityNotFound):
+        entities.get_subscription(ALL)
+    assert not Rule.objects.filter(subscription=first.id).exists()
+    entities.create_queue(NEWS)
+    entities.delete_entity(NEWS)
+    entities.create_topic(NEWS)
+    assert entities.list_subscriptions(NEWS) == []
+    assert entities.create_subscription(ALL).id != first.id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: entities.create_subscription(NEWS.subscription("new")),
+        lambda: entities.delete_subscription(ALL),
+        lambda: entities.create_rule(ALL, RED),
+        lambda: entities.update_rule(ALL, RuleValue("$default", compile_filter("1=0"))),
+        lambda: entities.delete_rule(ALL, "$default"),
+        lambda: entities.update_subscription(ALL, dead_lettering_on_filter_evaluation_exceptions=False),
+    ],
+)
+def test_what_changes_the_fan_out_raises_the_version_of_the_rules(change):
+    before = rules_version()
+    change()
+    assert rules_version() == before + 1
+
+
+def test_what_changes_nothing_of_the_fan_out_leaves_the_version():
+    before = rules_version()
+    entities.update_subscription(ALL, lock_duration=2 * MIN, dead_lettering_on_filter_evaluation_exceptions=True)
+    entities.update_topic(NEWS, user_metadata="x")
+    with pytest.raises(EntityExists):
+        entities.create_subscription(ALL)
+    assert rules_version() == before
+
+
+def test_an_update_changes_what_is_named_and_keeps_the_rest():
+    entities.update_subscription(ALL, max_delivery_count=3)
+    entities.update_entity(ALL, status="Disabled")
+    assert entities.get_subscription(ALL).settings == SubscriptionSettings(max_delivery_count=3, status=EntityStatus.DISABLED)
+    assert names_of_rules() == ["$Default"]
+
+
+@pytest.mark.parametrize(
+    ("address", "change"),
+    [
+        (NEWS, {"requires_duplicate_detection": True}),
+        (ALL, {"requires_session": True}),
+        (ALL, {"path": "News/Subscriptions/other"}),
+    ],
+)
+def test_what_is_fixed_at_creation_cannot_be_changed(address, change):
+    with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
+        entities.update_entity(address, **change)
+
+
+@pytest.mark.parametrize(
+    ("address", "change"),
+    [(NEWS, {"lock_duration": MIN}), (NEWS, {"requires_session": True}), (ALL, {"max_size_in_megabytes": 1})],
+)
+def test_a_setting_of_another_kind_is_named_with_those_there_are(address, change):
+    with pytest.raises(InvalidArgument, match="is no setting of a (topic|subscription); those are .*user_metadata"):
+        entities.update_entity(address, **change)
+
+
+def test_the_window_of_duplicate_detection_can_be_changed():
+    queue = entities.create_queue(ORDERS, requires_duplicate_detection=True)
+    assert queue.settings.requires_duplicate_detection
+    changed = entities.update_queue(ORDERS, duplicate_detection_history_time_window=7 * 24 * 60 * MIN)
+    assert changed.settings.duplicate_detection_history_time_window == timedelta(days=7)
+    with pytest.raises(InvalidArgument, match="20 s to 7 days"):
+        entities.update_queue(ORDERS, duplicate_detection_history_time_window=timedelta(seconds=19))
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "allowed"),
+    [
+        (NEWS, "SendDisabled", True),
+        (NEWS, "Disabled", True),
+        (NEWS, "ReceiveDisabled", False),
+        (ALL, "ReceiveDisabled", True),
+        (ALL, "Disabled", True),
+        (ALL, "SendDisabled", False),
+    ],
+)
+def test_each_kind_has_its_statuses(address, status, allowed):
+    """SB-231, SB-232."""
+    if allowed:
+        assert entities.update_entity(address, status=status).settings.status == status
+        return
+    with pytest.raises(InvalidArgument, match="must be one of Active"):
+        entities.update_entity(address, status=status)
+
+
+# Rules
+
+
+def test_a_new_subscription_takes_every_message_unless_another_rule_is_given():
+    (only,) = entities.list_rules(ALL)
+    assert only.rule == RuleValue("$Default", TrueFilter())
+    mine = NEWS.subscription("mine")
+    entities.create_subscription(mine, rule=RED)
+    (only,) = entities.list_rules(mine)
+    assert (only.rule.name, only.rule.filter.text) == ("red", "color = 'red'")
+
+
+def test_rules_come_back_as_they_were_given():
+    correlated = RuleValue("both", CorrelationFilter(subject="x", properties={"size": 5, "rush": True}))
+    acting = RuleValue("Acting", compile_filter("size > @least", {"@least": 3}), compile_action("SET seen = 'yes'"))
+    for rule in (correlated, acting):
+        stored = entities.create_rule(ALL, rule)
+        assert stored == next(found for found in entities.list_rules(ALL) if found.rule.name == rule.name)
+    found = {stored.rule.name: stored.rule for stored in entities.list_rules(ALL)}
+    assert list(found) == ["$Default", "Acting", "both"]
+    assert found["both"] == correlated
+    assert (found["Acting"].filter.key, found["Acting"].action.text) == (acting.filter.key, "SET seen = 'yes'")
+
+
+def test_a_rule_is_replaced_and_keeps_its_age():
+    first = entities.create_rule(ALL, RED)
+    replaced = entities.update_rule(ALL, RuleValue("RED", compile_filter("color = 'dark red'")))
+    assert (replaced.rule.name, replaced.rule.filter.text) == ("red", "color = 'dark red'")
+    assert replaced.created_at == first.created_at
+    assert names_of_rules() == ["$Default", "red"]
+
+
+def test_a_subscription_may_be_left_without_a_rule():
+    entities.delete_rule(ALL, "$DEFAULT")
+    assert names_of_rules() == []
+
+
+def test_rules_that_are_there_and_rules_that_are_not():
+    entities.create_rule(ALL, RED)
+    with pytest.raises(EntityExists, match="space/News/Subscriptions/All/Rules/RED"):
+        entities.create_rule(ALL, RuleValue("RED"))
+    for missing in (
+        lambda: entities.update_rule(ALL, RuleValue("blue")),
+        lambda: entities.delete_rule(ALL, "blue"),
+        lambda: entities.create_rule(NEWS.subscription("none"), RED),
+    ):
+        with pytest.raises(EntityNotFound):
+            missing()
+    with pytest.raises(InvalidArgument, match="is a topic, where a subscription is needed"):
+        entities.list_rules(NEWS)
+    text: Any = "color = 'red'"
+    with pytest.raises(InvalidArgument, match="must be a Rule"):
+        entities.create_rule(ALL, text)
+    assert names_of_rules() == ["$Default", "red"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: entities.create_topic(EntityAddress("space", "new"), actor=VIEWER),
+        lambda: entities.create_subscription(NEWS.subscription("new"), actor=VIEWER),
+        lambda: entities.update_topic(NEWS, hidden=True, actor=VIEWER),
+        lambda: entities.delete_subscription(ALL, actor=VIEWER),
+        lambda: entities.create_rule(ALL, RED, actor=VIEWER),
+        lambda: entities.update_rule(ALL, RuleValue("$Default"), actor=VIEWER),
+        lambda: entities.delete_rule(ALL, "$Default", actor=VIEWER),
+    ],
+)
+def test_changing_needs_the_right_to_manage_and_looking_does_not(change):
+    with pytest.raises(NotAuthorized, match="MANAGE"):
+        change()
+    assert [len(entities.list_entities("space", actor=VIEWER)), len(entities.list_rules(ALL, actor=VIEWER))] == [2, 1]
+
+
+def test_a_subscription_gets_nothing_from_before_it_was_there():
+    """SB-221."""
+    late = NEWS.subscription("late")
+    service_bus.send(NEWS, [Message(b"before")])
+    entities.create_subscription(late)
+    service_bus.send(NEWS, [Message(b"after")])
+    assert [m.body for m in service_bus.peek(late)] == [b"after"]
+    assert [m.body for m in service_bus.peek(ALL)] == [b"before", b"after"]
+
+
+# Quotas (SB 2.4)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """narrow(name=number): limits in force that a test can reach."""
+
+    def set_to(**numbers):
+        for name, number in numbers.items():
+            monkeypatch.setattr(configured_limits, "STRICT", replace(configured_limits.STRICT, **{name: number}))
+
+    return set_to
+
+
+def test_a_topic_has_so_many_subscriptions_and_filters(narrow):
+    narrow(subscriptions_per_topic=2, sql_filters_per_topic=3, correlation_filters_per_topic=1)
+    entities.create_subscription(NEWS.subscription("second"))
+    with pytest.raises(NotAllowed, match="has 2 subscriptions, the most"):
+        entities.create_subscription(NEWS.subscription("third"))
+    entities.create_rule(ALL, RED)
+    with pytest.raises(NotAllowed, match="has 3 SQL filters"):
+        entities.create_rule(ALL, RuleValue("blue", compile_filter("color = 'blue'")))
+    entities.create_rule(ALL, RuleValue("c", CorrelationFilter(to="a")))
+    with pytest.raises(NotAllowed, match="has 1 correlation filters"):
+        entities.create_rule(ALL, RuleValue("d", CorrelationFilter(to="b")))
+    entities.update_rule(ALL, RuleValue("c", CorrelationFilter(to="b")))
+    entities.update_rule(ALL, RuleValue("red", compile_filter("color = 'dark red'")))
+    with pytest.raises(NotAllowed, match="has 3 SQL filters"):
+        entities.update_rule(ALL, RuleValue("c", compile_filter("1=0")))
+
+
+def test_a_namespace_has_so_many_queues_and_topics(narrow):
+    narrow(entities_per_namespace=2)
+    entities.create_queue(ORDERS)
+    with pytest.raises(NotAllowed, match="has 2 queues and topics, the most"):
+        entities.create_topic(EntityAddress("space", "another"))
+    entities.create_subscription(NEWS.subscription("not-counted"))
+    entities.delete_queue(ORDERS)
+    entities.create_topic(EntityAddress("space", "another"))
+
+
+# Tiers (SB 1.3, 2.4)
+
+
+def test_a_basic_namespace_has_queues_alone():
+    namespaces.create_namespace("basic", tier="Basic")
+    queue = EntityAddress("basic", "q")
+    assert namespaces.get_namespace("basic").tier is Tier.BASIC
+    with pytest.raises(NotAllowed, match="Basic, which has no topics"):
+        entities.create_topic(EntityAddress("basic", "t"))
+    entities.create_queue(queue)
+    for setting, value in (
+        ("requires_session", True),
+        ("requires_duplicate_detection", True),
+        ("forward_to", "q"),
+        ("forward_dead_lettered_messages_to", "q"),
+    ):
+        with pytest.raises(InvalidArgument, match="in a namespace of the tier Basic") as refused:
+            entities.create_queue(EntityAddress("basic", "p"), **named(setting, value))
+        assert refused.value.name == setting
+    assert [q.address.path for q in entities.list_queues("basic")] == ["q"]
+
+
+def test_no_message_lives_longer_than_a_basic_namespace_lets_it():
+    namespaces.create_namespace("basic", tier=Tier.BASIC)
+    queue = entities.create_queue(EntityAddress("basic", "q"))
+    assert queue.settings.default_message_time_to_live == timedelta(days=14)
+    with pytest.raises(InvalidArgument, match="1 s to 14 days"):
+        entities.update_queue(queue.address, default_message_time_to_live=timedelta(days=15))
+    entities.update_queue(queue.address, default_message_time_to_live=MIN)
+    never = entities.update_queue(queue.address, default_message_time_to_live=None)
+    assert never.settings.default_message_time_to_live == timedelta(days=14)
+
+
+@pytest.mark.parametrize(
+    ("tier", "default", "largest"), [("basic", 256, 256), ("standard", 256, 256), ("premium", 1024, 102_400)]
+)
+def test_the_tier_says_how_large_a_message_may_be(tier, default, largest):
+    namespaces.create_namespace("other", tier=tier)
+    queue = entities.create_queue(EntityAddress("other", "q"))
+    assert queue.settings.max_message_size_in_kilobytes == default
+    entities.update_queue(queue.address, max_message_size_in_kilobytes=largest)
+    with pytest.raises(InvalidArgument, match=f"{largest:,}"):
+        entities.update_queue(queue.address, max_message_size_in_kilobytes=largest + 1)
+
+
+def test_relaxed_limits_lift_the_sizes_of_a_tier_and_not_what_it_lacks(settings):
+    settings.VITRINE_LIMITS = "relaxed"
+    entities.create_queue(ORDERS, max_message_size_in_kilobytes=102_400)
+    namespaces.create_namespace("basic", tier="basic")
+    with pytest.raises(NotAllowed, match="no topics"):
+        entities.create_topic(EntityAddress("basic", "t"))
+
+
+def test_the_tier_changes_where_everything_fits():
+    with pytest.raises(NotAllowed, match="'space' cannot be basic: 'space/News' does not fit"):
+        namespaces.update_namespace("space", tier="basic")
+    entities.delete_topic(NEWS)
+    entities.create_queue(ORDERS)
+    with pytest.raises(
+        NotAllowed, match="'space/orders' does not fit. default_message_time_to_live: never is too much: at most 14 d"
+    ):
+        namespaces.update_namespace("space", tier="basic")
+    entities.update_queue(ORDERS, default_message_time_to_live=MIN)
+    assert namespaces.update_namespace("space", tier="basic").tier is Tier.BASIC
+    assert namespaces.update_namespace("space", tier="premium", description="now large").description == "now large"
+    entities.update_queue(ORDERS, max_message_size_in_kilobytes=1024)
+    with pytest.raises(NotAllowed, match="1,024 is too much: at most 256 in a namespace of the tier Standard"):
+        namespaces.update_namespace("space", tier="standard")
+
+
+@pytest.mark.parametrize("tier", ["gold", "", None, 3])
+def test_a_tier_that_is_none_is_refused(tier):
+    with pytest.raises(InvalidArgument, match="must be one of basic, standard, premium"):
+        namespaces.create_namespace("other", tier=tier)
+
+
+# Forwards (SB-171, SB-175 to SB-177, SB-193, SB-242)
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_what_is_forwarded_to_is_there_and_keeps_its_spelling(setting):
+    entities.create_queue(ORDERS)
+    target = EntityAddress("space", "Target")
+    with pytest.raises(InvalidArgument, match="'target' is no queue or topic of 'space'; create it first") as refused:
+        entities.update_queue(ORDERS, **named(setting, "target"))
+    assert refused.value.name == setting
+    entities.create_queue(target)
+    changed = entities.update_queue(ORDERS, **named(setting, "target"))
+    assert getattr(changed.settings, setting) == "Target"
+    entities.delete_queue(target)  # SB-242
+    kept = entities.update_queue(ORDERS, user_metadata="x", **named(setting, "Target"))
+    assert getattr(kept.settings, setting) == "Target"
+    assert getattr(entities.update_queue(ORDERS, **named(setting, None)).settings, setting) is None
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_source_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
+    entities.create_queue(ORDERS)
+    for address, to, said in (
+        (ORDERS, "ORDERS", "cannot forward to itself"),
+        (ALL, "news", "cannot forward to its own topic"),
+        (ORDERS, "News/Subscriptions/All", "stands for the subscriptions of a topic"),
+    ):
+        with pytest.raises(InvalidArgument, match=said) as refused:
+            entities.update_entity(address, **named(setting, to))
+        assert refused.value.name == setting
+    with pytest.raises(InvalidArgument, match="cannot forward to itself"):
+        entities.create_queue(EntityAddress("space", "new"), **named(setting, "New"))
+    assert getattr(entities.update_queue(ORDERS, **named(setting, "news")).settings, setting) == "News"
+
+
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
+def test_a_source_with_sessions_cannot_forward_but_be_forwarded_to(setting):
+    """SB-175."""
+    entities.create_queue(ORDERS, requires_session=True)
+    entities.update_subscription(ALL, **named(setting, "orders"))
+    entities.create_queue(EntityAddress("space", "plain"))
+    with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
+        entities.update_queue(ORDERS, **named(setting, "plain"))
+    with pytest.raises(InvalidArgument, match="requires sessions cannot forward"):
+        entities.create_subscription(NEWS.subscription("s"), requires_session=True, **named(setting, "plain"))
+
+
+def test_longer_loops_are_allowed():
+    """SB-176."""
+    other = EntityAddress("space", "other")
+    entities.create_queue(ORDERS)
+    entities.create_queue(other, forward_to="orders")
+    assert entities.update_queue(ORDERS, forward_to="other").settings.forward_to == "other"
+
+
+def test_what_forwards_is_never_idle():
+    """SB-193."""
+    entities.create_queue(ORDERS)
+    made = entities.create_subscription(NEWS.subscription("s"), forward_to="orders", auto_delete_on_idle=5 * MIN)
+    assert made.settings.auto_delete_on_idle is None
+    entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN)
+    assert entities.update_subscription(ALL, forward_to="orders").settings.auto_delete_on_idle is None
+    assert entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN).settings.auto_delete_on_idle is None
+    entities.update_subscription(ALL, forward_to=None)
+    assert entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN).settings.auto_delete_on_idle == 5 * MIN
+
+
+# What is in effect
+
+
+def test_a_subscriptions_time_to_live_is_lowered_by_its_topics():
+    """SB-022."""
+    life = "default_message_time_to_live"
+    assert entities.effective(ALL)[life] == (None, "default")
+    entities.update_topic(NEWS, **named(life, timedelta(days=1)))
+    assert entities.effective(NEWS)[life] == (timedelta(days=1), "entity")
+    assert entities.effective(ALL)[life] == (timedelta(days=1), "topic")
+    entities.update_subscription(ALL, **named(life, timedelta(days=2)))
+    assert entities.effective(ALL)[life] == (timedelta(days=1), "topic")
+    entities.update_subscription(ALL, **named(life, MIN))
+    assert entities.effective(ALL)[life] == (MIN, "entity")
+
+
+def test_what_a_tier_gives_says_so():
+    namespaces.create_namespace("basic", tier="basic")
+    queue = EntityAddress("basic", "q")
+    entities.create_queue(queue)
+    found = entities.effective(queue)
+    assert found["default_message_time_to_live"] == (timedelta(days=14), "tier")
+    assert found["lock_duration"] == (MIN, "default")
+    assert (found["lock_duration"].value, found["lock_duration"].source) == (MIN, "default")
+    entities.update_queue(queue, default_message_time_to_live=timedelta(days=13))
+    assert entities.effective(queue)["default_message_time_to_live"].source == "entity"
+
+
+def test_each_kind_shows_its_own_settings():
+    entities.create_queue(ORDERS)
+    for address, settings in ((ORDERS, QueueSettings), (NEWS, TopicSettings), (ALL, SubscriptionSettings)):
+        found = entities.effective(address)
+        assert set(found) == set(settings.__dataclass_fields__)
+        assert {source for _, source in found.values()} == {"default"}
+
+
+# Locks
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_change_ends_the_locks_where_the_entity_says_so(drops):
+    """SB-072, SB-907."""
+    entities.create_queue(ORDERS, drops_locks_on_change=drops)
+    service_bus.send(ORDERS, [Message(b"x")])
+    (held,) = service_bus.receive(ORDERS)
+    keeper = Actor("key", "keeper", Right.MANAGE)
+    entities.update_queue(ORDERS, max_delivery_count=10, actor=keeper)  # what it is already
+    entities.update_queue(ORDERS, user_metadata="changed", actor=keeper)
+    assert len(service_bus.complete(ORDERS, [held.lock_token]).lost) == drops
+    assert [m.delivery_count for m in service_bus.receive(ORDERS)] == ([1] if drops else [])
+
+
+# Several connections at once
+
+
+def at_once(*calls):
+    """What each call returned, or the BrokerError it raised; each on a connection of its own."""
+
+    def run(call):
+        try:
+            return call()
+        except BrokerError as refusal:
+            return refusal
+        finally:
+            connections.close_all_of_this_thread()
+
+    with ThreadPoolExecutor(len(calls)) as executor:
+        return [future.result(timeout=30) for future in [executor.submit(run, call) for call in calls]]
+
+
+def test_changes_of_a_topic_that_is_being_deleted_end_with_it(namespace):
+    """No deadlock, and nothing of it is left: the topic's row is locked before its subscriptions'."""
+    topic = EntityAddress(namespace, "t")
+    for _ in range(5):
+        entities.create_topic(topic)
+        subscriptions = [topic.subscription(f"s{i}") for i in range(4)]
+        for address in subscriptions:
+            entities.create_subscription(address)
+        found = at_once(
+            lambda: service_bus.send(topic, [Message(b"x")]),
+            lambda: entities.update_subscription(subscriptions[0], dead_lettering_on_filter_evaluation_exceptions=False),
+            lambda: entities.create_rule(subscriptions[1], RED),
+            lambda: entities.delete_topic(topic),
+            lambda: entities.delete_subscription(subscriptions[3]),
+            lambda: entities.create_subscription(topic.subscription("new")),
+        )
+        assert all(type(one) is EntityNotFound for one in found if isinstance(one, BrokerError)), found
+        assert entities.list_entities(namespace) == []
+
+
+def test_no_two_subscriptions_pass_the_last_place_together(namespace, narrow):
+    narrow(subscriptions_per_topic=3)
+    topic = EntityAddress(namespace, "t")
+    entities.create_topic(topic)
+    found = at_once(*(lambda i=i: entities.create_subscription(topic.subscription(f"s{i}")) for i in range(6)))
+    assert sorted(type(one).__name__ for one in found) == ["NotAllowed"] * 3 + ["Subscription"] * 3
+    assert len(entities.list_subscriptions(topic)) == 3
+    assert Entity.objects.get(id=entities.get_topic(topic).id).rules_version == 4
