@@ -14,11 +14,11 @@ _ADVICE = (
     (r"inequivalent arg '(x-[^']+)'",
      "Arguments cannot be changed after a queue is declared. Set the value with a policy, or delete the queue "
      "and declare it again."),
-    (r"inequivalent arg", "It already exists with other properties. Use the same properties, choose another name, or delete it first."),
+    (r"inequivalent arg", "It exists with other properties. Use the same properties, choose another name, or delete it first."),
     (r"unknown exchange type", "Choose direct, fanout, topic or headers."),
     (r"cannot publish to internal exchange", "Publish to an exchange that is bound to it."),
     (r"no exchange '", "Check the name and its case, or declare the exchange first."),
-    (r"no queue '", "Check the name and its case, or declare the queue first. It may have expired or been deleted with its connection."),
+    (r"no queue '", "Check the name and its case, or declare it first. It may have expired or been deleted with its connection."),
     (r"in use$|in exclusive use", "Remove its bindings or cancel its consumers first."),
     (r"not empty$", "Purge the queue first, or delete it with its messages."),
     (r"cannot obtain exclusive access",
