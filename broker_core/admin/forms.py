@@ -64,7 +64,7 @@ class EntityForm(forms.ModelForm):
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
-        help_text="It cannot be changed later. The last two have none of the settings below: theirs follow when they are there.",
+        help_text="Cannot be changed later. The settings below do not apply to the last two kinds; edit theirs after creation.",
     )  # fmt: skip
     lock_duration = DurationField(initial=DEFAULTS["lock_duration"])
     duplicate_detection_history_time_window = DurationField(initial=DEFAULTS["duplicate_detection_history_time_window"])
@@ -74,7 +74,7 @@ class EntityForm(forms.ModelForm):
     class Meta:
         model = Entity
         fields = ["namespace", "path", *entity_settings.ALL_SETTINGS]
-        help_texts = {"path": "A subscription's is its topic's, then /Subscriptions/, then its name."}
+        help_texts = {"path": "For a subscription: topic/Subscriptions/name."}
         widgets = {"user_metadata": AdminTextareaWidget(attrs={"rows": 3})}
 
     def __init__(self, *args, **kwargs):
@@ -109,7 +109,7 @@ class EntityForm(forms.ModelForm):
         """A queue of another family: it has a name alone."""
         for name in entity_settings.ALL_SETTINGS:
             if name in self.changed_data and cleaned.get(name) not in (None, "", DEFAULTS[name]):
-                self.add_error(name, f"A {kind} has no such setting; leave it as it was.")
+                self.add_error(name, f"A {kind} does not have this setting; leave it unchanged.")
         if "path" in cleaned and kind == "storage queue":
             self._check("path", lambda: storage_names.check_queue_name(cleaned["path"]))
         if "path" in cleaned and cleaned.get("namespace"):
@@ -120,7 +120,7 @@ class EntityForm(forms.ModelForm):
             return entity_settings.check_setting(name, value, namespaces.limits(), kind)
         if value in (None, "", DEFAULTS[name]):
             return value
-        raise InvalidArgument(name, f"A {kind} has no such setting; leave it as it was.")
+        raise InvalidArgument(name, f"A {kind} does not have this setting; leave it unchanged.")
 
     def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
         """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking (SB 1.1)."""
@@ -128,7 +128,7 @@ class EntityForm(forms.ModelForm):
         if kind != EntityKind.SUBSCRIPTION:
             entity_settings.check_path(path)
         elif address.topic is None:
-            raise InvalidArgument("path", f"'{path}' is no subscription's; that is topic/Subscriptions/name")
+            raise InvalidArgument("path", f"'{path}' is not a subscription; use the form topic/Subscriptions/name")
         else:
             entity_settings.check_subscription_name(address.name)
         return self._check_is_new(namespace, path) if namespace else path
@@ -154,24 +154,24 @@ class EntityForm(forms.ModelForm):
             shown = human(default) if name in entity_settings.DURATIONS else f"{default:,}"
             field.help_text = f"{entity_settings.in_words(allowed)}. Default: {shown}."
         elif name == "user_metadata":
-            field.help_text = f"At most {allowed:,} characters; the broker does not look at it."
+            field.help_text = f"At most {allowed:,} characters. Not used by the broker."
         else:
             field.help_text = _HELP.get(name, "")
 
 
 _HELP = {
     "dead_lettering_on_message_expiration": "Expired messages go to the dead-letter queue; otherwise they are dropped.",
-    "dead_lettering_on_filter_evaluation_exceptions": "Of a subscription: what its rules cannot judge becomes a dead letter.",
-    "requires_session": "Messages belong to sessions, each received in order by one receiver. Fixed at creation.",
-    "requires_duplicate_detection": "A message whose id was seen within the window is dropped. Fixed at creation.",
-    "forward_to": "The path of a queue or topic of the same namespace that gets all messages.",
-    "forward_dead_lettered_messages_to": "The path of a queue or topic of the same namespace that gets the dead letters.",
-    "expires_whole_sessions": "One expired message ends the life of its session; otherwise each message expires by itself.",
-    "drops_locks_on_change": "A change of the entity ends the locks on it, as the service's may.",
-    "status": "What is refused while it is disabled: sending, receiving or both. Messages are kept.",
-    "expiry_mode": "eager: soon after the instant. on_activity: while somebody receives. at_head: only in front of the queue.",
-    "history_level": "full: every event. lifecycle: without receives and renewals. off: none, so there is no timeline.",
-    "hidden": "Left out of the overview unless asked for.",
+    "dead_lettering_on_filter_evaluation_exceptions": "Subscriptions: messages that rules cannot evaluate are dead-lettered.",
+    "requires_session": "Messages belong to sessions, each received in order by one receiver. Cannot be changed after creation.",
+    "requires_duplicate_detection": "Messages whose id was seen within the window are dropped. Cannot be changed after creation.",
+    "forward_to": "The path of a queue or topic in the same namespace that receives all messages.",
+    "forward_dead_lettered_messages_to": "The path of a queue or topic in the same namespace that receives the dead letters.",
+    "expires_whole_sessions": "One expired message expires its whole session; otherwise each message expires separately.",
+    "drops_locks_on_change": "Changing the entity releases its locks, as Azure may do.",
+    "status": "Disables sending, receiving or both. Messages are kept.",
+    "expiry_mode": "eager: soon after expiry. on_activity: while a receiver is active. at_head: only at the head of the queue.",
+    "history_level": "full: every event. lifecycle: without receives and renewals. off: no events and no timeline.",
+    "hidden": "Hidden in the overview by default.",
 }
 
 
@@ -185,18 +185,23 @@ class StorageQueueForm(forms.ModelForm):
         widget=AdminTextareaWidget(attrs={"rows": 3}),
     )
     max_dequeue_count = forms.IntegerField(
-        label="Max dequeue count", required=False, help_text="Gets before it goes to the poison queue. Empty: it stays."
+        label="Max dequeue count",
+        required=False,
+        help_text="Dequeues before a message is moved to the poison queue. Empty: unlimited.",
     )
     poison_queue = forms.CharField(
-        label="Poison queue", required=False, widget=AdminTextInputWidget, help_text="Empty: its name with -poison behind it."
+        label="Poison queue",
+        required=False,
+        widget=AdminTextInputWidget,
+        help_text="Empty: the queue's name followed by -poison.",
     )
     expiry_grace = DurationField(
-        label="Expiry grace", help_text="How long people see expired messages; for clients they are gone at once."
+        label="Expiry grace", help_text="How long expired messages are shown here. Clients never see them."
     )
     strict_visibility = forms.BooleanField(
         label="Strict visibility",
         required=False,
-        help_text="Refuse updates that make a message invisible past the end of its life.",
+        help_text="Reject updates that hide a message until after it expires.",
     )
 
     class Meta:
@@ -234,21 +239,21 @@ class NamespaceForm(forms.ModelForm):
         required=False,
         choices=lambda: [(f.family, f"{f.title}: a {f.container_noun}") for f in installed()],
         initial=Family.SERVICE_BUS,
-        help_text="By whose rules its entities work. It cannot be changed later.",
+        help_text="The broker family of its entities. Cannot be changed later.",
     )
     AS_IT_IS, PAUSE, RUN = "", "pause", "run"
 
     step = DurationField(
         label="Step",
         required=False,
-        help_text="Move the clock forward by this much, such as 90 s, 5 min or 2 days. It never goes back.",
+        help_text="Move the clock forward, for example by 90 s, 5 min or 2 days. It never goes back.",
     )
     clock = forms.ChoiceField(
         label="Clock",
         required=False,
-        choices=[(AS_IT_IS, "leave as it is"), (PAUSE, "pause it"), (RUN, "let it run at the rate below")],
+        choices=[(AS_IT_IS, "leave unchanged"), (PAUSE, "pause"), (RUN, "run at the rate below")],
     )
-    rate = forms.FloatField(label="Rate", required=False, initial=1.0, help_text="Seconds of the clock in a real second.")
+    rate = forms.FloatField(label="Rate", required=False, initial=1.0, help_text="Clock seconds per real second.")
 
     class Meta:
         model = Namespace
@@ -280,7 +285,7 @@ class NamespaceForm(forms.ModelForm):
     def clean_step(self):
         step = self.cleaned_data["step"]
         if step is not None and step < timedelta(0):
-            raise forms.ValidationError("a clock goes forward only")
+            raise forms.ValidationError("a clock only moves forward")
         return step
 
 
@@ -325,8 +330,8 @@ class PolicyForm(forms.ModelForm):
         model = SharedAccessPolicy
         fields = ["namespace", "entity", "name", "send", "listen", "manage"]
         help_texts = {
-            "entity": "Empty: the policy holds in the whole namespace.",
-            "manage": "Implies the other two.",
+            "entity": "Empty: the policy applies to the whole namespace.",
+            "manage": "Includes the other two.",
         }
 
     def __init__(self, *args, **kwargs):

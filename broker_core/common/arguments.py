@@ -24,7 +24,7 @@ from .types import EntityAddress, Message
 P = ParamSpec("P")
 T = TypeVar("T")
 _WORDS: dict[type, str] = {
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     datetime: "a datetime",
     timedelta: "a timedelta, such as timedelta(seconds=5)",
@@ -35,10 +35,10 @@ _WORDS: dict[type, str] = {
     Message: "a Message",
     EntityAddress: "an EntityAddress, such as EntityAddress('namespace', 'queue')",
 }
-_PLURALS: dict[Any, str] = {Message: "messages", EntityAddress: "addresses", str: "texts", int: "whole numbers"}
+_PLURALS: dict[Any, str] = {Message: "messages", EntityAddress: "addresses", str: "strings", int: "whole numbers"}
 _NOT_LOOKED_AT = {Any, Callable}
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-RuledText = Annotated[str, "rules say what it may have in it, and refuse in their words what no database could hold, too"]
+RuledText = Annotated[str, "rules check its content, including characters that the database cannot store"]
 
 
 class Kinds:
@@ -137,8 +137,8 @@ def is_storable(text: str) -> bool:
 def require_storable(name: str, text: str) -> str:
     """The text, if a database can hold it. Raises InvalidArgument."""
     if not is_storable(text):
-        what = "a NUL character, which cannot be stored" if "\x00" in text else "half of a surrogate pair, which is no text"
-        raise InvalidArgument(name, f"{text[:80]!r} has {what}")
+        what = "a NUL character, which cannot be stored" if "\x00" in text else "an unpaired surrogate"
+        raise InvalidArgument(name, f"{text[:80]!r} contains {what}")
     return text
 
 
@@ -192,14 +192,14 @@ def _word(hint: Any) -> str:
 def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:
     """Each number once, in the order given. Raises InvalidArgument."""
     if not isinstance(given, Iterable):
-        raise InvalidArgument(name, f"{given!r} is no list of numbers")
+        raise InvalidArgument(name, f"{given!r} must be a list of numbers")
     numbers = list(given)
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-            raise InvalidArgument(name, f"{number!r} is no whole number from 0 to 2^63 - 1")
+            raise InvalidArgument(name, f"{number!r} must be a whole number from 0 to 2^63 - 1")
     return list(dict.fromkeys(numbers))
 
 
 def require_count(name: str, count: int) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**63:
-        raise InvalidArgument(name, f"{count!r} is no whole number from 1 to 2^63 - 1")
+        raise InvalidArgument(name, f"{count!r} must be a whole number from 1 to 2^63 - 1")

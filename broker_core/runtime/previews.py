@@ -81,8 +81,8 @@ def require_same(previewed: Foreseen, now: Foreseen) -> None:
     if now.token == previewed.token:
         return
     if now.before != previewed.before:
-        raise WorldMoved(str(previewed.address), "its settings have been changed")
-    raise WorldMoved(str(previewed.address), f"it would now mean: {listed(now.effects)}")
+        raise WorldMoved(str(previewed.address), "its settings have changed")
+    raise WorldMoved(str(previewed.address), f"the effect would now be: {listed(now.effects)}")
 
 
 def listed(effects: Sequence[Effect]) -> str:

@@ -87,7 +87,7 @@ def dead_letter(
     service_bus.check_may_dead_letter(address.subqueue)
     for name, text in (("reason", reason), ("description", description)):
         if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
-            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL (1.2)")
+            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL")
     patch = service_bus.properties_json(properties)
     return (yield from _settle("dead_letter", address, tokens, actor, reason=reason, description=description, properties=patch))
 

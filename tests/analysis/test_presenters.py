@@ -41,9 +41,9 @@ def test_a_share_never_hides_the_rest(count, of, text):
 
 def test_times_in_a_sentence():
     whole = a_result(completed=3, waited=3, waiting_p50=timedelta(seconds=1), waiting_p95=timedelta(seconds=9), waiting_p99=HOUR)
-    said = presenters.time_sentence(whole, "waiting", "were received after", "none")
-    assert said == "Half of 3 were received after at most 1.0 s, 95 % after at most 9.0 s, 99 % after at most 1.0 h."
-    assert presenters.time_sentence(whole, "processing", "were settled after", "none") == "none"
+    said = presenters.time_sentence(whole, "waiting", "received", "none")
+    assert said == "Half of 3 received at most 1.0 s, 95 % after at most 9.0 s, 99 % after at most 1.0 h."
+    assert presenters.time_sentence(whole, "processing", "settled", "none") == "none"
 
 
 @pytest.mark.parametrize(

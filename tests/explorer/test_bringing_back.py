@@ -93,7 +93,7 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     assert (
         "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message that a consumer holds stays" in page
     )
-    assert 'aria-label="Only these: because Refused"' in page
+    assert 'aria-label="This group only: because Refused"' in page
     page = body_of(client.get(url, {"group": REFUSED}))
     assert "Resubmit dead letters because: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
     assert dead_numbers(dead) == [1, 2, 3, 4, 5]
@@ -131,7 +131,7 @@ def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
 def test_a_group_that_is_gone_and_one_that_is_none_are_told(dead, poison, as_):
     client = as_("operator")
     page = body_of(client.get(f"/bring-back/{dead}", {"group": '[null, "Other"]'}))
-    assert "None of this group is here any more" in page and "disabled" in page
+    assert "No messages left in this group" in page and "disabled" in page
     for group in ("Refused", "[1, 2]", '["a"]', "[" * 4000):
         response = client.get(f"/bring-back/{dead}", {"group": group})
         assert response.status_code == 400 and "must be an origin and a reason" in body_of(response)

@@ -116,7 +116,7 @@ def test_a_step_to_the_next_change_goes_exactly_there_and_shows_what_came_of_it(
     [row] = reads.list_messages(queue, reads.Tab.ACTIVE).rows
     assert (row.delivery_count, row.locked_until) == (1, None)  # swept, not only seen to be over
     [told] = said(move(queue.namespace, act="next", entity=queue.path))
-    assert told == "Nothing here waits for an instant, so the clock stays where it is."
+    assert told == "No timed change is pending, so the clock was not moved."
     answer = as_("administrator").post(f"/clocks/{queue.namespace}/", {"act": "next", "entity": queue.path}, headers=FRAGMENT)
     assert answer.status_code == 200 and 'role="alert"' not in answer.content.decode()
 
@@ -155,7 +155,7 @@ def test_others_see_the_clock_and_why_they_may_not_move_it(queue, as_, role):
     namespaces.pause_clock(queue.namespace)
     client, at = as_(role), now_of(queue)
     shown = client.get(f"/entities/{queue}").content.decode()
-    assert PAUSED in shown and "Only administrators pause, step and resume clocks." in shown and 'value="resume"' not in shown
+    assert PAUSED in shown and "Changing the clock requires the administrator role." in shown and 'value="resume"' not in shown
     for given in ({"act": "resume"}, {"by": "1 s"}, {"act": "next", "entity": queue.path}):
         assert client.post(f"/clocks/{queue.namespace}/", given, headers=FRAGMENT).status_code == 403
     assert now_of(queue) == at

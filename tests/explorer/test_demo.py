@@ -221,7 +221,7 @@ def test_it_is_set_up_once(monkeypatch):
 def test_the_button_pauses_and_resumes_for_operators_alone(as_):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     operator, viewer = as_("operator"), as_("viewer")
-    assert b"Pause the demonstration" in operator.get("/").content
+    assert b"Pause demo" in operator.get("/").content
     answer = operator.post(reverse("explorer:demonstration"), {"do": "pause"}, follow=True)
     assert b"Resume the demonstration" in answer.content
     assert b"The demonstration is paused." in answer.content

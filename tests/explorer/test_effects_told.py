@@ -48,7 +48,7 @@ def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: 
 
 def test_saving_one_that_touches_nothing_says_so(orders, as_, vhost):  # noqa: F811
     told = said(new(as_("administrator"), vhost, message_ttl="1 h"))
-    assert told.endswith("The lives of 3 ready messages are counted anew. No message that is there is touched.")
+    assert told.endswith("The lives of 3 ready messages are counted anew. No existing messages are affected.")
     assert reads.counts(orders).active == 3
 
 

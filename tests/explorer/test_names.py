@@ -100,8 +100,8 @@ def test_a_topic_among_very_many_is_typed(pages, as_, few):
     assert client.post("/new/subscription/", data).status_code == 302
     assert entities.get_subscription(pages.market.subscription("typed"))
     for wrong, status, said in (
-        (f"{space}/nowhere", 404, "There is no such topic."),
-        ("news", 400, "This must be a namespace, a slash and the name of a topic."),
+        (f"{space}/nowhere", 404, "This topic does not exist."),
+        ("news", 400, "Enter a namespace, a slash and the name of a topic."),
         ("", 400, "This field is required."),
     ):
         refused = client.post("/new/subscription/", data | {"topic": wrong, "name": "other"})

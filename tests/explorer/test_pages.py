@@ -124,7 +124,7 @@ def test_lists_show_what_is_in_them(pages, as_):
 
 def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
     page = body_of(as_("operator").get(f"/entities/{pages.at}?id=none-such"))
-    assert "Searched 3 rows" in page and "No message matches this filter" in page and "Clear" in page
+    assert "Searched 3 rows" in page and "No messages match this filter" in page and "Clear" in page
 
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
@@ -208,7 +208,7 @@ def test_htmx_gets_the_changed_list_and_the_notice(pages, as_):
     response = as_("operator").post(address, data, headers=FRAGMENT)
     part = body_of(response)
     assert response.status_code == 200 and "<html" not in part
-    assert "Nothing is scheduled" in part and 'hx-swap-oob="innerHTML"' in part and "Cancelled 1 message" in part
+    assert "No scheduled messages" in part and 'hx-swap-oob="innerHTML"' in part and "Cancelled 1 message" in part
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_purge_may_be_of_one_session_alone(pages, as_):
     client.post(purge_of, {"session": "a", "name": "carts", "confirmed": "1"})
     assert [message.session_id for message in service_bus.peek(carts)] == ["b", "a&c"]
     assert AuditRecord.objects.latest("id").target == "all active of session a"
-    assert "Of one session alone" not in body_of(client.get(f"/purge/active/{pages.at}"))
+    assert "Only this session" not in body_of(client.get(f"/purge/active/{pages.at}"))
     client.post(purge_of, {"name": "carts", "confirmed": "1"})
     assert service_bus.peek(carts) == []
 
@@ -456,9 +456,7 @@ def test_create_change_delete(pages, as_):
 
     changed = {k: v for k, v in data.items() if k not in ("namespace", "path")} | {"default_message_time_to_live": "PT10M"}
     client.post(f"/settings/{address}", changed)
-    assert the_last_act().detail == (
-        "Changed DefaultMessageTimeToLive from never to 10 min. No message that is there is touched."
-    )
+    assert the_last_act().detail == ("Changed DefaultMessageTimeToLive from never to 10 min. No existing messages are affected.")
 
     assert client.post(f"/delete/{address}", {"name": "wrong"}).status_code == 400
     assert client.post(f"/delete/{address}", {"name": "fresh"}).status_code == 302
@@ -473,7 +471,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(p
         "lock_duration": "1 min", "status": "Active", "max_delivery_count": "7",
     }  # fmt: skip
     shown = client.post(url, given | {"preview": "1"})
-    assert "Save exactly this" in body_of(shown)
+    assert "Save if unchanged" in body_of(shown)
     entities.update_queue(pages.shop, lock_duration=timedelta(seconds=40))
     refused = client.post(url, given | {"token": shown.context["previewed"].token})
     assert refused.status_code == 409 and "is not as it was when the change was previewed" in body_of(refused)
@@ -481,7 +479,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(p
     assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
     assert entities.get_queue(pages.shop).settings.max_delivery_count == 7
     assert "MaxDeliveryCount from 3 to 7" in the_last_act().detail
-    assert "Save exactly this" not in body_of(client.post(url, given | {"preview": "1"})), "nothing would change"
+    assert "Save if unchanged" not in body_of(client.post(url, given | {"preview": "1"})), "nothing would change"
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_one_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard
     page.keyboard.type("spare")
     page.keyboard.press("Tab")
     page.wait_for_selector("#would >> text=go to the queue spare")
-    page.focus("#ask button[aria-label*='its life ended']")
+    page.focus("#ask button[aria-label*='expired']")
     page.keyboard.press("Enter")
     page.wait_for_selector("#ask >> text=One group alone")
     assert page.input_value("#ask #id_queue") == "spare"
@@ -169,7 +169,7 @@ def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
     page = browser("viewer")
     page.goto(f"/entities/{committed.at}/mail")
     page.click("nav.tabs a:has-text('in force')")
-    page.wait_for_selector("text=the least of them holds")
+    page.wait_for_selector("text=the lowest value wins")
     assert page.url.endswith("?tab=in-force")
     page.go_back()
     page.wait_for_selector("#rows")
@@ -219,7 +219,7 @@ def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(
     assert "redelivered" in page.inner_text("#held-2-5")
     page.focus("#close-hand")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#hand >> text=You hold no message")
+    page.wait_for_selector("#hand >> text=You hold no messages")
     assert reads.counts(dead).locked == 0
 
 
@@ -230,6 +230,6 @@ def test_a_held_message_is_settled_without_scripts(committed, browser):  # noqa:
     page.click("button[value=get]")
     page.click("#ack-1-1")
     assert "Acknowledged 1 message; it is gone." in page.inner_text("#notices")
-    assert "You hold no message of this queue" in page.inner_text("#hand")
+    assert "You hold no messages of this queue" in page.inner_text("#hand")
     page.click("#close-hand")
     assert browsing.connections(committed.vhost)[-1].name == "scanner"

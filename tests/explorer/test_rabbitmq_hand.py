@@ -104,8 +104,8 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]
-    assert "in your hands" in body_of(client.get(f"/messages/{at}/1"))
-    assert "in your hands" not in body_of(as_("viewer").get(f"/messages/{at}/1"))
+    assert "held by you" in body_of(client.get(f"/messages/{at}/1"))
+    assert "held by you" not in body_of(as_("viewer").get(f"/messages/{at}/1"))
     others = body_of(as_("viewer").get(f"/rabbitmq/connections/{at.removesuffix('/jobs')}/"))
     assert name_of(client) in others
 
@@ -148,7 +148,7 @@ def test_htmx_gets_the_page_as_it_is_then(desk, held):
 def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, held):
     settle(held, desk, "ack", 1)
     response = settle(held, desk, "ack", 1)
-    assert response.status_code == 409 and "not in your hands any more" in body_of(response)
+    assert response.status_code == 409 and "not held by you any more" in body_of(response)
     assert last_act().outcome == AuditRecord.Outcome.REFUSED
     assert desk.state == (1, 2, 0)
 
@@ -178,11 +178,11 @@ def test_no_more_is_held_than_may_be(desk, held, monkeypatch):
 def test_closing_the_connection_gives_everything_back_redelivered(desk, held):
     desk.publish(1, "other")
     hold(held, desk, 1, "other")
-    assert "It also has messages or consumers of" in body_of(held.get(desk.url()))
+    assert "This connection also holds messages or consumers of" in body_of(held.get(desk.url()))
     held.post(desk.url(), {"action": "close"})
     assert desk.state == (4, 0, 0) and desk.connections == [] and reads.counts(desk.other).locked == 0
     page = body_of(held.get(desk.url()))
-    assert "Closed your connection." in page and "You hold no message" in page and "has ended" not in page
+    assert "Closed your connection." in page and "You hold no messages" in page and "has ended" not in page
     facts = browsing.message_facts(reads.entity(desk.jobs).id, [1, 4])
     assert facts[1].redelivered and not facts[4].redelivered
 
@@ -209,7 +209,7 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     assert desk.state == (1, 2, 0), "the next is there at once"
     client.post(desk.url(), {"action": "cancel", "channel": "1"})
     assert browsing.consumers(desk.vhost) == [] and desk.state == (1, 2, 0)
-    assert "its consumer is cancelled" in body_of(client.get(desk.url()))
+    assert "consumer cancelled" in body_of(client.get(desk.url()))
     settle(client, desk, "nack-all", 3)
     assert desk.state == (3, 0, 0) and "channel-1" not in body_of(client.get(desk.url()))
 
@@ -236,8 +236,8 @@ def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
     rabbitmq.declare_queue(EntityAddress(desk.vhost, "line"), arguments={"x-single-active-consumer": True})
     for client in (first, second):
         client.post(desk.url("line"), {"action": "consume", "prefetch": "1"})
-    assert "waits its turn" in body_of(second.get(desk.url("line")))
-    assert "waits its turn" not in body_of(first.get(desk.url("line")))
+    assert "standby" in body_of(second.get(desk.url("line")))
+    assert "standby" not in body_of(first.get(desk.url("line")))
 
 
 def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
@@ -281,7 +281,7 @@ def test_who_is_demoted_is_told_why(desk, held):
     demoted(held.user)
     manual_consumers.look_after_all()
     page = body_of(held.get(desk.url()))
-    assert "Your connection has ended: you do not have the right to receive messages any more. What it held is back" in page
+    assert "Your connection has ended: you no longer have permission to receive messages. What it held is back" in page
 
 
 def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):

@@ -46,14 +46,14 @@ def test_the_list_offers_it_where_messages_died(office, dead, as_):
     assert "Move back selected" in page and f"/rabbitmq/move/{quote(office.at)}/dead?to=back" in page
     assert page.count('name="numbers"') == 4
     page = body_of(as_("operator").get(f"/entities/{office.at}/scans"))
-    assert "Move back selected" not in page and "Move elsewhere selected" in page
+    assert "Move back selected" not in page and "Move selected" in page
     assert page.count('name="numbers"') == 1, "a held one cannot be ticked"
     assert 'name="numbers"' not in body_of(as_("operator").get(f"/entities/{office.at}/mail?tab=expired"))
 
 
 def test_who_only_looks_is_told_why_not(office, dead, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/dead"))
-    assert "Acting on messages needs the role operator." in page and "dead?to=back" not in page
+    assert "Acting on messages requires the operator role." in page and "dead?to=back" not in page
     for method in ("get", "post"):
         response = getattr(as_("viewer"), method)(f"/rabbitmq/move/{office.at}/dead", {"to": "back", "numbers": ["1"]})
         assert response.status_code == 403
@@ -65,7 +65,7 @@ def test_it_names_object_count_and_targets_before_it_asks(office, dead, as_):
     asked = {"to": "back", "selected": "1", "numbers": ["1", "2", "3", "4"]}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
     assert "Move the 4 messages selected?" in page and "3 messages go back to where they died last" in page
-    assert "a consumer rejected it" in page and "its life ended" in page
+    assert "a consumer rejected it" in page and "expired" in page
     assert "1 message stays:</strong> it does not say where it died" in page
     assert "Move 3 messages" in page and 'value="back to where they died last"' in page
     assert counts(office) == before
@@ -117,12 +117,12 @@ def test_to_an_exchange_with_a_key(office, dead, as_):
 def test_all_go_up_to_the_last_that_was_counted(office, dead, as_):
     client = as_("operator")
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
-    assert "Move all messages that are ready?" in page and 'name="up_to" value="4"' in page
+    assert "Move all ready messages?" in page and 'name="up_to" value="4"' in page
     publish(office.vhost, "dead", exchange="", message_id="newer")
     confirmed = {"to": "queue", "queue": "spare", "up_to": "4", "confirmed": "to the queue spare"}
     client.post(f"/rabbitmq/move/{office.at}/dead", confirmed)
     assert (counts(office)["dead"], counts(office)["spare"]) == (1, 4)
-    assert last_act().target == "all messages that are ready to the queue spare"
+    assert last_act().target == "all ready messages to the queue spare"
 
 
 def test_all_that_match_the_filter(office, dead, as_):
@@ -145,17 +145,17 @@ def test_one_group_of_the_preview_goes_alone(office, dead, as_):
     client, before = as_("operator"), counts(office)
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
     assert re.findall(r'name="group" value="(\[.*?\])" aria-label="([^"]*)"', page) == [
-        ('["mail", "rejected"]', f"Only these: {IN_MAIL}a consumer rejected it"),
-        ('["mail", "expired"]', f"Only these: {IN_MAIL}its life ended"),
+        ('["mail", "rejected"]', f"This group only: {IN_MAIL}a consumer rejected it"),
+        ('["mail", "expired"]', f"This group only: {IN_MAIL}expired"),
     ]
     asked = {"to": "back", "group": '["mail", "expired"]'}
     page = body_of(client.post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert f"Move all messages that are ready, only {IN_MAIL}its life ended?" in page and "1 message goes back" in page
-    assert "message stays" not in page and "Only these" not in page and "All groups" in page and counts(office) == before
+    assert f"Move all ready messages, only {IN_MAIL}expired?" in page and "1 message goes back" in page
+    assert "message stays" not in page and "This group only" not in page and "All groups" in page and counts(office) == before
     confirmed = {**asked, "up_to": "4", "confirmed": "back to where they died last"}
     assert client.post(f"/rabbitmq/move/{office.at}/dead", confirmed).status_code == 302
     assert counts(office) == {**before, "dead": 3, "mail": before["mail"] + 1}
-    assert last_act().target == f"all messages that are ready, only {IN_MAIL}its life ended back to where they died last"
+    assert last_act().target == f"all ready messages, only {IN_MAIL}expired back to where they died last"
     assert "Left" not in last_act().detail
 
 
@@ -164,7 +164,7 @@ def test_of_ticked_messages_those_of_a_group(office, dead, as_):
              "confirmed": "to the queue spare"}  # fmt: skip
     as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert (counts(office)["dead"], counts(office)["spare"]) == (3, 1)
-    assert last_act().target == "messages 1, 2, 4, only those that do not say where they died to the queue spare"
+    assert last_act().target == "messages 1, 2, 4, only without a recorded death to the queue spare"
 
 
 @pytest.mark.parametrize("group", ["mail", '["mail"]', '["mail", "expired", "second"]', "[1, 2]", '{"a": 1}', "[" * 3000])
@@ -206,7 +206,7 @@ def test_one_message_goes_back_from_its_own_page(office, dead, as_):
     assert last_act().target == "message 2 back to where it died last" and counts(office)["dead"] == 3
     [back] = re.findall(r"it is message (\d+) of mail now", page)
     page = body_of(client.get(f"/messages/{office.at}/mail/{back}"))
-    assert "Before it was moved" in page and "its life ended" in page
+    assert "Deaths before the move" in page and "expired" in page
 
 
 def test_one_that_never_died_or_is_held_has_no_way_back(office, dead, as_):

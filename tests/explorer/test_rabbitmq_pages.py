@@ -146,7 +146,7 @@ def test_a_queue_that_expires_says_when_and_what_is_no_use(office, as_):
 def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=in-force", headers=FRAGMENT))
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
-    assert "the least of them holds" in page and ">low<" in page and ">bound<" in page
+    assert "the lowest value wins" in page and ">low<" in page and ">bound<" in page
     assert ">2 others give way</a>" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
 
 
@@ -169,7 +169,7 @@ def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
 def test_policies_tell_what_they_rule_and_what_they_lose(office, as_):
     page = body_of(as_("viewer").get(f"/rabbitmq/policies/{office.at}/"))
     assert page.index(">high<") < page.index(">low<")
-    assert "1 ruled by another" in page and "to high" in page and "with equal priority: by its lower name" in page
+    assert "1 overridden" in page and "to high" in page and "with equal priority: by its lower name" in page
     assert "RabbitMQ leaves open which one does" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
 
 
@@ -222,7 +222,7 @@ def test_an_argument_that_cannot_be_read_is_a_400_and_nothing_is_declared(office
              "argument_value": ["ten", "{"]}  # fmt: skip
     response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
     assert response.status_code == 400
-    assert "'ten' is no number" in body_of(response) and "'{' is no list" in body_of(response)
+    assert "'ten' must be a number" in body_of(response) and "'{' must be a list" in body_of(response)
     assert "q" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
 
 
@@ -292,7 +292,7 @@ def test_publishing_tells_where_it_went(office, as_):
 def test_asking_where_it_would_go_publishes_nothing(office, as_):
     before = reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1"}))
-    assert "Where it would go" in page and "To 1 queue" in page and "matches" in page and "does not match" in page
+    assert "Routing" in page and "To 1 queue" in page and "matches" in page and "does not match" in page
     assert (reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()) == before
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1", "routing_key": "none"}))
     assert "No queue would get it" in page and "lost" in page, "its alternate exchange is missing, which is told"
@@ -303,7 +303,7 @@ def test_asking_where_it_would_go_publishes_nothing(office, as_):
 @pytest.mark.parametrize(
     ("given", "status", "text"),
     [({"expiration": "1.5"}, 409, "invalid expiration '1.5'"), ({"encoding": "base64", "body": "%"}, 400, "no base64"),
-     ({"header_name": ["a"], "header_type": ["number"], "header_value": ["x"]}, 400, "'x' is no number"),
+     ({"header_name": ["a"], "header_type": ["number"], "header_value": ["x"]}, 400, "'x' must be a number"),
      ({"priority": "300"}, 400, "255")],
 )  # fmt: skip
 def test_what_cannot_be_published_is_refused(office, as_, given, status, text):
@@ -394,7 +394,7 @@ def test_a_policy_is_previewed_then_saved_as_previewed(office, as_):
     given = {"name": "short", "pattern": "^dead$", "apply_to": "queues", "priority": "9", "max_length": "0"}
     response = client.post(page_of_new, given | {"preview": "1"})
     previewed = response.context["previewed"]
-    assert response.status_code == 200 and "Something else would be in force for 1 queue" in body_of(response)
+    assert response.status_code == 200 and "Effective settings would change for 1 queue" in body_of(response)
     assert [effect.count for effect in previewed.effects if effect.what == "too many"] == [1]
     assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}, "nothing was stored"
     assert AuditRecord.objects.filter(action="set policy").count() == 0
@@ -457,7 +457,7 @@ def test_closing_a_connection_gives_back_what_it_holds(office, as_):
     )
     assert response.status_code == 302 and reads.counts(scans).locked == 0
     assert last_act().action == "close connection" and "scanner" in last_act().target
-    assert "Nobody is connected" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+    assert "No connections" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
 
 
 def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
@@ -483,7 +483,11 @@ def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
 
 @pytest.mark.parametrize(
     ("given", "status", "text"),
-    [({"text": "{"}, 400, "line 1, column 2: this is no JSON"), ({}, 400, "one of the two"), ({"text": "[1]"}, 200, "1 failed")],
+    [
+        ({"text": "{"}, 400, "line 1, column 2: this is not valid JSON"),
+        ({}, 400, "one of the two"),
+        ({"text": "[1]"}, 200, "1 failed"),
+    ],
 )
 def test_a_document_that_is_none_is_refused_with_its_place(office, as_, given, status, text):
     response = as_("administrator").post(f"/rabbitmq/definitions/{office.at}/", given)

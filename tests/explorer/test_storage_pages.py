@@ -100,7 +100,7 @@ def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
     assert 'wire">6<' in page, "the expired one is gone for clients (QS-901)"
     assert "After 2 gets" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
     poison = body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
-    assert f'The poison queue of <a href="/entities/{at(jobs)}">' in poison and "Nobody is getting" not in poison
+    assert f'Poison queue of <a href="/entities/{at(jobs)}">' in poison and "Nobody is getting" not in poison
 
 
 def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
@@ -153,7 +153,7 @@ LIMITED = QueueFacts(3, "q-poison")
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), LIMITED, ("last get",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), QueueFacts(3, None), ("parked",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.UPDATE, visible_at=NOON + 2 * HOUR, expires_at=NOON + HOUR, delivery_count=1), QueueFacts(),
-         ("will expire first",), NOON + HOUR),
+         ("expires before visible",), NOON + HOUR),
         (a_row(delivery_count=3), LIMITED, ("spent",), None),
         (a_row(expires_at=NOON), QueueFacts(expiry_grace=HOUR), (), NOON + HOUR),
         (a_row(expires_at=NOON + HOUR), LIMITED, (), NOON + HOUR),
@@ -216,7 +216,7 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
     page = body_of(client.get(response["Location"]))
     assert "Requeued message 1; it is message 9 of the queue it came from" in page
     page = body_of(client.get(f"/messages/{at(jobs)}/9"))
-    assert "Came from" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
+    assert "Origin" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
     assert "gone: moved" in gone and f'href="/messages/{at(jobs)}/9"' in gone
 
@@ -237,14 +237,14 @@ def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, a
     assert "dequeue count exceeded: 2 of 2,</span>" in listed and ">4 min</time>" in listed
     queue_storage.update_queue(pictures, max_dequeue_count=9)  # what was allowed then is what is told
     page = body_of(client.get(f"/messages/{at(poison)}/1"))
-    assert "Came from" in page and "dequeue count exceeded: 2 of 2; moved" in page
+    assert "Origin" in page and "dequeue count exceeded: 2 of 2; moved" in page
     assert f'href="/messages/{at(pictures)}/1"' in page
     assert f'href="/messages/{at(poison)}/1"' in body_of(client.get(f"/messages/{at(pictures)}/1"))
     [got] = queue_storage.get(poison, actor=WORKER)
     queue_storage.delete(poison, got.message_id, got.pop_receipt, actor=WORKER)
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
-    assert "Came from" in gone and "message 1 of pictures</a>: dequeue count exceeded; moved" in gone
-    assert "Came from" not in body_of(client.get(f"/entities/{at(pictures)}"))
+    assert "Origin" in gone and "message 1 of pictures</a>: dequeue count exceeded; moved" in gone
+    assert "Origin" not in body_of(client.get(f"/entities/{at(pictures)}"))
 
 
 def test_what_was_put_into_a_poison_queue_by_hand_says_so(jobs, as_):
@@ -374,7 +374,7 @@ def test_a_receipt_is_dead_once_somebody_else_got_the_message(by_hand):
     response = by_hand.do("delete", **mine)
     assert response.status_code == 409 and mine["receipt"] in body_of(response), "what was typed stays"
     assert the_last_act().outcome == "refused" and reads.counts(by_hand.address).active == 1
-    assert "You hold no receipt" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
+    assert "You hold no pop receipts" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
 
 
 def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
@@ -411,10 +411,14 @@ def test_bad_input_by_hand_is_told_where_it_was_written(by_hand, action, data, s
 def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     address = f"/messages/{at(by_hand.address)}/1"
-    assert "You have its receipt" in body_of(by_hand.client.get(address))
+    assert "You hold its pop receipt" in body_of(by_hand.client.get(address))
     assert by_hand.client.post(address, {"action": "delete", **by_hand.held()})["Location"] == address
     page = body_of(by_hand.client.get(address))
-    assert "gone: deleted" in page and "Deleted by its receipt" in page and "Got: leased, with a new receipt" in page
+    assert (
+        "gone: deleted" in page
+        and "Deleted with its pop receipt" in page
+        and "Received by a get: leased, with a new pop receipt" in page
+    )
 
 
 # Accounts, queues, settings
@@ -507,7 +511,7 @@ def test_settings_are_changed_and_the_audit_says_from_what_to_what(jobs, as_):
     assert (
         "Max dequeue count from 2 to 9" in the_last_act().detail and "Metadata from team=billing to none" in the_last_act().detail
     )
-    assert the_last_act().detail.endswith("No message that is there is touched.")
+    assert the_last_act().detail.endswith("No existing messages are affected.")
     assert as_("operator").get(f"/settings/{at(jobs)}").status_code == 403
 
 
@@ -532,7 +536,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(a
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
     shown = client.post(url, given | {"preview": "1"})
-    assert "Save exactly this" in body_of(shown)
+    assert "Save if unchanged" in body_of(shown)
     token = shown.context["previewed"].token
     assert client.post(url, given | {"token": token, "max_dequeue_count": "2"}).status_code == 409, "something else was previewed"
     queue_storage.put(queue, "a")
@@ -627,5 +631,5 @@ def test_what_is_found_anywhere_is_told_in_its_familys_words(jobs, as_):
 def test_a_receiver_of_another_name_does_not_see_my_receipts(by_hand, as_):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     other = as_("operator")
-    assert "You hold no receipt" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))
+    assert "You hold no pop receipts" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))
     assert Right.LISTEN in Actor.local().rights and the_last_act().actor == f"user:{by_hand.client.user.username}"

@@ -132,7 +132,7 @@ def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages,
     client.post(f"/settings/{eu}", filled(client, f"/settings/{eu}") | {"forward_dead_lettered_messages_to": "eu/orders"})
     assert entities.get_subscription(eu).settings.forward_dead_lettered_messages_to == "eu/orders"
     assert AuditRecord.objects.latest("id").detail == (
-        "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders. No message that is there is touched."
+        "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders. No existing messages are affected."
     )
 
 
@@ -257,7 +257,7 @@ def test_what_is_sent_to_a_topic_is_found_from_its_own_page_and_from_each_copy(p
     page = body_of(client.get(went["Location"]))
     assert "Published: 3 copies" in page and "A topic keeps nothing" in page
     copy = body_of(client.get(f"/messages/{pages.market.subscription('eu')}/1"))
-    assert "Copied from the topic: a rule took it" in copy and "message 1 in market/news" in copy
+    assert "Copied from the topic by a matching rule" in copy and "message 1 in market/news" in copy
     dead = body_of(client.get(f"/messages/{pages.market.subscription('vips')}/1"))
     assert "Copied from the topic into the dead-letter queue: Session ID is null." in dead
 
@@ -298,9 +298,9 @@ def test_a_topic_has_no_such_list(pages, as_, tab):
 def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
     session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
-    assert "Why is it not delivered?" in page and "is held by process:worker" in page
+    assert "Why is this message not delivered?" in page and "is held by process:worker" in page
     service_bus.close_session(session)
-    assert "It can be delivered" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
+    assert "Ready to be delivered." in body_of(as_("viewer").get(f"/messages/{carts}/1"))
 
 
 # Sessions
@@ -390,7 +390,7 @@ def test_a_lost_session_is_told(carts, by_hand):
 
 def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
     client = as_("operator")
-    assert "Drop all locks on eu/orders?" in body_of(client.get(f"/drop-locks/{pages.at}"))
+    assert "Release all locks on eu/orders?" in body_of(client.get(f"/drop-locks/{pages.at}"))
     assert reads.counts(pages.shop).locked == 1
     client.post(f"/drop-locks/{pages.at}")
     assert reads.counts(pages.shop).locked == 0

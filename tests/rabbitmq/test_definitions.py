@@ -184,8 +184,8 @@ def test_of_rabbitmqs_own_and_of_exclusive_ones_nothing_is_exported(vhost):
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ("{", "is no JSON"),
-        (b"\xff", "is no JSON"),
+        ("{", "is not valid JSON"),
+        (b"\xff", "is not valid JSON"),
         ([], "must be a JSON object"),
         ({"queues": 5}, "must be a list"),
         ({"queues": ["x"]}, "must be an object"),
@@ -202,8 +202,8 @@ def test_what_is_no_such_file_is_one_problem(broker_database, document, problem)
     ("section", "item", "path", "problem"),
     [
         ("queues", '{"name": "a\\ud800"}', "queues[0].name", "character that cannot be stored"),
-        ("queues", '{"name": "a", "arguments": {"n": NaN}}', "queues[0].arguments.n", "nan is no number that JSON has"),
-        ("queues", '{"name": "a", "arguments": {"n": 1e999}}', "queues[0].arguments.n", "inf is no number that JSON has"),
+        ("queues", '{"name": "a", "arguments": {"n": NaN}}', "queues[0].arguments.n", "nan is not a valid JSON number"),
+        ("queues", '{"name": "a", "arguments": {"n": 1e999}}', "queues[0].arguments.n", "inf is not a valid JSON number"),
         ("bindings", '{"source": "amq.topic", "destination": "a\\u0000"}', "bindings[0].destination", "cannot be stored"),
         ("policies", '{"name": "p", "pattern": "", "definition": {"ha-params": ["\\ud800"]}}',
          "policies[0].definition.ha-params[0]", "cannot be stored"),

@@ -60,7 +60,7 @@ def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
     found = reason(queue, 1, Code.LOCKED)
     assert found.ends_at == message.locked_until
     assert found.values == {"locked_by": "user:ann", "locked_until": message.locked_until}
-    assert found.text == "It is locked by user:ann for another 1 min."
+    assert found.text == "Locked by user:ann for another 1 min."
 
 
 def test_all_reasons_are_told_not_only_the_first(make_queue, step):
@@ -112,7 +112,7 @@ def test_an_end_that_comes_from_the_default_is_marked_as_computed(make_queue, st
     assert ends == {1: (now(queue) + 60 * SECOND, True), 2: (now(queue) + 30 * SECOND, False)}
     assert {m.sequence_number: m.expires_at for m in service_bus.peek(queue)} == {number: at for number, (at, _) in ends.items()}
     step(70 * SECOND)
-    assert reason(queue, 1, Code.EXPIRED).change.endswith("A longer DefaultMessageTimeToLive revives it.")
+    assert reason(queue, 1, Code.EXPIRED).change.endswith("A longer DefaultMessageTimeToLive makes it available again.")
     assert reason(queue, 2, Code.EXPIRED).change.endswith("Nothing revives it.")
     assert [m.sequence_number for m in service_bus.receive(queue, 2)] == []
 
@@ -169,7 +169,7 @@ def test_a_session_that_somebody_holds_keeps_its_messages(make_queue, step):
     session = service_bus.accept_session(queue, "a", actor=Actor("user", "ann", Right.ALL))
     held = reason(queue, 3, Code.SESSION_LOCKED)
     assert (held.ends_at, held.values["locked_by"]) == (session.locked_until, "user:ann")
-    assert held.text == "Its session 'a' is held by user:ann for another 20 s: only the holder receives it (SB-114)."
+    assert held.text == "Its session 'a' is held by user:ann for another 20 s: only that receiver gets its messages (SB-114)."
     assert service_bus.explain(queue, 2).deliverable
     service_bus.close_session(session)
     assert service_bus.explain(queue, 3).deliverable

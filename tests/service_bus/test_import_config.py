@@ -104,8 +104,8 @@ def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing)
     with pytest.raises(CommandError) as refused:
         importing(content, "--skip-unsupported")
     assert str(refused.value).splitlines() == [
-        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range: allowed is 5 s to 5 min",
-        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range: allowed is 1 to 2,147,483,647",
+        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range: allowed: 5 s to 5 min",
+        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range: allowed: 1 to 2,147,483,647",
         "Nothing was stored.",
     ]
     assert not {"sbemulatorns", "ns"} & {n.name for n in namespaces.list_namespaces()}
@@ -127,7 +127,7 @@ def test_what_is_not_supported_is_refused_or_skipped_with_its_path(importing):
         importing(content)
     assert str(refused.value).splitlines() == [
         said,
-        "Nothing was stored. Use --skip-unsupported to leave out what is not supported yet.",
+        "Nothing was stored. Use --skip-unsupported to skip what is not supported yet.",
     ]
     assert not {"ns"} & {n.name for n in namespaces.list_namespaces()}
     out, err = importing(content, "--skip-unsupported")
@@ -200,7 +200,7 @@ def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
     with pytest.raises(CommandError) as refused:
         importing(queues({"Name": "q"}, {"Name": "p", "Properties": {"ForwardTo": "nowhere"}}))
     assert str(refused.value) == (
-        "UserConfig.Namespaces[0].Queues[1].Properties.ForwardTo: 'nowhere' is no queue or topic of 'ns'; create it first. "
+        "UserConfig.Namespaces[0].Queues[1].Properties.ForwardTo: 'nowhere' is not a queue or topic of 'ns'; create it first. "
         "Nothing was stored."
     )
     importing(queues({"Name": "q"}))

@@ -105,9 +105,9 @@ def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, st
 
 def test_a_change_that_changes_nothing_says_so(queue):
     found = preview.preview(queue, lock_duration=60 * SECOND)
-    assert (found.effects, found.notes) == ((), ("These are the settings it has: nothing changes.",))
+    assert (found.effects, found.notes) == ((), ("The settings are the same; nothing changes.",))
     assert preview.preview(queue, lock_duration=30 * SECOND).notes == (
-        "Locks that are held keep their end; those given or renewed from now on last as long as set (SB-907).",
+        "Existing locks keep their duration; new and renewed locks use the new one (SB-907).",
     )
 
 
@@ -124,7 +124,7 @@ def test_a_topics_default_counts_in_its_subscriptions(namespace, step):
         (What.DROPPED, "news/Subscriptions/all", 1),
     ]
     gone = preview.preview_delete(topic)
-    assert (gone.count(What.DELETED), gone.notes) == (2, ("The topic's subscriptions go with it: 2.",))
+    assert (gone.count(What.DELETED), gone.notes) == (2, ("The topic's subscriptions are deleted with it: 2.",))
 
 
 @pytest.mark.parametrize("move", ["settings", "messages"])

@@ -489,7 +489,7 @@ def test_a_tier_that_is_none_is_refused(tier):
 def test_what_is_forwarded_to_is_there_and_keeps_its_spelling(setting):
     entities.create_queue(ORDERS)
     target = EntityAddress("space", "Target")
-    with pytest.raises(InvalidArgument, match="'target' is no queue or topic of 'space'; create it first") as refused:
+    with pytest.raises(InvalidArgument, match="'target' is not a queue or topic of 'space'; create it first") as refused:
         entities.update_queue(ORDERS, **named(setting, "target"))
     assert refused.value.name == setting
     entities.create_queue(target)

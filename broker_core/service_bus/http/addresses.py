@@ -46,7 +46,7 @@ class Target:
     def lock(self) -> UUID:
         """The token of the lock that the address names. Raises UnknownResource where it names none."""
         if self.lock_token is None:
-            raise UnknownResource(f"'{self.path}' names no lock; use {_HOW}.")
+            raise UnknownResource(f"'{self.path}' does not name a lock; use {_HOW}.")
         return self.lock_token
 
     def lock_path(self, sequence_number: int, lock_token: UUID) -> str:
@@ -62,7 +62,7 @@ def parse(raw_path: str, root_path: str = "") -> Target:
     full = raw_path if raw_path.startswith(f"{root_path}/") else root_path + raw_path
     segments = full.split("/")
     if MOUNT not in segments:
-        raise UnknownResource(f"There is nothing at '{unquote(full)}'; use {_HOW}.")
+        raise UnknownResource(f"No resource at '{unquote(full)}'; use {_HOW}.")
     rest = segments[segments.index(MOUNT) + 1 :]
     kind, length = _kind(rest, full)
     return Target(
@@ -83,7 +83,7 @@ def _kind(rest: list[str], full: str) -> tuple[Kind, int]:
         return Kind.HEAD, 2
     if words[4:] and words[-3] == _MESSAGES:
         return Kind.LOCK, 3
-    raise UnknownResource(f"There is nothing at '{unquote(full)}'; use {_HOW}.")
+    raise UnknownResource(f"No resource at '{unquote(full)}'; use {_HOW}.")
 
 
 def _lock_token(text: str) -> UUID:
@@ -91,5 +91,5 @@ def _lock_token(text: str) -> UUID:
         return UUID(text)
     except ValueError as exc:
         raise InvalidArgument(
-            "lock token", f"{text[:60]!r} in the URL is no UUID; use the Location a receive gave, unchanged"
+            "lock token", f"{text[:60]!r} in the URL is not a UUID; use the Location a receive gave, unchanged"
         ) from exc

@@ -94,7 +94,7 @@ def test_a_null_is_equal_to_nothing():
     [
         ({}, "compares nothing"),
         ({"subject": None, "properties": {}}, "compares nothing"),
-        ({"subject": 5}, "subject: must be a text, not int"),
+        ({"subject": 5}, "subject: must be a string, not int"),
         ({"subject": "\x00"}, "NUL"),
         ({"properties": {"a": None}}, "'a'.*equal to nothing"),
         ({"properties": {"a": float("nan")}}, "'a'.*equal to nothing"),
