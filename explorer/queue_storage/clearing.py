@@ -12,6 +12,7 @@ from broker_core.reads import EntityRow
 from explorer.service_bus.entity import selected_numbers
 from explorer.service_bus.forms.entity import TypedNameForm
 from explorer.shared import figures
+from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, about, act, address_of
 
 from .queue import left, named
@@ -40,7 +41,7 @@ def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _remove(request: HttpRequest, entity: EntityRow, numbers: list[int]) -> HttpResponse:
     done = act(
         request, "remove", entity.address, lambda: queue_storage.remove(entity.address, numbers, actor=request.actor),
-        target=f"messages {', '.join(map(str, numbers))}", says=lambda removed: _removed(removed, numbers),
+        target=numbered(numbers), says=lambda removed: _removed(removed, numbers),
     )  # fmt: skip
     return _ask(request, entity, numbers, done=done, status=done.status) if done.error else _go(entity)
 

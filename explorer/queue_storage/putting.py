@@ -32,7 +32,7 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             entity.address, [given["text"]] * given["copies"], visibility_timeout=given["visibilitytimeout"],
             time_to_live=given["messagettl"], actor=request.actor,
         ),
-        target=presenters.times(given["copies"]), says=said,
+        target=presenters.copies(given["copies"]), says=said,
     )  # fmt: skip
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)

@@ -16,6 +16,7 @@ from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer.service_bus.entity import TRAFFIC_MINUTES, Glance, selected_numbers, spark
 from explorer.shared.forms.queries import StorageQuery
+from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, about, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
 
 from . import lists
@@ -108,7 +109,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
     if action not in calls:
         return Act(error=InvalidArgument("action", f"{action!r} must be one of {', '.join(calls)}"))
     call, says = calls[action]
-    target = "messages " + ", ".join(map(str, numbers))
+    target = numbered(numbers)
     return act(request, action, address, lambda: call(address, numbers, actor=actor), target=target, says=says)
 
 

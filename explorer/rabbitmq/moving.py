@@ -18,6 +18,7 @@ from broker_core.reads import EntityRow, MessageFilter, Tab
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.service_bus.entity import selected_numbers
+from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 from .exchanges import MOST_OFFERED
@@ -221,7 +222,7 @@ def _named(which: Which) -> str:
     numbers = which.numbers if which.selected else None
     if not numbers or len(numbers) == 1:
         return which.words
-    return f"messages {', '.join(map(str, numbers))}" + (f", only {origin_words(which.of)}" if which.of else "")
+    return numbered(numbers) + (f", only {origin_words(which.of)}" if which.of else "")
 
 
 def in_report(moved: Moved) -> str:

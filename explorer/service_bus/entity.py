@@ -18,6 +18,7 @@ from broker_core.reads import Capped, EntityRow, Tab, TrafficPoint
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.shared.presenters import numbered
 from explorer.shared.shell import (
     Act,
     BadQuery,
@@ -161,7 +162,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
         numbers = selected_numbers(request.POST.getlist("numbers"))
     except InvalidArgument as exc:
         return Act(error=exc)
-    target = "messages " + ", ".join(map(str, numbers))
+    target = numbered(numbers)
     if action == "resubmit":
         return act(
             request, "resubmit", address.dead_letter,

@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, EntityAddress, Right, StoredMessage,
 from broker_core.reads import MessageRow, Tab
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
 from explorer.shared import bodies
-from explorer.shared.presenters import SUBQUEUES
+from explorer.shared.presenters import SUBQUEUES, numbered
 from explorer.shared.shell import Act, act, address_of, page, show, wants_fragment
 
 from . import sessions, settling
@@ -126,7 +126,7 @@ def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act
             return Act(), None
         numbers = form.cleaned_data["numbers"]
         call = lambda: service_bus.receive_deferred(address, numbers, actor=actor)  # noqa: E731
-        target = f"messages {', '.join(map(str, numbers))}"
+        target = numbered(numbers)
         return act(request, "receive deferred", address, call, target=target, says=_received), None
     if action in sessions.ACTIONS:
         return sessions.carry_out(request, address, action)

@@ -81,7 +81,7 @@ def sent(numbers: list[int | None]) -> str:
 
 def _target(form: SendForm) -> str:
     message_id = form.cleaned_data["message_id"]
-    return presenters.times(form.cleaned_data["copies"]) + (f", id {message_id}" if message_id else "")
+    return presenters.copies(form.cleaned_data["copies"]) + (f", id {message_id}" if message_id else "")
 
 
 def _where_to_look(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> str:

@@ -124,7 +124,7 @@ _OTHERS: dict[str, tuple[str, Callable, Callable[[Any], str]]] = {
     ),
     "close-session": (
         "close session", lambda session, given, actor: service_bus.close_session(session, actor=actor),
-        lambda was_held: "Closed the session. Unsettled messages are available again." if was_held else "The lock had already ended.",
+        lambda was_held: "Session closed. Unsettled messages are available." if was_held else "The lock had already ended.",
     ),
     "set-state": ("set session state", _set_state, lambda _: "Session state set."),
     "clear-state": (

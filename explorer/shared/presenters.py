@@ -197,9 +197,14 @@ def rate(per_second: float) -> str:
     return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
 
 
-def times(count: int) -> str:
-    """How often, as one says it."""
-    return "once" if count == 1 else f"{count:,} times"
+def numbered(numbers: Sequence[int]) -> str:
+    """Messages by their numbers: "message 4", "messages 4, 5"."""
+    return f"message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def copies(count: int) -> str:
+    """How many copies of a message: "1 copy", "3 copies"."""
+    return "1 copy" if count == 1 else f"{count:,} copies"
 
 
 def epoch_ms(at: datetime) -> int:

@@ -15,6 +15,7 @@ from broker_core.service_bus import preview
 from explorer.service_bus.entity import selected_numbers
 from explorer.service_bus.forms.entity import TypedNameForm
 
+from .presenters import numbered
 from .shell import Act, about, act, address_of, page
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
@@ -42,9 +43,7 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
     if form is not None and not form.is_valid():
         return _ask(request, entity, tab, None, session, form=form, status=400)
     address = EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue)
-    target = (
-        f"messages {', '.join(map(str, numbers))}" if numbers else f"all {TABS[tab]}{f' of session {session}' if session else ''}"
-    )
+    target = numbered(numbers) if numbers else f"all {TABS[tab]}{f' of session {session}' if session else ''}"
     done = act(
         request, "purge", address, target=target, says=lambda count: f"Purged {count:,} message{'' if count == 1 else 's'}.",
         call=lambda: service_bus.purge(

@@ -143,7 +143,7 @@ def _named(way: Way, only: Key | None, lines: Sequence[Line]) -> str:
         return f"all {way.noun}"
     origin, reason = only
     because = lines[0].because if lines else reason or "no reason given"
-    return f"{way.noun} {f'from {origin}, ' if origin else ''}because: {because}"
+    return f"{way.noun}{f' from {origin}' if origin else ''} with the reason: {because}"
 
 
 def _ask(

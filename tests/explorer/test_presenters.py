@@ -76,7 +76,7 @@ def test_rates(per_second, expected):
 
 
 def test_how_often_is_said_in_words():
-    assert [presenters.times(count) for count in (1, 2, 1000)] == ["once", "2 times", "1,000 times"]
+    assert [presenters.copies(count) for count in (1, 2, 1000)] == ["1 copy", "2 copies", "1,000 copies"]
 
 
 @pytest.mark.parametrize(
