@@ -106,10 +106,10 @@ def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
 
 def test_a_result_shows_charts_the_same_numbers_beside_them_and_what_is_generated(viewer, finished):
     content = page(viewer, "analysis_run", finished.pk).content.decode()
-    assert "Of 10 messages that entered, 80 % were completed and 20 % were dead-lettered." in content
+    assert "Of 10 messages, 80 % were completed and 20 % were dead-lettered." in content
     assert content.count('<svg class="chart') == 8
     assert all('role="img" aria-label="' in svg for svg in re.findall(r'<svg class="chart[^>]*>', content))
-    assert "Includes generated history." in content and "5 messages of these" in content
+    assert "Includes generated history." in content and "5 messages in this result" in content
     assert "Bad &lt;payload&gt;" in content
     [row] = re.findall(r'<tr><th scope="row">2026-03-01 13:00</th>(.*?)</tr>', content, re.S)
     cells = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]

@@ -202,7 +202,12 @@ def test_a_storage_queue_is_created_changed_and_deleted_through_use_cases(depot,
         ("depot", {"new_kind": "storage queue", "path": "jobs"}, "path", "already exists"),
         ("depot", {"new_kind": "queue", "path": "jobs2"}, "namespace", "storage account, which has no queue"),
         ("space", {"new_kind": "storage queue", "path": "jobs2"}, "namespace", "namespace, which has no storage queue"),
-        ("depot", {"new_kind": "storage queue", "path": "jobs2", "lock_duration": "2 min"}, "lock_duration", "no such setting"),
+        (
+            "depot",
+            {"new_kind": "storage queue", "path": "jobs2", "lock_duration": "2 min"},
+            "lock_duration",
+            "not have this setting",
+        ),
     ],
 )
 def test_what_a_family_does_not_have_is_refused_at_its_field(space, depot, administrator, namespace, values, field, said):
@@ -305,7 +310,7 @@ def test_saving_a_form_unchanged_changes_nothing(space, administrator):
     ("values", "field", "said"),
     [
         ({"lock_duration": "6 min"}, "lock_duration", "allowed is 5 s to 5 min"),
-        ({"lock_duration": "soon"}, "lock_duration", "is no duration"),
+        ({"lock_duration": "soon"}, "lock_duration", "is not a duration"),
         ({"lock_duration": "never"}, "lock_duration", "must be a duration, not never"),
         ({"max_delivery_count": "0"}, "max_delivery_count", "out of range"),
         ({"max_delivery_count": "99999999999"}, "max_delivery_count", ""),
@@ -389,7 +394,7 @@ def test_a_topic_and_a_subscription_are_created_with_the_settings_of_their_kind(
 
 @pytest.mark.parametrize(
     ("values", "field", "said"),
-    [({"new_kind": "topic", "path": "t", "lock_duration": "30 s"}, "lock_duration", "has no such setting"),
+    [({"new_kind": "topic", "path": "t", "lock_duration": "30 s"}, "lock_duration", "has not have this setting"),
      ({"new_kind": "subscription", "path": "news"}, "path", "topic/Subscriptions/name"),
      ({"new_kind": "subscription", "path": "news/Subscriptions/a b"}, "path", "only letters"),
      ({"new_kind": "subscription", "path": "news/subscriptions/ALL"}, "path", "already exists"),
@@ -442,8 +447,8 @@ def test_a_rule_is_created_changed_and_deleted_through_the_use_cases(space, admi
 @pytest.mark.parametrize(
     ("values", "field", "said"),
     [({"filter": '{"type": "sql", "expression": "total >"}'}, "filter", "column 8"),
-     ({"filter": '{"type": "sql"}'}, "filter", "is no rule"), ({"filter": "total > 1"}, "filter", "valid JSON"),
-     ({"filter": '{"type": "colour"}'}, "filter", "none of sql"),
+     ({"filter": '{"type": "sql"}'}, "filter", "is not a valid stored rule"), ({"filter": "total > 1"}, "filter", "valid JSON"),
+     ({"filter": '{"type": "colour"}'}, "filter", "must be sql"),
      ({"filter": '{"type": "true"}', "action": '{"expression": "SET"}'}, "action", "column 4"),
      ({"filter": '{"type": "true"}', "name": "a/b"}, "name", "a/b")],
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     client, url = as_("operator"), f"/bring-back/{dead}"
     page = body_of(client.get(url))
     assert (
-        "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message that a consumer holds stays" in page
+        "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message locked by a receiver stays" in page
     )
     assert 'aria-label="This group only: because Refused"' in page
     page = body_of(client.get(url, {"group": REFUSED}))
@@ -117,10 +117,10 @@ def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatc
 def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
     client, url = as_("operator"), f"/bring-back/{poison}"
     page = body_of(client.get(url))
-    assert "Requeue all poison messages?" in page and "Requeue 4 messages" in page and "got as often as its queue allows" in page
+    assert "Requeue all poison messages?" in page and "Requeue 4 messages" in page and "max dequeue count reached" in page
     group = '["mail", "MaxDequeueCountExceeded"]'
     page = body_of(client.get(url, {"group": group}))
-    assert "Requeue poison messages from mail, because: got as often as its queue allows?" in page and "Requeue 1 message" in page
+    assert "Requeue poison messages from mail with the reason: max dequeue count reached?" in page and "Requeue 1 message" in page
     client.post(url, {"group": group})
     assert texts(poison.namespace, "mail") == ["c"] and texts(poison.namespace, "jobs-poison") == ["a", "b", "by hand"]
     client.post(url)

@@ -183,7 +183,7 @@ def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
     for _ in range(60):
         clock.seconds += runner.tick()
     assert [record.getMessage() for record in caplog.records] == [
-        "The demonstration's shop cannot go on, and tries again: The database is away."
+        "Demo program shop failed and will retry: The database is away."
     ]
 
 

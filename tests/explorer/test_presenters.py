@@ -46,8 +46,8 @@ def test_milliseconds_are_begun_ones():
 @pytest.mark.parametrize(
     ("left", "expected"),
     [
-        (-3, "deciding"),
-        (0, "deciding"),
+        (-3, "moments"),
+        (0, "moments"),
         (1, "0:01"),
         (59, "0:59"),
         (61, "1:01"),
@@ -226,7 +226,7 @@ def test_the_time_between_events_is_explained():
 
 def test_a_lock_that_ended_unnoticed_says_how_long():
     events = [an_event(EventKind.RECEIVED, 0, locked_until=NOON + seconds(30)), an_event(EventKind.LOCK_LOST, 250)]
-    assert texts(events)[1] == "held for 30 s; the lock ended unnoticed 3 min 40 s before the broker looked again"
+    assert texts(events)[1] == "held for 30 s; lock expired 3 min 40 s before the broker processed it"
 
 
 def test_renewals_in_a_row_are_one_line():
@@ -305,7 +305,8 @@ def test_each_family_speaks_of_events_in_its_own_words():
     ]
     told = timeline.entries(events, 1, 7, Family.QUEUE_STORAGE)
     assert [entry.text for entry in told] == [
-        "Put", "waited 1 min for a get", "Received by a get: leased, with a new pop receipt", "leased for 30 s; then visible again for 30 s",
+        "Put", "waited 1 min for a get", "Received by a get: leased, with a new pop receipt", 
+        "leased for 30 s; then visible again for 30 s",
         "Lease expired; received by another get",
     ]  # fmt: skip
     assert [entry.note for entry in told if entry.words] == ["invisible for 1 min", "invisible for 30 s", "dequeue count: 1"]

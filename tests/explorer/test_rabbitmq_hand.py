@@ -100,7 +100,7 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert desk.state == (1, 1, 0) and desk.connections == [name_of(client)]
     page = body_of(client.get(desk.url()))
     assert "job 0" in page and "delivery tag 1" in page and 'id="channel-1"' in page and name_of(client) in page
-    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last act" in page
+    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last action" in page
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]
@@ -114,7 +114,7 @@ def test_holding_again_adds_to_it_and_nothing_ready_is_told(desk, held):
     hold(held, desk, 5)
     assert desk.state == (0, 4, 0) and len(desk.connections) == 1
     hold(held, desk, 1)
-    assert "Nothing to get" in body_of(held.get(desk.url()))
+    assert "No messages are ready" in body_of(held.get(desk.url()))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_each_is_settled_alone_or_with_all_up_to_it(desk, held, action, tag, sta
 def test_htmx_gets_the_page_as_it_is_then(desk, held):
     page = body_of(settle(held, desk, "ack", 1, headers=FRAGMENT))
     assert 'id="get"' in page and "<html" not in page and "held-1-1" not in page and "held-1-2" in page
-    assert "Acknowledged 1 message; it is gone." in page
+    assert "Acknowledged 1 message." in page
     part = body_of(held.get(f"{desk.url()}?part=hand", headers=FRAGMENT))
     assert part.startswith('<section class="card" id="hand"') and "held-1-2" in part and 'id="get"' not in part
 
@@ -148,7 +148,7 @@ def test_htmx_gets_the_page_as_it_is_then(desk, held):
 def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, held):
     settle(held, desk, "ack", 1)
     response = settle(held, desk, "ack", 1)
-    assert response.status_code == 409 and "not held by you any more" in body_of(response)
+    assert response.status_code == 409 and "no longer hold delivery" in body_of(response)
     assert last_act().outcome == AuditRecord.Outcome.REFUSED
     assert desk.state == (1, 2, 0)
 
@@ -204,7 +204,7 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     desk.publish(4)
     manual_consumers.look_after_all()
     assert desk.state == (2, 2, 0)
-    assert "no more come until one is settled" in body_of(client.get(desk.url()))
+    assert "prefetch reached, settle one to receive more" in body_of(client.get(desk.url()))
     settle(client, desk, "ack", 1)
     assert desk.state == (1, 2, 0), "the next is there at once"
     client.post(desk.url(), {"action": "cancel", "channel": "1"})
@@ -281,7 +281,7 @@ def test_who_is_demoted_is_told_why(desk, held):
     demoted(held.user)
     manual_consumers.look_after_all()
     page = body_of(held.get(desk.url()))
-    assert "Your connection has ended: you no longer have permission to receive messages. What it held is back" in page
+    assert "Your connection was closed: you no longer have permission to receive messages. Its messages were requeued" in page
 
 
 def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):
@@ -334,19 +334,19 @@ def test_a_sign_out_without_anybody_or_a_session_is_no_trouble(rf, db):
 def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
     processes.leave_all()
     page = held.get(desk.url())
-    assert page.status_code == 200 and "Your connection has ended" in body_of(page)
+    assert page.status_code == 200 and "Your connection was closed" in body_of(page)
     assert desk.state == (4, 0, 0)
-    assert "Your connection has ended" not in body_of(held.get(desk.url()))
+    assert "Your connection was closed" not in body_of(held.get(desk.url()))
 
 
 def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held):
     manual_consumers._hands.clear()
     processes.leave_all()
     page = held.get(desk.url())
-    assert page.status_code == 200 and "the process of the site that had it is gone" in body_of(page)
+    assert page.status_code == 200 and "its process has stopped" in body_of(page)
     assert desk.state == (4, 0, 0), "whoever looks ends what the dead held"
     response = settle(held, desk, "ack", 1)
-    assert response.status_code == 409 and "no connection here any more" in body_of(response)
+    assert response.status_code == 409 and "Your connection is closed" in body_of(response)
 
 
 def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, held):
@@ -374,7 +374,7 @@ def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
     manual_consumers.look_after_all()
     eventually(lambda: manual_consumers.of(held.user.pk, desk.vhost) is None, 10)
-    assert "has ended: Closed in Vitrine by the warden. What it held is back" in body_of(held.get(desk.url()))
+    assert "was closed: Closed in Vitrine by the warden. Its messages were requeued" in body_of(held.get(desk.url()))
 
 
 def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
@@ -385,7 +385,9 @@ def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
         one.channel.refreshed_at = 0.0
     manual_consumers.look_after_all()
     for _ in range(2):
-        assert "The consumer of other has ended: its queue is gone." in body_of(held.get(desk.url())), "until the next act"
+        assert "The consumer of other was cancelled: the queue was deleted." in body_of(held.get(desk.url())), (
+            "until the next act"
+        )
     assert desk.state == (1, 3, 0)
 
 
@@ -396,4 +398,4 @@ def test_a_viewer_holds_and_consumes_nothing(desk, as_):
     assert client.post(desk.url(), {"action": "consume", "prefetch": "1"}).status_code == 403
     assert client.post(desk.url(), {"action": "close"}).status_code == 403
     assert desk.state == (1, 0, 0) and desk.connections == []
-    assert "needs the role operator" in body_of(client.get(desk.url()))
+    assert "requires the operator role" in body_of(client.get(desk.url()))

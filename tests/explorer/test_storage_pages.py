@@ -90,7 +90,7 @@ def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
     assert "lease extended" in cells[3] and "updated after a get" in cells[3]
     assert "delayed" in cells[4] and "put with a delay" in cells[4] and "visible in" in cells[4]
     assert "rescheduled" in cells[5] and "updated before the first get" in cells[5]
-    assert "expired, pending" in cells[6] and "removed in" in cells[6]
+    assert "expired, not yet removed" in cells[6] and "removed in" in cells[6]
     assert "visible" in cells[7] and "expires in" in cells[7] and "never expires" in cells[8]
     assert page.count("<progress") == 4
 
@@ -100,7 +100,7 @@ def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
     assert 'wire">6<' in page, "the expired one is gone for clients (QS-901)"
     assert "After 2 gets" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
     poison = body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
-    assert f'Poison queue of <a href="/entities/{at(jobs)}">' in poison and "Nobody is getting" not in poison
+    assert f'Poison queue of <a href="/entities/{at(jobs)}">' in poison and "No active receivers" not in poison
 
 
 def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
@@ -214,7 +214,7 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
     response = client.post(f"/entities/{at(poison)}", {"action": "requeue", "numbers": ["1"]})
     assert response.status_code == 302
     page = body_of(client.get(response["Location"]))
-    assert "Requeued message 1; it is message 9 of the queue it came from" in page
+    assert "Requeued message 1 as message 9 of the queue it came from" in page
     page = body_of(client.get(f"/messages/{at(jobs)}/9"))
     assert "Origin" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
@@ -254,7 +254,7 @@ def test_what_was_put_into_a_poison_queue_by_hand_says_so(jobs, as_):
 def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
     client = as_("operator")
     page = body_of(client.get(f"/messages/{at(jobs)}/2"))
-    assert 'value="release"' in page and "A get by process:worker made it invisible" in page and "lease ends in" in page
+    assert 'value="release"' in page and "It was received by process:worker" in page and "lease ends in" in page
     assert client.post(f"/messages/{at(jobs)}/2", {"action": "release"}).status_code == 302
     assert 'value="release"' not in body_of(client.get(f"/messages/{at(jobs)}/2"))
     poison = EntityAddress(jobs.namespace, "jobs-poison")
@@ -318,9 +318,9 @@ def test_putting_with_a_delay_and_a_life(account, as_):
 @pytest.mark.parametrize(
     ("data", "status", "said"),
     [
-        ({"visibilitytimeout": "8 days"}, 400, "8 days is too long: at most 7 days"),
+        ({"visibilitytimeout": "8 days"}, 400, "8 days is too long; the maximum is 7 days"),
         ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the message&#x27;s life of 1 h"),
-        ({"messagettl": "soon"}, 400, "is no duration"),
+        ({"messagettl": "soon"}, 400, "is not a duration"),
         ({"copies": "0"}, 400, "greater than or equal to 1"),
         ({"text": "x" * 65_537}, 409, "65"),
         ({"text": "\x01"}, 400, ""),
@@ -447,7 +447,7 @@ def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
     assert f'href="{url}"' not in body_of(as_("operator").get(f"/namespaces/{account}/"))
     assert as_("operator").post(url, {"name": account}).status_code == 403
     page = body_of(client.get(url))
-    assert "2 queues and 2 messages" in page and "can be read" in page
+    assert "2 queues and 2 messages" in page and "is kept until" in page
     assert client.post(url, {"name": "another"}).status_code == 400
     assert account in [one.name for one in queue_storage.list_accounts()]
     assert client.post(url, {"name": account})["Location"] == "/"
@@ -523,11 +523,11 @@ def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
     page = body_of(client.post(url, given | {"preview": "1"}))
-    assert "Nothing was saved yet" in page and "1 message</strong>: moved to the poison queue (late-poison)" in page
+    assert "Not saved yet" in page and "1 message</strong>: moved to the poison queue (late-poison)" in page
     assert queue_storage.get_queue(queue).max_dequeue_count is None
     assert "max_dequeue_count" in client.post(url, given | {"preview": "1", "max_dequeue_count": "0"}).context["form"].errors
     client.post(url, given)
-    assert the_last_act().detail.endswith("Of the messages there, 1 goes to the poison queue now.")
+    assert the_last_act().detail.endswith("Of the existing messages, 1 moves to the poison queue now.")
     assert "Nothing would change" in body_of(client.post(url, given | {"preview": "1"}))
 
 
@@ -544,12 +544,12 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(a
     namespaces.step_clock(account, timedelta(seconds=1))
     refused = client.post(url, given | {"token": token})
     page = body_of(refused)
-    assert refused.status_code == 409 and "is not as it was when the change was previewed" in page
+    assert refused.status_code == 409 and "has changed since the preview" in page
     assert "1 message</strong>: moved to the poison queue (late-poison)" in page and the_last_act().outcome == "refused"
     assert queue_storage.get_queue(queue).max_dequeue_count is None
     assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
     assert queue_storage.get_queue(queue).max_dequeue_count == 1
-    assert the_last_act().detail.endswith("Of the messages there, 1 goes to the poison queue now.")
+    assert the_last_act().detail.endswith("Of the existing messages, 1 moves to the poison queue now.")
 
 
 def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):

@@ -97,7 +97,7 @@ def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
 
 def test_strict_visibility_touches_no_message_and_says_so(jobs):
     strict = preview_options(jobs, strict_visibility=True)
-    assert told(strict) == {} and strict.notes[0].startswith("Updates that reach over the end of a message's life are refused")
+    assert told(strict) == {} and strict.notes[0].startswith("Updates that hide a message until after it expires are refused")
     assert "nothing changes" in preview_options(jobs).notes[0]
     assert preview_options(jobs, history_level=1).notes == ()
 
@@ -144,10 +144,10 @@ def other_hold(jobs, step):
 
 
 MOVES = [
-    (other_settings, "settings have been changed"),
-    (other_history, "settings have been changed"),
-    (other_messages, "it would now mean"),
-    (other_hold, "it would now mean: 2 messages of .*: moved to the poison queue"),
+    (other_settings, "settings have changed"),
+    (other_history, "settings have changed"),
+    (other_messages, "the effect would now be"),
+    (other_hold, "the effect would now be: 2 messages of .*: moved to the poison queue"),
 ]
 
 

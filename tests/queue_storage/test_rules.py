@@ -260,8 +260,8 @@ def test_a_long_name_needs_a_poison_queue_named():
 
 
 def test_what_is_not_there_is_told_in_the_familys_words():
-    assert str(errors.QueueNotFound("shop/orders")).startswith("There is no queue 'shop/orders'")
-    assert str(errors.AccountNotFound("shop")).startswith("There is no storage account 'shop'")
+    assert str(errors.QueueNotFound("shop/orders")).startswith("The queue 'shop/orders' does not exist")
+    assert str(errors.AccountNotFound("shop")).startswith("The storage account 'shop' does not exist")
 
 
 def test_options_survive_being_stored():

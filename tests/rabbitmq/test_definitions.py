@@ -116,7 +116,7 @@ def test_what_differs_is_updated_or_kept_as_it_was(broker_database):
     [(_, first), (_, second), (_, third)] = only(outcomes, Result.KEPT)
     assert first.endswith(f"inequivalent arg 'x-max-length' for queue 'orders.new' in vhost '{vhost}': "
                           "received '5' but current is '10000'")  # fmt: skip
-    assert second == "it differs in mine, which no declaration compares"
+    assert second == "it differs in mine, which declarations do not compare"
     assert "inequivalent arg 'type'" in third
     assert rabbitmq.get_queue(EntityAddress(vhost, "orders.new")).arguments == {"x-max-length": 10_000}
     assert namespaces.get_namespace(vhost).description == "of the shop"
@@ -242,7 +242,7 @@ def test_importing_needs_a_right(vhost):
 
 def test_names_that_differ_by_case_alone_are_refused(vhost):
     [outcome] = import_definitions({"vhosts": [{"name": vhost.upper()}]})
-    assert outcome.result is Result.FAILED and "differ by their case alone" in outcome.problem
+    assert outcome.result is Result.FAILED and "already exists; names are case-insensitive" in outcome.problem
 
 
 def test_the_commands_write_a_file_and_read_it(vhost, tmp_path, capsys):

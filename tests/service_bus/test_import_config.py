@@ -115,7 +115,7 @@ def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
     namespaces.ensure_namespace("system", is_system=True)
     content = queues({"Name": "q"})
     content["UserConfig"]["Namespaces"].append({"Name": "system", "Queues": [{"Name": "mine"}]})
-    with pytest.raises(CommandError, match="carries Vitrine's own work.* Nothing was stored"):
+    with pytest.raises(CommandError, match="is used by Vitrine itself.* Nothing was stored"):
         importing(content)
     assert "ns" not in {n.name for n in namespaces.list_namespaces()}
 
@@ -258,6 +258,6 @@ def test_a_wrong_name_is_answered_with_those_that_exist():
         connection_string("space", "--policy", "other")
     namespaces.create_namespace("host", family=Family.RABBITMQ)
     for scope in ("nowhere", "host"):
-        with pytest.raises(CommandError, match=f"'{scope}' is no namespace of Service Bus.* There are: .*space") as refused:
+        with pytest.raises(CommandError, match=f"'{scope}' is not a Service Bus namespace.* Available: .*space") as refused:
             connection_string(scope)
         assert "host" not in str(refused.value).partition("There are")[2]

@@ -36,7 +36,7 @@ def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
     assert entities.get_queue(queue).settings == found.before
     changed = preview.apply(found)
     assert changed.settings == entities.get_queue(queue).settings == found.after
-    with pytest.raises(WorldMoved, match="settings have been changed"):
+    with pytest.raises(WorldMoved, match="settings have changed"):
         preview.apply(found)
     sweeps.expire_messages(pause=lambda _: None)
     assert reads.counts(queue).dead_letter == 1
@@ -137,7 +137,7 @@ def test_a_world_that_moved_is_refused_and_nothing_changed(make_queue, step, mov
         entities.update_queue(queue, max_delivery_count=3)
     else:
         service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
-    with pytest.raises(WorldMoved, match="settings have been changed" if move == "settings" else "1 message of .*: expired"):
+    with pytest.raises(WorldMoved, match="settings have changed" if move == "settings" else "1 message of .*: expired"):
         preview.apply(found)
     assert entities.get_queue(queue).settings.default_message_time_to_live is None
 
@@ -167,7 +167,7 @@ def test_delete_says_how_many_messages_go(make_queue):
     service_bus.dead_letter(queue, [one.lock_token])
     found = preview.preview_delete(queue)
     assert [(e.address, e.count) for e in found.effects] == [(queue, 2), (queue.dead_letter, 1)]
-    assert found.notes == ("Locked now: 1 of the messages; who holds them loses the lock (SB-076).",)
+    assert found.notes == ("1 of the messages are locked; their receivers lose the lock (SB-076).",)
     service_bus.send(queue, [Message(b"x")])
     with pytest.raises(WorldMoved):
         preview.apply(found)

@@ -48,7 +48,7 @@ def test_a_foreign_host_name_is_told_what_to_set(client, db):
     [
         (OperationalError("connection refused"), 503, "Database unavailable"),
         (BrokerUnavailable("gone"), 503, "Database unavailable"),
-        (StorageFull("full"), 503, "The disk is full"),
+        (StorageFull("full"), 503, "Disk full"),
         (ValueError("secret detail"), 500, "Internal error"),
     ],
 )

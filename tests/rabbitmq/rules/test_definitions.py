@@ -165,7 +165,7 @@ A_BINDING = {"vhost": "/", "source": "x", "destination": "q"}
         ),
         ({"queues": [{**A_QUEUE, "arguments": {"n" * 256: 1}}]}, "queues[0].arguments", "argument"),
         ({"queues": [{**A_QUEUE, "type": "stream"}]}, "queues[0].arguments.x-queue-type", "unsupported queue type 'stream'"),
-        ({"queues": [A_QUEUE, A_QUEUE]}, "queues[1]", "the queue 'q' is there twice; the first is queues[0]"),
+        ({"queues": [A_QUEUE, A_QUEUE]}, "queues[1]", "the queue 'q' appears twice, first at queues[0]"),
         ({"vhosts": [{"name": ""}]}, "vhosts[0].name", "must have 1 to 255"),
         ({"exchanges": [{**AN_EXCHANGE, "type": "x-delayed"}]}, "exchanges[0].type", "unknown exchange type 'x-delayed'"),
         ({"exchanges": [{**AN_EXCHANGE, "name": "amq.new"}]}, "exchanges[0]", "contains reserved prefix"),

@@ -74,7 +74,9 @@ def test_what_becomes_of_the_dead_is_told():
 
     assert "it is dropped once" in fate()
     assert "to the dead-letter exchange 'dlx'" in fate(dead_letter_exchange="dlx")
-    assert "dropped, as the dead-letter exchange 'dlx' is not there" in fate(dead_letter_exchange="dlx", dead_letters_lost=True)
+    assert "dropped because the dead-letter exchange 'dlx' does not exist" in fate(
+        dead_letter_exchange="dlx", dead_letters_lost=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_copy_that_could_not_be_kept_is_a_failure():
     for action in ("SET sys.SessionId = 'b'", "SET sys.MessageId = long"):
         (copy,) = match(subscription(1, Rule("a", TrueFilter(), compile_action(action))), message=message).changed
         assert copy.dead_letter_reason == FILTER_EXCEPTION
-        assert "cannot be kept" in copy.dead_letter_description
+        assert "is invalid" in copy.dead_letter_description
 
 
 def test_without_a_session_id_there_is_no_life_where_sessions_are_required():
