@@ -15,5 +15,4 @@ RUN useradd --create-home --uid 1000 vitrine && mkdir /data && chown vitrine:vit
 USER vitrine
 ENV PYTHONUNBUFFERED=1 VITRINE_DATA=/data DJANGO_SETTINGS_MODULE=explorer.site.settings
 EXPOSE 8000
-CMD ["python", "-m", "uvicorn", "explorer.site.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
-     "--timeout-graceful-shutdown", "10", "--no-access-log", "--no-server-header"]
+CMD ["python", "-m", "explorer.site.web", "--host", "0.0.0.0", "--port", "8000", "--timeout-graceful-shutdown", "10"]

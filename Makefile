@@ -11,6 +11,7 @@
 PYTHON ?= python3
 VENV := .venv
 IN_VENV := $(VENV)/bin/python
+TEMPLATES := templates $(wildcard explorer/*/templates)
 PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
@@ -44,8 +45,9 @@ lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
-	$(VENV)/bin/djlint --lint --quiet templates
-	$(VENV)/bin/djangofmt --check templates
+	$(VENV)/bin/djlint --lint --quiet $(TEMPLATES)
+	$(VENV)/bin/djangofmt --check $(TEMPLATES)
+	@find $(TEMPLATES) -name '*.html' -exec awk 'length > 130 {print FILENAME ":" FNR ": longer than 130 columns"; bad = 1} END {exit bad}' {} +
 
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)

@@ -41,7 +41,7 @@ EXPIRY = "bench-expiry"
 
 
 def run(report) -> None:
-    """Every row of the issue's table that concerns single queues."""
+    """Every row that concerns single queues."""
     measuring.make_bare_tables()
     _first_minute(report)
     _prepared_on_an_empty_queue(report)
@@ -125,7 +125,7 @@ def _one_at_a_time(report) -> None:
         times["send"].append(timed(lambda: service_bus.send(queue, [Message(BODY)]))[0])
         seconds, (held,) = timed(lambda: service_bus.receive(queue))
         times["receive"].append(seconds)
-        times["complete"].append(timed(lambda held=held: service_bus.complete(queue, [held.lock_token]))[0])
+        times["complete"].append(timed(lambda held=held: service_bus.complete(queue, held.lock_token))[0])
     plain = statistics.median(times["bare"])
     report.line("a bare single-row insert", f"{plain * 1e6:,.0f} us")
     for name, most in (("send", 2), ("receive", 3), ("complete", 2)):

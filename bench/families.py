@@ -58,7 +58,7 @@ def _singly(queue: EntityAddress) -> int:
         service_bus.send(queue, [Message(BODY)])
     held = service_bus.receive(queue, RECEIVE)
     for message in held:
-        service_bus.complete(queue, [message.lock_token])
+        service_bus.complete(queue, message.lock_token)
     return len(held)
 
 

@@ -56,7 +56,7 @@ def _python_api(address: EntityAddress) -> tuple[float, float]:
 
     def receive_and_complete():
         (message,) = service_bus.receive(address)
-        service_bus.complete(address, [message.lock_token])
+        service_bus.complete(address, message.lock_token)
 
     sent = _rate(lambda: service_bus.send(address, [Message(BODY)]))
     for _ in range(WAITING // 100):

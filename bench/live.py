@@ -98,8 +98,8 @@ def _traffic(address: EntityAddress) -> Iterator[None]:
 def _site() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "explorer.site.asgi:application", "--port", str(port), "--log-level", "warning"]
-    process = subprocess.Popen(command, env={**os.environ, "DJANGO_SETTINGS_MODULE": "explorer.site.settings"})
+    command = [sys.executable, "-m", "explorer.site.web", "--port", str(port), "--log-level", "warning"]
+    process = subprocess.Popen(command, env={**os.environ, "CONNECTIONS_PER_ADDRESS": "0"})
     try:
         url = f"http://127.0.0.1:{port}"
         _await(url)

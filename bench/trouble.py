@@ -48,7 +48,7 @@ def _held_at_the_head(report) -> None:
     passed = 0
     for _ in range(15):
         namespaces.step_clock(NAMESPACE, timedelta(minutes=4))
-        service_bus.renew(queue, [held.lock_token]).require_all()
+        service_bus.renew(queue, held.lock_token)
         began = time.monotonic()
         while time.monotonic() - began < measuring.scale.seconds / 2:
             passed += send_and_receive(queue)

@@ -71,7 +71,7 @@ def work_off(queue: EntityAddress) -> int:
         report = f"Report: {job.body.decode()}"
         with service_bus.transaction(via=queue) as together:  # the answer and the end of the job: both, or neither
             together.send(place_of_reply(job), [answer_to(job, "done", report)])
-            together.complete(queue, [job.lock_token])
+            together.complete(queue, job.lock_token)
     return len(jobs)
 
 
@@ -94,7 +94,7 @@ def watch(reports: EntityAddress, at_night: EntityAddress, *, wait_seconds: floa
             else:  # no worker could do it: to try again would help nobody
                 said = answer_to(job, "failed", job.dead_letter_description or job.dead_letter_reason)
             together.send(place_of_reply(job), [said])
-            together.complete(reports.dead_letter, [job.lock_token])
+            together.complete(reports.dead_letter, job.lock_token)
     return len(late)
 
 

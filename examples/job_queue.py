@@ -11,6 +11,7 @@ same transaction as the work: see `pay` in books.py.
 """
 
 import json
+from contextlib import suppress
 from datetime import timedelta
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 from books import Books
 
 from broker_core import namespaces, service_bus
+from broker_core.common.errors import LockLost
 from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
 
@@ -63,8 +65,8 @@ def do_next_job(jobs: EntityAddress, books: Books, *, wait_seconds: float = 0, p
         is_new = books.pay(message.message_id, **json.loads(message.body))
         if power_cut:
             raise PowerCut
-        # Had the lock ended meanwhile, this would change nothing: another worker has the job by now, and will skip it.
-        service_bus.complete(jobs, [message.lock_token])
+        with suppress(LockLost):  # the lock ended meanwhile: another worker has the job by now, and will skip it
+            service_bus.complete(jobs, message.lock_token)
         return "done" if is_new else "skipped"
     return None
 

@@ -91,7 +91,7 @@ admin.site.register(PeriodicTask, SweepScheduleAdmin)
 
 @receiver(post_save, sender=LogEntry)
 def record_in_audit(sender, instance: LogEntry, created: bool, **kwargs) -> None:
-    """What people do in the admin belongs to the audit like what they do on the pages (design D13)."""
+    """What people do in the admin belongs to the audit like what they do on the pages (docs/design.md D13)."""
     if created:
         kind = instance.content_type.name if instance.content_type else "object"
         actor = Actor("user", instance.user.get_username())

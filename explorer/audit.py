@@ -1,4 +1,4 @@
-"""Writing down what people do (design D13). An act and its record are two transactions: the broker's and ours."""
+"""Writing down what people do (docs/design.md D13). An act and its record are two transactions: the broker's and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles of people: Django groups, and the rights of the broker that each gives (design D13)."""
+"""Roles of people: Django groups, and the rights of the broker that each gives (docs/design.md D13)."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from broker_core.sweeps.registry import SWEEPS
+
 QUEUE = "sweeps"
 SHORTEST_EXPIRY_SECONDS = 5
 
@@ -34,32 +36,8 @@ class Schedule:
 
 
 SCHEDULES = (
-    Schedule("broker_core.activate_scheduled", 2, "Enqueues scheduled messages that are due."),
-    Schedule("broker_core.expire_messages", 5, "Removes or dead-letters expired messages."),
-    Schedule(
-        "broker_core.end_locks",
-        5,
-        "Counts expired locks as failed deliveries and dead-letters messages that reached their maximum.",
-    ),
-    Schedule(
-        "broker_core.end_connections",
-        5,
-        "Requeues messages and deletes exclusive queues of dead connections; ends overdue deliveries.",
-    ),
-    Schedule("broker_core.roll_up_counts", 5, "Merges the entries from which counts and rates are computed."),
-    Schedule("broker_core.forward_messages", 2, "Forwards messages that could not be forwarded on send."),
-    Schedule("broker_core.forget_seen_ids", 30, "Removes message ids that are outside the duplicate detection window."),
-    Schedule("broker_core.forget_sessions", 30, "Removes sessions that have no messages and no state."),
-    Schedule("broker_core.advance_heads", 30, "Advances queue heads past removed messages, so that receives skip them."),
-    Schedule("broker_core.remove_deleted_entities", 30, "Removes the messages of deleted queues."),
-    Schedule("broker_core.delete_idle_entities", 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
-    Schedule("broker_core.archive_events", 600, "Writes the history to Parquet files."),
+    *(Schedule(f"broker_core.{sweep.name}", sweep.every_seconds, sweep.description) for sweep in SWEEPS),
     Schedule("explorer.end_dead_analyses", 60, "Ends analyses whose worker has died."),
-    Schedule("broker_core.forget_sweep_runs", 600, "Removes old records of sweep runs."),
-    Schedule(
-        "broker_core.maintain_event_partitions", 3600, "Creates history partitions for the next days and drops old archived ones."
-    ),
-    Schedule("broker_core.check_ledger", None, "Verifies all counts against the stored messages."),
 )
 
 

@@ -14,7 +14,7 @@ from .queue_storage import receiver as storage_receiver
 from .queue_storage import settings as storage_settings
 from .rabbitmq import queue as rabbitmq_queue
 from .rabbitmq import queues as rabbitmq_queues
-from .service_bus import entity, receiver, release_locks, rules, send, settings
+from .service_bus import entity, purge, receiver, release_locks, rules, send, settings
 from .shared import (
     audit_log,
     clocks,
@@ -24,7 +24,6 @@ from .shared import (
     namespaces,
     overview,
     preferences,
-    purge,
     resubmit_all,
     search,
     sweeps,

@@ -61,9 +61,11 @@ def _server(django_db_setup) -> Iterator[str]:
     import uvicorn
 
     from explorer.site.asgi import application
+    from explorer.site.bounded_http import BoundedHttp
 
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(application, lifespan="on", log_level="warning", timeout_graceful_shutdown=1))
+    config = uvicorn.Config(application, http=BoundedHttp, lifespan="on", log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     eventually(lambda: server.started, 10)

@@ -32,21 +32,26 @@ def events(address, sequence_number=None):
 
 
 def ledger_agrees(address) -> bool:
-    """Whether the ledger's counts and bytes equal the messages' (design D9)."""
+    """Whether the ledger's counts and bytes equal the messages', in each list and for those held now (docs/design.md D9)."""
     wrong = (
         connections.current()
         .execute(
             """
-            WITH l AS (SELECT subqueue, state, sum(n) AS n
-                         FROM (SELECT * FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base) b
-                               UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta) AS u
-                        WHERE entity_id = %(id)s AND state < 10 GROUP BY 1, 2),
-                 m AS (SELECT subqueue, state, count(*) AS n FROM vitrine_message WHERE entity_id = %(id)s GROUP BY 1, 2),
+            WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(id)s),
+                 ledger AS (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
+                          UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_delta),
+                 l AS (SELECT subqueue, state, sum(n) AS n FROM ledger, clock
+                        WHERE entity_id = %(id)s AND (until IS NULL OR until > now) GROUP BY 1, 2),
+                 present AS (SELECT subqueue, state, CASE WHEN owner_id IS NOT NULL THEN 10
+                                                          WHEN visible_at > now THEN hold_kind
+                                                          WHEN locked_until > now THEN 10 + state END AS held
+                               FROM vitrine_message, clock WHERE entity_id = %(id)s),
+                 m AS (SELECT subqueue, state, count(*) AS n FROM present GROUP BY 1, 2
+                       UNION ALL SELECT subqueue, held, count(*) FROM present WHERE held IS NOT NULL GROUP BY 1, 2),
                  size AS (SELECT (SELECT bytes_sent FROM vitrine_entity_counter WHERE entity_id = %(id)s)
-                            + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(id)s AND until IS NULL)
-                            + (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(id)s AND until IS NULL)
+                            + (SELECT coalesce(sum(bytes), 0) FROM ledger WHERE entity_id = %(id)s AND until IS NULL)
                             - (SELECT coalesce(sum(size), 0) FROM vitrine_message WHERE entity_id = %(id)s) AS difference)
-            SELECT subqueue, state, l.n AS ledger, m.n AS present FROM l FULL JOIN m USING (subqueue, state) WHERE
+            SELECT subqueue, state, l.n AS told, m.n AS found FROM l FULL JOIN m USING (subqueue, state) WHERE
             coalesce(l.n, 0) <> coalesce(m.n, 0) UNION ALL SELECT NULL, NULL, difference, 0 FROM size WHERE difference <> 0
             """,
             {"id": entity_id(address)},

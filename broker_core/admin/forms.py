@@ -60,7 +60,7 @@ FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Famil
 
 
 class EntityForm(forms.ModelForm):
-    """A queue, topic or subscription with its settings (SB 1.3); a new one's kind, too."""
+    """A queue, topic or subscription with its settings; a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
@@ -85,6 +85,8 @@ class EntityForm(forms.ModelForm):
                 del self.fields[name]
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False, deleted_at=None)
+        if "expiry_mode" in self.fields:
+            self.fields["expiry_mode"].choices = [(mode, mode) for mode in entity_settings.EXPIRY_MODES]
         for name in entity_settings.ALL_SETTINGS:
             if name in self.fields:
                 self._explain(name)
@@ -123,7 +125,7 @@ class EntityForm(forms.ModelForm):
         raise InvalidArgument(name, f"A {kind} does not have this setting; leave it unchanged.")
 
     def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
-        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking (SB 1.1)."""
+        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking."""
         address = EntityAddress(namespace.name if namespace else "", path)
         if kind != EntityKind.SUBSCRIPTION:
             entity_settings.check_path(path)
@@ -169,7 +171,7 @@ _HELP = {
     "expires_whole_sessions": "One expired message expires its whole session; otherwise each message expires separately.",
     "drops_locks_on_change": "Changing the entity releases its locks, as Azure may do.",
     "status": "Disables sending, receiving or both. Messages are kept.",
-    "expiry_mode": "eager: soon after expiry. on_activity: while a receiver is active. at_head: only at the head of the queue.",
+    "expiry_mode": "eager: soon after expiry. on_activity: while a receiver is active, as in Azure.",
     "history_level": "full: every event. lifecycle: without receives and renewals. off: no events and no timeline.",
     "hidden": "Hidden in the overview by default.",
 }
@@ -232,7 +234,7 @@ class StorageQueueForm(forms.ModelForm):
 
 
 class NamespaceForm(forms.ModelForm):
-    """A namespace, and for an existing one what to do with its clock (design D6)."""
+    """A namespace, and for an existing one what to do with its clock (docs/design.md D6)."""
 
     new_family = forms.ChoiceField(
         label="Family",

@@ -1,4 +1,4 @@
-"""Celery, or anything else on kombu, with this broker as its message broker (design D2). `docs/celery.md` is its manual.
+"""Celery, or anything else on kombu, with this broker as its message broker (docs/design.md D2). `docs/celery.md` is its manual.
 
 Importing this module makes `vitrine://<django database alias>/<namespace>` known to kombu; it opens nothing. Outside Django the
 database is named by the transport option `dsn`.

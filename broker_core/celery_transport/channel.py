@@ -33,7 +33,7 @@ LOOK_IN_PERSON_SECONDS = 60  # a queue that is only asked about in passing would
 
 
 class QoS(virtual.QoS):
-    """Settles by the delivery tag, which is the lock token: from any thread, and after the channel has closed (site 2.1)."""
+    """Settles by the delivery tag, which is the lock token: from any thread, and after the channel has closed."""
 
     def ack(self, delivery_tag: str) -> None:
         HOLDINGS.settle(delivery_tag, How.COMPLETE)
@@ -253,7 +253,7 @@ class Channel(virtual.Channel):
     # Giving back
 
     def _restore(self, message: virtual.Message) -> None:
-        """Called by kombu for all unacknowledged messages when the channel closes. Running tasks keep their locks (site 2.4)."""
+        """Called by kombu for all unacknowledged messages when the channel closes. Running tasks keep their locks."""
         if not _is_running(message.delivery_tag):
             HOLDINGS.settle(message.delivery_tag, How.RELEASE)
 

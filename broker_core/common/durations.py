@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from .errors import InvalidArgument
 
-# The largest .NET TimeSpan stands for "never" on the wire (SB 1.3); anything that long cannot be told from it.
+# The largest .NET TimeSpan stands for "never" on the wire; anything that long cannot be told from it.
 FOREVER = timedelta(days=365_000)
 
 _ISO = re.compile(
@@ -20,8 +20,16 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 _NET = re.compile(r"(?P<sign>-)?(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{2}):(?P<seconds>\d{2}(?:\.\d+)?)")
 
 
+def of_seconds(seconds: float) -> timedelta:
+    """To the microsecond, but never zero for a duration that is not zero (SB-039). Raises OverflowError."""
+    duration = timedelta(seconds=seconds)
+    if duration or not seconds:
+        return duration
+    return timedelta.resolution if seconds > 0 else -timedelta.resolution
+
+
 def parse_iso(text: str, name: str = "duration") -> timedelta | None:
-    """An ISO 8601 duration without years and months. None: so long that it means never (SB 1.3).
+    """An ISO 8601 duration without years and months. None: so long that it means never.
 
     Raises InvalidArgument for anything else, naming `name`.
     """
@@ -32,7 +40,7 @@ def parse_iso(text: str, name: str = "duration") -> timedelta | None:
 
 
 def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
-    """A .NET time span, `d.hh:mm:ss.fffffff` (SB 8.2). None: never."""
+    """A .NET time span, `d.hh:mm:ss.fffffff`. None: never."""
     found = _NET.fullmatch(text.strip())
     if not found:
         raise InvalidArgument(name, f"{text!r} must be a time span such as 0.00:01:30")
@@ -112,4 +120,4 @@ def _bounded(seconds: float, name: str, text: str) -> timedelta | None:
         return None
     if seconds < -FOREVER.total_seconds():
         raise InvalidArgument(name, f"{text!r} is out of range")
-    return timedelta(seconds=seconds)
+    return of_seconds(seconds)

@@ -6,21 +6,28 @@ Each carries values rather than prose to parse; `str(exc)` says what was wrong a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from uuid import uuid4
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import ClassVar
 
 
 class BrokerError(Exception):
     """Base of all refusals. retryable: whether the same call can succeed later without any change. where: the place in a file
-    that asked for what is refused."""
+    that asked for what is refused. advice: what to do about it, in a sentence or two; empty where the message says so itself."""
 
     retryable = False
     where = ""
+    new_tracking_id: ClassVar[Callable[[], str]] = lambda: ""  # set by store/process.py: the rules make nothing up
 
-    def __init__(self, message: str):
+    def __init__(self, message: str, advice: str = ""):
         super().__init__(message)
         self.message = message
-        self.tracking_id = str(uuid4())
+        self.advice = advice
+
+    @cached_property
+    def tracking_id(self) -> str:
+        """Names this one refusal, in the log as well."""
+        return type(self).new_tracking_id()
 
     def __str__(self) -> str:
         return self.message
@@ -72,7 +79,7 @@ class NotAuthorized(BrokerError):
 
 
 class EntityNotFound(BrokerError):
-    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for (5.2).
+    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for.
 
     what: what was looked for; a namespace is called by its family's word where the family is known.
     """
@@ -83,7 +90,7 @@ class EntityNotFound(BrokerError):
 
 
 class EntityExists(BrokerError):
-    """Creating what is there already; names are compared without case (1.2). what: as of EntityNotFound."""
+    """Creating what is there already; names are compared without case. what: as of EntityNotFound."""
 
     def __init__(self, entity: str, what: str = "messaging entity"):
         super().__init__(f"The {what} '{entity}' already exists. Change it or choose another name.")

@@ -30,7 +30,7 @@ class Range(Generic[Value]):
 class Limits:
     """Every number the broker compares with. Texts are measured in characters, messages in bytes where the name says no more.
 
-    topics, sessions, duplicate_detection, forwarding: whether a namespace has them at all; only Basic has none (SB 1.3).
+    topics, sessions, duplicate_detection, forwarding: whether a namespace has them at all; only Basic has none.
     """
 
     lock_duration: Range[timedelta]
@@ -108,7 +108,7 @@ _STRICT_TIERS: Mapping[Tier, Mapping[str, Any]] = {
 }
 _RELAXED_TIERS: Mapping[Tier, Mapping[str, Any]] = {Tier.BASIC: _BASIC, Tier.STANDARD: {}, Tier.PREMIUM: {}}
 
-# What a new entity gets where that is not the default of the settings' types (SB 1.3).
+# What a new entity gets where that is not the default of the settings' types.
 TIER_DEFAULTS: Mapping[Tier, Mapping[str, Any]] = {
     Tier.BASIC: {"default_message_time_to_live": LIFE_IN_BASIC},
     Tier.STANDARD: {},

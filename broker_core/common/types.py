@@ -5,9 +5,7 @@ Instants are aware UTC datetimes, durations are timedeltas; an instant or a dura
 
 from __future__ import annotations
 
-import getpass
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, Flag, IntEnum, StrEnum, auto
@@ -41,7 +39,7 @@ class MessageState(IntEnum):
 
 
 class Family(StrEnum):
-    """Whose documented semantics a namespace follows (design D10)."""
+    """Whose documented semantics a namespace follows (docs/design.md D10)."""
 
     SERVICE_BUS = "service_bus"
     QUEUE_STORAGE = "queue_storage"
@@ -49,7 +47,7 @@ class Family(StrEnum):
 
 
 class EntityKind(StrEnum):
-    """What an entity is (SB 1.1). A topic holds scheduled messages alone; a subscription has its own copies."""
+    """What an entity is. A topic holds scheduled messages alone; a subscription has its own copies."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -57,7 +55,7 @@ class EntityKind(StrEnum):
 
 
 class Tier(StrEnum):
-    """What a namespace may have (SB 1.3, 2.4): Basic has queues alone, and no message in it lives longer than 14 days."""
+    """What a namespace may have: Basic has queues alone, and no message in it lives longer than 14 days."""
 
     BASIC = "basic"
     STANDARD = "standard"
@@ -148,7 +146,7 @@ TERMINAL_KINDS = frozenset(
 
 
 class Right(Flag):
-    """What an actor may do. Clients have Send, Listen, Manage (7.7); people have the finer ones too."""
+    """What an actor may do. Clients have Send, Listen, Manage; people have the finer ones too."""
 
     NONE = 0
     BROWSE = auto()
@@ -169,6 +167,7 @@ class Actor:
     """
 
     checks_itself: ClassVar = True
+    process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: the rules ask the system nothing
 
     kind: str
     name: str
@@ -195,8 +194,8 @@ class Actor:
 
     @classmethod
     def local(cls, name: str | None = None) -> Actor:
-        """Code in the same process is trusted: it could open the database itself."""
-        return _process_actor(name or "", os.getpid())
+        """Code in the same process is trusted, because it could open the database itself. name: by default the process's."""
+        return _process_actor(name or cls.process_name())
 
 
 BROKER = "process:broker"  # the actor of what nobody asked for
@@ -208,12 +207,8 @@ def _require_enum(name: str, kind: type[Enum], value: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def _process_actor(name: str, pid: int) -> Actor:
-    try:
-        login = getpass.getuser()
-    except (KeyError, OSError):
-        login = "unknown"
-    return Actor("process", name or f"{login}@{pid}", Right.ALL)
+def _process_actor(name: str) -> Actor:
+    return Actor("process", name, Right.ALL)
 
 
 def require_text(name: str, value: Any) -> str:
@@ -225,7 +220,7 @@ def require_text(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EntityAddress:
-    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case (1.2).
+    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case.
 
     path: a subscription's is topic/Subscriptions/name.
     """
@@ -308,7 +303,7 @@ class BodyKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send (SB section 2.1).
+    """A message to send.
 
     time_to_live: None means the entity's default applies (SB-021).
     properties:   application properties by name; plain Python values or values.Typed.
@@ -447,6 +442,8 @@ class SessionSummary:
 class SettleReport:
     """What became of each token of a settle or renew call, in one of two lists.
 
+    A call with a single token raises LockLost instead of reporting it as lost; `require_all()` does so for a list.
+
     settled: (token, sequence number) of those whose lock was held.
     lost:    tokens that hold nothing any more (SB-070, SB-071): nothing was changed for them.
     locked_until, lock_duration: after a renew, when the locks in `settled` end, and how long they were made.
@@ -479,7 +476,7 @@ def sequence_number_of(token: UUID) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue (SB section 1.3) with the service's defaults. None: never, or no text.
+    """The settings of a queue with the service's defaults. None: never, or no text.
 
     forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
     expires_whole_sessions: one expired message ends the life of its session (SB-037, SB-901).
@@ -509,7 +506,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic (SB section 1.3) with the service's defaults. None: never, or no text."""
+    """The settings of a topic with the service's defaults. None: never, or no text."""
 
     default_message_time_to_live: timedelta | None = None
     auto_delete_on_idle: timedelta | None = None
@@ -525,7 +522,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """The settings of a subscription (SB section 1.3) with the service's defaults; those it shares with a queue mean the same.
+    """The settings of a subscription with the service's defaults; those it shares with a queue mean the same.
 
     dead_lettering_on_filter_evaluation_exceptions: what its rules cannot judge goes to its dead-letter queue (SB-218).
     """
@@ -548,9 +545,18 @@ class SubscriptionSettings:
     hidden: bool = False
 
 
-def unique_tokens(tokens: Sequence[UUID | str]) -> list[UUID]:
+Tokens = UUID | Sequence[UUID]  # one lock token, or a list of them; a text may stand for each
+
+
+def is_one_token(tokens: Tokens | str | Sequence[str]) -> bool:
+    """Whether a call was given a token by itself, not a list: then a lost lock is an error."""
+    return isinstance(tokens, UUID | str)
+
+
+def unique_tokens(tokens: Tokens | str | Sequence[str]) -> list[UUID]:
     """Tokens as UUIDs, each once, in the order given. Raises InvalidArgument for what is no UUID."""
+    given: Any = [tokens] if is_one_token(tokens) else tokens
     try:
-        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in tokens))
+        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in given))
     except (ValueError, AttributeError, TypeError) as exc:
-        raise InvalidArgument("lock_token", "must be UUIDs as a receive returned them") from exc
+        raise InvalidArgument("lock_token", "must be a UUID as a receive returned it, or a list of them") from exc

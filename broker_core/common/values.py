@@ -9,13 +9,15 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from .errors import InvalidArgument
+from .typed import Typed
+
+__all__ = ["TYPES", "Typed", "decode_properties", "encode_properties", "plain"]
 
 _INTEGERS = {
     "ubyte": (0, 2**8 - 1),
@@ -31,21 +33,13 @@ _TEXTS = ("string", "symbol", "uri", "char", "decimal32", "decimal64", "decimal1
 TYPES = ("null", "boolean", *_INTEGERS, "float", "double", "timestamp", "uuid", "binary", "timespan", *_TEXTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A value with the AMQP type it is to be sent as, where Python has no type of its own: Typed("ubyte", 7)."""
-
-    type: str
-    value: Any
-
-
 def encode_properties(properties: Mapping[str, Any]) -> dict[str, list]:
-    """Application properties as stored. Raises InvalidArgument naming the property that cannot be kept (SB 2.1)."""
+    """Application properties as stored. Raises InvalidArgument naming the property that cannot be kept."""
     return {_name(name): _encode(name, value) for name, value in properties.items()}
 
 
 def decode_properties(stored: Mapping[str, list]) -> dict[str, Any]:
-    """The inverse of encode_properties; types that Python lacks come back as Typed."""
+    """The inverse of encode_properties; types that Python lacks come back as Typed, which reads as the value."""
     return {name: _decode(kind, text) for name, (kind, text) in stored.items()}
 
 
@@ -160,6 +154,8 @@ def _decode(kind: str, text: str | None) -> Any:
             return timedelta(microseconds=int(text))
         case "decimal128":
             return Decimal(text)
+        case "decimal32" | "decimal64":
+            return Typed(kind, Decimal(text))
         case "float":
             return Typed(kind, float(text))
         case _ if kind in _INTEGERS:

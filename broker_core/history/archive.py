@@ -1,4 +1,4 @@
-"""The event table into Parquet, each event exactly once (design D11).
+"""The event table into Parquet, each event exactly once (docs/design.md D11).
 
 A slice is the events of a range of transaction ids below the horizon, where everything is decided. Its bounds are committed
 first, then its files are written under names that follow from its id, then it is marked done. After a crash the open slice is

@@ -1,7 +1,7 @@
 """Follows the event table: what happened to some entities since one last asked.
 
 By difference of snapshots, not by number or time: a number is given before its transaction commits, so whoever follows numbers
-misses late commits; and the horizon that the archive waits for stalls behind any open writer (design D8).
+misses late commits; and the horizon that the archive waits for stalls behind any open writer (docs/design.md D8).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- What Queue Storage and RabbitMQ add to the hand-written tables (design D10). A column is NULL for the families that do not use it.
+-- What Queue Storage and RabbitMQ add to the hand-written tables (docs/design.md D10). A column is NULL for the families that do not use it.
 
 -- A storage queue's message: when it becomes (or became) visible. The pop receipt is lock_token; locked_until stays NULL, for the receipt
 -- decides and not the clock. hold_kind: why it is invisible until then, ignored once it is visible (queue_storage.rules.HoldKind).

@@ -1,4 +1,4 @@
--- The tables that hand-written statements work on. Why each is as it is: design D3, D4, D7, D9.
+-- The tables that hand-written statements work on. Why each is as it is: docs/design.md D3, D4, D7, D9.
 
 CREATE TABLE vitrine_entity_counter (
     entity_id   bigint PRIMARY KEY,

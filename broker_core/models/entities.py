@@ -10,7 +10,7 @@ DEFAULTS = QueueSettings()
 
 
 class Namespace(models.Model):
-    """A set of entities of one family with one clock (design D6, D10): a namespace, a storage account, a virtual host.
+    """A set of entities of one family with one clock (docs/design.md D6, D10): a namespace, a storage account, a virtual host.
 
     While `clock_base_at` is set the clock is manual: it shows clock_base_at + (real time since clock_base_real) * clock_rate.
     One that was deleted keeps its row, under a name that says so, as long as events name an entity it had.
@@ -105,7 +105,7 @@ class Entity(models.Model):
 
 
 class Rule(models.Model):
-    """A rule of a subscription: which messages it copies, and what it does to a copy (SB 1.4). The JSON is that of semantics."""
+    """A rule of a subscription: which messages it copies, and what it does to a copy. The JSON is that of semantics."""
 
     subscription = models.ForeignKey(Entity, on_delete=models.CASCADE, related_name="rules")
     name = models.CharField(max_length=50)
@@ -135,7 +135,7 @@ class EntityCounter(models.Model):
 
 
 class SharedAccessPolicy(models.Model):
-    """A named pair of keys with rights, for a namespace or for one of its entities (SB 7.7)."""
+    """A named pair of keys with rights, for a namespace or for one of its entities."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="policies")
     entity = models.ForeignKey(Entity, null=True, blank=True, on_delete=models.CASCADE, related_name="policies")

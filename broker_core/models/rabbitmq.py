@@ -6,7 +6,7 @@ from .entities import Entity, Namespace
 
 
 class Exchange(models.Model):
-    """An exchange of a virtual host (RMQ 1.2). The default exchange has no row: its bindings are the queues' names."""
+    """An exchange of a virtual host. The default exchange has no row: its bindings are the queues' names."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="exchanges")
     name = models.CharField(max_length=255)
@@ -28,7 +28,7 @@ class Exchange(models.Model):
 
 
 class Binding(models.Model):
-    """A binding from an exchange to a queue, or to another exchange: one of the two is set (RMQ 1.6)."""
+    """A binding from an exchange to a queue, or to another exchange: one of the two is set."""
 
     source = models.ForeignKey(Exchange, on_delete=models.CASCADE, related_name="bindings")
     queue = models.ForeignKey(Entity, null=True, blank=True, on_delete=models.CASCADE, related_name="bindings")
@@ -56,7 +56,7 @@ class Binding(models.Model):
 
 
 class Policy(models.Model):
-    """A policy or operator policy of a virtual host (RMQ 1.8, section 4)."""
+    """A policy or operator policy of a virtual host."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="queue_policies")
     name = models.CharField(max_length=255)
@@ -108,7 +108,7 @@ class Connection(models.Model):
 
 
 class Consumer(models.Model):
-    """A consumer of a queue, of a channel of a connection (RMQ 1.7). The lowest id is the first in line."""
+    """A consumer of a queue, of a channel of a connection. The lowest id is the first in line."""
 
     connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="consumers")
     channel = models.IntegerField(default=1)

@@ -1,4 +1,4 @@
-"""A namespace's clock: what it shows, and how it is paused, stepped and let run (design D6)."""
+"""A namespace's clock: what it shows, and how it is paused, stepped and let run (docs/design.md D6)."""
 
 from __future__ import annotations
 

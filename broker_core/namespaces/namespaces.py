@@ -46,8 +46,8 @@ def create_namespace(
 ) -> Steps[Namespace]:
     """Create a namespace, of Service Bus with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
 
-    family: whose semantics hold in it (design D10); a storage account's and a virtual host's names have rules of their own.
-    tier:   what its entities may have (SB 1.3, 2.4); the system namespace is bound by none, other families have none.
+    family: whose rules apply (docs/design.md D10); account and virtual host names have rules of their own.
+    tier:   what its entities may have; the system namespace is bound by none, other families have none.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name)

@@ -1,4 +1,4 @@
-"""What operators do beyond the wire (5.3): clear, release and remove single messages, bring poison back."""
+"""What operators do beyond the wire: clear, release and remove single messages, bring poison back."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def release(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
-    """Make invisible messages visible now, each with a new receipt: who held one gets PopReceiptMismatch (5.3).
+    """Make invisible messages visible now, each with a new receipt: who held one gets PopReceiptMismatch.
 
     Returns the numbers of those that were released; the others were visible, expired or gone.
     """

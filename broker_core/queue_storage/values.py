@@ -10,7 +10,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class PutMessage:
-    """What a put tells of its message (1.3): its producer may update or delete it with the receipt (QS-015)."""
+    """What a put tells of its message: its producer may update or delete it with the receipt (QS-015)."""
 
     message_id: str
     pop_receipt: UUID

@@ -4,9 +4,9 @@ Each function is a use case (see store.driver). What RabbitMQ refuses raises Amq
 is refused InvalidPolicy; nothing is stored then. Changing what there is needs the right MANAGE, looking at it BROWSE.
 """
 
-from broker_core.rabbitmq.connections.channel_state import Tagged
 from broker_core.rabbitmq.connections.channels import Channel
 from broker_core.rabbitmq.connections.connections import Connection, connect, force_close, recover_dead
+from broker_core.rabbitmq.connections.state import Tagged
 from broker_core.rabbitmq.messages.delivering import acknowledge, get, purge_queue, reject, requeue, take
 from broker_core.rabbitmq.messages.delivery import Delivery
 from broker_core.rabbitmq.messages.moving import (

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from broker_core import namespaces
 from broker_core.common.types import Actor, Family, Right
 from broker_core.namespaces.namespaces import contents, hold_whole
+from broker_core.rabbitmq.topology.queue_removal import remove_queues
 from broker_core.rabbitmq.topology.vhosts import STORED, get_vhost
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
-from .connections import connections
+from .connections import ending
 from .messages import browsing
-from .topology import compiled, queues
+from .topology import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
         found = yield from _contents(host.id, host.name, actor)
         ended = yield call("connections_to", namespace_id=host.id)
         for row in ended:
-            yield from connections.end_held(row.id, host.name)
-        yield from queues.remove(host.id, (yield from contents(host.id)).ids)
+            yield from ending.end_held(row.id, host.name)
+        yield from remove_queues(host.id, (yield from contents(host.id)).ids)
         yield call("empty_vhost", namespace_id=host.id)
         yield from namespaces.delete_namespace.steps(name, actor=actor)
         return found, [row.id for row in ended]

@@ -2,7 +2,7 @@
 
 Nothing here counts as activity (SB-190): looking at a queue does not keep it from being deleted when idle. Every function takes
 an `actor` and needs Right.BROWSE; what shows bodies needs Right.SEE_BODIES as well. State follows from the clock of the namespace
-(D5, D6): each answer carries the instant it is true for. What is capped says so.
+(docs/design.md D5, D6): each answer carries the instant it is true for. What is capped says so.
 """
 
 from .broker_health import (

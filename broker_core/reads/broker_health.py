@@ -32,7 +32,7 @@ class SweepRun:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What slows everything down when it grows (D4: old snapshots are the one enemy).
+    """What slows everything down when it grows (docs/design.md D4: old snapshots are the one enemy).
 
     oldest_snapshot_age: how long the oldest transaction that still holds a snapshot is open; None: none is.
     oldest_snapshot_by:  who: application name, user, state and process id.

@@ -35,12 +35,12 @@ class NamespaceRow:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages of one entity by list and state, exact at `read_at`, from the ledger (D9).
+    """Messages of one entity by list and state, exact at `read_at`, from the ledger (docs/design.md D9).
 
     active:   in the main queue, locked ones and those expired but not yet taken away included (SB-031, SB-923).
     locked:   of these, how many are locked at `read_at`. deferred and scheduled are not in `active`.
     deferred_locked, dead_letter_locked: of the deferred and of the dead-lettered ones, how many are locked.
-    delayed, rescheduled, extended: of the active ones, how many are invisible for another reason than a receive (QS section 5.1);
+    delayed, rescheduled, extended: of the active ones, how many are invisible for another reason than a receive;
               those a receive made invisible, or a connection holds, are `locked`.
     """
 

@@ -24,7 +24,7 @@ TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmi
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a message (D7).
+    """One thing that happened to a message (docs/design.md D7).
 
     at: the namespace's clock; recorded_at: the database's. address: the entity now; None where it was deleted long ago.
     actor: "user:alice", "key:Root", "process:worker". delivery_count: failed deliveries so far.

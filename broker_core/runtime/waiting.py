@@ -1,4 +1,4 @@
-"""Waiting for messages of entities, and waking who waits (design D8)."""
+"""Waiting for messages of entities, and waking who waits (docs/design.md D8)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def look_again(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> St
 
 
 def wake(entity_ids: Iterable[int]) -> Steps[None]:
-    """Tell who waits for messages of these entities, after the commit (design D8)."""
+    """Tell who waits for messages of these entities, after the commit (docs/design.md D8)."""
     for entity_id in entity_ids:
         yield AfterCommit(_wake(entity_id))
 

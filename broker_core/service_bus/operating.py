@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,16 +11,15 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTo
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
 from .forwarding import forward_on
 from .rules import messages as service_bus
-from .shared import on, require_sendable
-from .tidying import TIDY_BATCH, take_back
-
-PURGE_BATCH = 500
+from .shared import on, require_properties_fit, require_sendable
+from .tidying import take_back
 
 
 @use_case
@@ -37,7 +35,7 @@ def resubmit(
 
     A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
     their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
-    would have more properties than may be sent (2.4).
+    would have more properties than may be sent.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -50,10 +48,7 @@ def resubmit(
         if len(body) > look.largest:
             raise MessageTooLarge("body", len(body), look.largest)
     patch = service_bus.properties_json(properties)
-    if patch is not None:
-        entity_id = yield from entity_id_of(address.main)
-        for row in (yield call("properties_of_dead_letters", entity_id=entity_id, numbers=numbers)):
-            service_bus.check_properties_fit(row.application_properties | json.loads(patch))
+    yield from require_properties_fit(address.dead_letter, numbers, patch)
     entity_id, rows, look = yield from on(
         address.main, "resubmit", actor=str(actor), numbers=numbers, properties=patch, body=body
     )
@@ -82,7 +77,7 @@ def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     while True:
         row = yield from take_back(entity_id, dropped_by=str(actor))
         total += row.done
-        if row.deadlines < TIDY_BATCH:
+        if row.deadlines < BATCH:
             return total
 
 
@@ -142,7 +137,7 @@ def purge(
     for state in states:
         # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
         while max_count is None or total < max_count:
-            wanted = PURGE_BATCH if max_count is None else min(PURGE_BATCH, max_count - total)
+            wanted = BATCH if max_count is None else min(BATCH, max_count - total)
             before = enqueued_before or look.now
             done = yield from _purge(entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id)
             total += done

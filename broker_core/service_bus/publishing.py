@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from broker_core.common.errors import ServerBusy
 from broker_core.common.types import SubQueue
@@ -165,7 +166,7 @@ def _fan_out(index: RuleIndex, prepared: Sequence[Prepared], origins: Sequence[O
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     picks: dict[int, list[int]] = defaultdict(list)
     for place, (p, origin) in enumerate(zip(prepared, origins, strict=True)):
-        matches = index.match(p.message, size=p.size, enqueued_sequence_number=origin.enqueued_number)
+        matches = index.match(p.message, size=p.size, enqueued_sequence_number=origin.enqueued_number, new_id=uuid4)
         for entity_id in matches.plain:
             picks[entity_id].append(place + 1)
         for copy in matches.changed:

@@ -11,7 +11,7 @@ from broker_core.common.arguments import require_count, require_kind, whole_numb
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right, Session
 from broker_core.runtime.entity_cache import Known, entity_id_of, forget, on_entity
-from broker_core.runtime.pacing import HEAD_LAG, advance_head
+from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import look_again
 from broker_core.store.driver import Steps, use_case, use_case_that_takes
 from broker_core.store.rows import locked_message, stored_message
@@ -21,7 +21,7 @@ from .renewal import renewer
 from .rules import sessions
 from .settling import give_back
 from .shared import on, require_receivable
-from .tidying import TIDY_BATCH, tidy
+from .tidying import tidy
 
 
 @use_case_that_takes(give_back)
@@ -166,7 +166,7 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
             if not look:
                 look = next(iter((yield call("look", entity_id=entity_id))), None)
             touched = look and (yield from tidy(entity_id, look))
-            if far or touched and touched >= TIDY_BATCH:
+            if far or touched and touched >= BATCH:
                 yield from advance_head(entity_id, address.subqueue)
             if touched and len(rows) < max_count:
                 more = call(name, entity_id=entity_id, subqueue=address.subqueue, max_count=max_count - len(rows), **params)
@@ -177,7 +177,7 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
 
 
 def patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
-    """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (design D8)."""
+    """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (docs/design.md D8)."""
     messages = yield from take()
     if messages or max_wait_seconds <= 0:
         return messages

@@ -39,8 +39,16 @@ class Held:
     renew_at: float
 
 
+Renewed = tuple[Sequence[UUID], Sequence[UUID], timedelta]  # the tokens that were kept, those that were lost, the locks' duration
+
+
 class LockRenewer:
-    """Keeps locks alive. Safe from any thread; after a fork the child starts with nothing held."""
+    """Keeps locks alive. Safe from any thread; after a fork the child starts with nothing held.
+
+    renew: renews the locks of an entity's messages, or a session; sessions.py sets it.
+    """
+
+    renew: Callable[[EntityAddress, Sequence[UUID], Session | None, Actor], Renewed]
 
     def __init__(self) -> None:
         self._reset()
@@ -119,7 +127,7 @@ class LockRenewer:
         for (address, database, actor, session), tokens in groups.items():
             try:
                 with connections.using(database):
-                    kept, lost, lock_duration = _renewed(address, tokens, session, actor)
+                    kept, lost, lock_duration = self.renew(address, tokens, session, actor)
             except BrokerError as refusal:
                 if refusal.retryable:
                     log.warning("Locks on %s could not be renewed yet: %s", address, refusal)
@@ -145,16 +153,6 @@ class LockRenewer:
                 log.warning("The lock %s on %s was lost", token, address)
                 if held.on_lost:
                     held.on_lost(token)
-
-
-def _renewed(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> tuple:
-    """Renew a session, or messages. Returns the tokens that were kept, those that were lost, and how long the locks are."""
-    from broker_core import service_bus
-
-    if session is not None:
-        return tokens, [], service_bus.renew_session(session, actor=actor).lock_duration
-    report = service_bus.renew(address, tokens, actor=actor)
-    return [token for token, _ in report.settled], report.lost, report.lock_duration
 
 
 def _pause(lock_duration: timedelta) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import (
@@ -27,9 +27,9 @@ from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
 from .receiving import patiently, session_key
-from .renewal import renewer
+from .renewal import Renewed, renewer
 from .rules import sessions
-from .settling import give_back
+from .settling import give_back, renew
 from .shared import on, require_receivable
 from .tidying import tidy
 
@@ -295,3 +295,14 @@ def _taker(name: str, session: Session, max_count: int, actor: Actor | None, as_
         return [as_message(row) for row in rows]
 
     return take
+
+
+def _renew_locks(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> Renewed:
+    """What the lock renewer calls from its thread."""
+    if session is not None:
+        return tokens, [], renew_session(session, actor=actor).lock_duration
+    report = renew(address, tokens, actor=actor)
+    return [token for token, _ in report.settled], report.lost, report.lock_duration or timedelta()
+
+
+renewer.renew = _renew_locks

@@ -1,4 +1,9 @@
-"""Settling: how a lock ends, or goes on."""
+"""Settling: how a lock ends, or goes on.
+
+Each call takes one lock token or a list of them. Given one, it raises LockLost (in a session SessionLockLost) if the lock was
+lost; given a list, it settles those that are held and reports the others as lost (SettleReport). Nothing is changed for a lost
+lock (SB-071).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,8 @@ from broker_core.common.types import (
     LockedMessage,
     Right,
     SettleReport,
+    Tokens,
+    is_one_token,
     sequence_number_of,
     unique_tokens,
 )
@@ -29,29 +36,31 @@ from .forwarding import forward_on
 from .renewal import renewer
 from .rules import messages as service_bus
 from .rules import sessions
-from .shared import on, require_receivable
+from .shared import on, require_properties_fit, require_receivable
 
 
 @use_case
-def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
-    """Remove the messages that these tokens hold (SB-080). Answers with a SettleReport: lost locks change nothing (SB-071)."""
+def complete(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
+    """Remove the messages that these tokens hold (SB-080)."""
     return (yield from _settle("complete", address, tokens, actor))
 
 
 @use_case
 def abandon(
-    address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+    address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
 ) -> Steps[SettleReport]:
     """Give the messages back: a failed delivery, which may dead-letter or expire them (SB-081, SB-027, SB-091).
 
-    properties: application properties to set or overwrite.
+    properties: application properties to set or overwrite. A message that has too many with them is dead-lettered
+    (HeaderSizeExceeded); in a dead-letter queue MessageTooLarge is raised, and nothing changed.
     """
     patch = service_bus.properties_json(properties)
-    return (yield from _settle("abandon", address, tokens, actor, properties=patch, expires_deferred=False))
+    added = patch if address.subqueue else None
+    return (yield from _settle("abandon", address, tokens, actor, added, properties=patch, expires_deferred=False))
 
 
 @use_case
-def release(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
+def release(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
     """Give the messages back as if they had not been delivered (SB-090, SB-926)."""
     return (yield from _settle("release", address, tokens, actor))
 
@@ -67,33 +76,38 @@ def give_back(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> St
 
 @use_case
 def defer(
-    address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
+    address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
 ) -> Steps[SettleReport]:
-    """Set the messages aside, to be received by number (SB-083)."""
-    return (yield from _settle("defer", address, tokens, actor, properties=service_bus.properties_json(properties)))
+    """Set the messages aside, to be received by number (SB-083). Raises MessageTooLarge for too many properties."""
+    patch = service_bus.properties_json(properties)
+    return (yield from _settle("defer", address, tokens, actor, patch, properties=patch))
 
 
 @use_case
 def dead_letter(
     address: EntityAddress,
-    tokens: Sequence[UUID],
+    tokens: Tokens,
     reason: str | None = None,
     description: str | None = None,
     properties: Mapping[str, Any] | None = None,
     *,
     actor: Actor | None = None,
 ) -> Steps[SettleReport]:
-    """Move the messages to the dead-letter queue (SB-082). Raises NotAllowed inside one (SB-089)."""
+    """Move the messages to the dead-letter queue (SB-082).
+
+    Raises NotAllowed inside one (SB-089), and MessageTooLarge for too many properties.
+    """
     service_bus.check_may_dead_letter(address.subqueue)
     for name, text in (("reason", reason), ("description", description)):
         if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
             raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL")
     patch = service_bus.properties_json(properties)
-    return (yield from _settle("dead_letter", address, tokens, actor, reason=reason, description=description, properties=patch))
+    texts = {"reason": reason, "description": description}
+    return (yield from _settle("dead_letter", address, tokens, actor, patch, properties=patch, **texts))
 
 
 @use_case
-def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None = None) -> Steps[SettleReport]:
+def renew(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
     """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end.
 
     Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
@@ -106,13 +120,18 @@ def renew(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor | None
     return (yield from _settle("renew", address, tokens, actor))
 
 
-def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Actor | None, **params: Any) -> Steps[SettleReport]:
+def _settle(
+    name: str, address: EntityAddress, given: Tokens, actor: Actor | None, added: str | None = None, **params: Any
+) -> Steps[SettleReport]:
+    """added: application properties that must fit beside those that the messages have."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
-    tokens = unique_tokens(tokens)
+    tokens = unique_tokens(given)
     if not tokens:
         return SettleReport((), ())
     numbers = [sequence_number_of(token) for token in tokens]
+    if added is not None:
+        yield from require_properties_fit(address, numbers, added)
     entity_id, rows, look = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
     if name != "renew":
         yield AfterCommit(_stop_renewing(tokens))
@@ -123,7 +142,9 @@ def _settle(name: str, address: EntityAddress, tokens: Sequence[UUID], actor: Ac
     if rows and getattr(rows[0], "forwards", False):
         yield AfterCommit(forward_on([entity_id]))
     report = settle_report(tokens, rows)
-    return (yield from _with_sessions(address, entity_id, report)) if report.lost else report
+    if report.lost:
+        report = yield from _with_sessions(address, entity_id, report)
+    return report.require_all() if is_one_token(given) else report
 
 
 def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from broker_core.common.errors import EntityDisabled, NotAllowed
+from broker_core.common.limits import STRICT
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, SubQueue
-from broker_core.runtime.entity_cache import Known, on_entity
+from broker_core.runtime.entity_cache import Known, entity_id_of, on_entity
+from broker_core.service_bus.rules.messages import check_properties_fit
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
@@ -20,6 +23,20 @@ def on(address: EntityAddress, name: str, **params: Any) -> Steps:
 
     entity, rows, look = yield from on_entity(address, attempt)
     return entity.id, rows or [], look
+
+
+def require_properties_fit(address: EntityAddress, numbers: Sequence[int], properties: str | None) -> Steps[None]:
+    """Raise MessageTooLarge where one of these messages would have more application properties than may be sent.
+
+    properties: those to be added, as JSON.
+    """
+    entity_id = yield from entity_id_of(address.main)
+    rows = yield call(
+        "properties_too_large",
+        entity_id=entity_id, subqueue=address.subqueue, numbers=numbers, properties=properties, largest=STRICT.all_properties,
+    )  # fmt: skip
+    for row in rows:
+        check_properties_fit(row.size, row.sequence_number)
 
 
 def new_ids(count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Shared-access policies: named pairs of keys that give clients rights on a namespace or on one of its entities (SB 7.7).
+"""Shared-access policies: named pairs of keys that give clients rights on a namespace or on one of its entities.
 
 A scope is a namespace's name or the EntityAddress of a queue or a topic, whose policies hold for its subscriptions, too. Changing
 needs MANAGE, and so does looking, since a look shows the keys. Every function is a use case: it raises EntityNotFound for a scope
@@ -42,7 +42,7 @@ class Policy:
 
     @property
     def rights(self) -> Right:
-        """What an actor that proved a key may do. Manage implies both others (7.7); who may listen may look, too (SB-140)."""
+        """What an actor that proved a key may do. Manage implies both others; who may listen may look, too (SB-140)."""
         found = Right.SEND if self.send or self.manage else Right.NONE
         if self.listen or self.manage:
             found |= Right.LISTEN | Right.BROWSE | Right.SEE_BODIES
@@ -50,7 +50,7 @@ class Policy:
 
 
 def new_key() -> str:
-    """A key as the service makes them: 32 random bytes in base64. Its text, not what it decodes to, is the secret (7.7)."""
+    """A key as the service makes them: 32 random bytes in base64. Its text, not what it decodes to, is the secret."""
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -119,7 +119,7 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
 def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Policy]]:
     """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked.
 
-    At a subscription those of its topic hold (7.7).
+    At a subscription those of its topic hold.
     """
     topic = path and EntityAddress(namespace, path).topic
     rows = yield call("find_policies", namespace=namespace, path=topic.path if topic else path, name=name)

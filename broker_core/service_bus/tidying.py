@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.common.types import BROKER, EntityKind, SubQueue
-from broker_core.runtime.pacing import in_batches
+from broker_core.runtime.pacing import BATCH, in_batches, in_rounds
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Atomically, Steps, all_or_none, undo
 from broker_core.store.statements import call
@@ -14,23 +14,14 @@ from broker_core.store.statements import call
 from .forwarding import afterwards, as_sent, forward_on
 from .publishing import Origin, Stored, publish
 
-TIDY_BATCH = 500  # messages that are moved out of a receive's way in one transaction
-TIDY_ROUNDS = 20  # such batches at most for one receive
-
 
 def tidy(entity_id: int, look: Any) -> Steps:
-    """Apply what is due on an entity, as `look` saw it (design D5), and fetch what is to be forwarded to it.
+    """Apply what is due on an entity, as `look` saw it (docs/design.md D5), and fetch what is to be forwarded to it.
 
     In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
     else be walked past again and again. Returns how many messages were touched.
     """
-    total = 0
-    for _ in range(TIDY_ROUNDS):
-        done = yield from _tidy_once(entity_id, look)
-        total += done
-        if done < TIDY_BATCH:
-            break
-    return total
+    return (yield from in_rounds(lambda: _tidy_once(entity_id, look)))[0]
 
 
 def _tidy_once(entity_id: int, look: Any) -> Steps:
@@ -68,7 +59,7 @@ def activate(entity_id: int, kind: str) -> Steps:
     """Put a batch of due messages at the end of the queue (SB-047), or publish it (SB-051). Returns how many they were."""
     if kind == EntityKind.TOPIC:
         return (yield from _publish_due(entity_id))
-    (row,) = yield call("activate", entity_id=entity_id, max_count=TIDY_BATCH)
+    (row,) = yield call("activate", entity_id=entity_id, max_count=BATCH)
     if row.done and row.waiting:
         yield from wake([entity_id])
     return row.done
@@ -78,7 +69,7 @@ def _publish_due(topic_id: int) -> Steps:
     """A topic that takes no messages now keeps what is due until it does."""
 
     def steps() -> Steps:
-        rows = yield call("due_at_topic", entity_id=topic_id, max_count=TIDY_BATCH)
+        rows = yield call("due_at_topic", entity_id=topic_id, max_count=BATCH)
         if not rows:
             return Stored([])
         origins = [Origin(enqueued_at=row.scheduled_enqueue_at) for row in rows]
@@ -94,13 +85,13 @@ def _publish_due(topic_id: int) -> Steps:
 def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
     """Take back a batch of messages whose lock has ended (SB-090, SB-091), or, where somebody drops locks, any lock.
 
-    Returns the statement's row; fewer `deadlines` than TIDY_BATCH: that was all.
+    Returns the statement's row; fewer `deadlines` than BATCH: that was all.
     """
     (row,) = yield call(
         "end_locks",
         entity_id=entity_id,
         subqueue=SubQueue.MAIN,
-        max_count=TIDY_BATCH,
+        max_count=BATCH,
         every_lock=dropped_by is not None,
         actor=dropped_by,
         expires_deferred=False,
@@ -112,12 +103,9 @@ def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
 
 
 def _expire_some(entity_id: int, look: Any) -> Steps:
-    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037, design D10). Returns how many."""
+    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037). Returns how many."""
     if look.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
-    if look.expiry_mode == "at_head":
-        (row,) = yield _expiring("expire_at_head", entity_id)
-        return row.done
     (own,) = yield _expiring("expire", entity_id)
     (default,) = yield _expiring("expire_by_default", entity_id, from_number=0)
     return own.done + default.done
@@ -131,16 +119,14 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
 
     if entity.whole_sessions:
         return (yield from paced(_sessions_that_are_over(entity.entity_id)))
-    if entity.expiry_mode == "at_head":
-        return (yield from paced(_that_are_over("expire_at_head", entity.entity_id)))
-    own = yield from paced(_that_are_over("expire", entity.entity_id))
+    own = yield from paced(_that_are_over(entity.entity_id))
     return own + (yield from paced(_that_are_over_by_default(entity.entity_id)))
 
 
-def _that_are_over(statement: str, entity_id: int) -> Callable[[], Steps]:
+def _that_are_over(entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
-        (row,) = yield _expiring(statement, entity_id)
-        return row.done, row.done == TIDY_BATCH
+        (row,) = yield _expiring("expire", entity_id)
+        return row.done, row.done == BATCH
 
     return batch
 
@@ -194,4 +180,4 @@ def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:
 
 
 def _expiring(name: str, entity_id: int, **params: Any):
-    return call(name, entity_id=entity_id, subqueue=SubQueue.MAIN, max_count=TIDY_BATCH, properties=None, **params)
+    return call(name, entity_id=entity_id, subqueue=SubQueue.MAIN, max_count=BATCH, properties=None, **params)

@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 from broker_core.common.arguments import of_its_kinds
 from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
-from broker_core.common.types import Actor, EntityAddress, Message, Right, SubQueue, unique_tokens
+from broker_core.common.types import Actor, EntityAddress, Message, Right, SubQueue, Tokens, unique_tokens
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import forget, known, on_entity
 from broker_core.service_bus.rules.messages import Prepared
@@ -70,17 +69,17 @@ class Transaction:
             self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
 
     @of_its_kinds
-    def complete(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
+    def complete(self, address: EntityAddress, tokens: Tokens) -> None:
         """As broker.complete."""
         self._settle(settling.complete, address, tokens)
 
     @of_its_kinds
-    def abandon(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
+    def abandon(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
         """As broker.abandon."""
         self._settle(settling.abandon, address, tokens, properties)
 
     @of_its_kinds
-    def defer(self, address: EntityAddress, tokens: Sequence[UUID], properties: Mapping[str, Any] | None = None) -> None:
+    def defer(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
         """As broker.defer."""
         self._settle(settling.defer, address, tokens, properties)
 
@@ -88,7 +87,7 @@ class Transaction:
     def dead_letter(
         self,
         address: EntityAddress,
-        tokens: Sequence[UUID],
+        tokens: Tokens,
         reason: str | None = None,
         description: str | None = None,
         properties: Mapping[str, Any] | None = None,
@@ -97,7 +96,7 @@ class Transaction:
         self._settle(settling.dead_letter, address, tokens, reason, description, properties)
 
     @of_its_kinds
-    def renew(self, address: EntityAddress, tokens: Sequence[UUID]) -> None:
+    def renew(self, address: EntityAddress, tokens: Tokens) -> None:
         """As broker.renew."""
         self._settle(settling.renew, address, tokens)
 
@@ -143,7 +142,7 @@ class Transaction:
             answers[place] = yield from operation()
         return [answers[place] for place in sorted(answers)]
 
-    def _settle(self, use_case: UseCase, address: EntityAddress, tokens: Sequence[UUID], *details: Any) -> None:
+    def _settle(self, use_case: UseCase, address: EntityAddress, tokens: Tokens, *details: Any) -> None:
         self._actor.require(Right.LISTEN, address)
         tokens = unique_tokens(tokens)
 

@@ -1,4 +1,4 @@
-"""The asynchronous driver: the same use cases on one pool a process, for connections that wait (design D12).
+"""The asynchronous driver: the same use cases on one pool a process, for connections that wait (docs/design.md D12).
 
 A statement borrows a connection for as long as it runs; waiting holds none. Wake-ups come over one listening connection a
 process.
@@ -25,7 +25,7 @@ from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
 from .statements import Statement
 
 T = TypeVar("T")
-POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (design D3)
+POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (docs/design.md D3)
 _RECONNECT_SECONDS = 0.5
 _LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
 _log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's connection
 has neither and may be inside a caller's transaction. So each thread has one connection here, made from the parameters of a Django
-database alias or from a DSN, which ends with the thread, and each asyncio process one pool (design D12). No connection crosses a
-fork.
+database alias or from a DSN; it ends with the thread. Each asyncio process has one pool (docs/design.md D12). No connection
+crosses a fork.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def using(database: Database) -> Iterator[None]:
 def callers_transaction(alias: str = "default") -> Iterator[None]:
     """Run synchronous broker calls inside the block on Django's own connection, within its open transaction.
 
-    A send then holds its entity's counter until that transaction ends: other senders to the entity wait so long (design D3).
+    A send then holds its entity's counter until that transaction ends, and other senders wait (docs/design.md D3).
     """
     token = _callers.set(alias)
     try:

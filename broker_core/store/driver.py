@@ -1,4 +1,4 @@
-"""Runs use cases. A use case is a generator that yields what it needs done and receives the rows (design D12), so it is
+"""Runs use cases. A use case is a generator that yields what it needs done and receives the rows (docs/design.md D12), so it is
 written once and run by a synchronous and an asynchronous driver, both below.
 
 It yields

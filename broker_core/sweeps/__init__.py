@@ -1,5 +1,5 @@
-"""What tidies up without being asked. Receiving is right without any of it (design D5): sweeps free space, move what is due
-and forget.
+"""Background tasks that tidy up: they free space, move what is due, and remove old records. Receiving is correct without
+them (docs/design.md D5).
 
 Each sweep works in bounded batches, each batch its own short transaction, and is safe to run several times at once: rows
 another one holds are skipped. A sweep returns what it did, counted by name; an empty answer means there was nothing to do.
@@ -20,7 +20,7 @@ from broker_core.service_bus import forwarding, tidying
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
-BATCH = tidying.TIDY_BATCH  # larger ones slow receivers on other queues (core 10)
+BATCH = tidying.TIDY_BATCH  # larger ones slow receivers on other queues
 ROLL_UP_BATCH = 20_000
 SEEN_BATCH = 5_000
 SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run
@@ -68,7 +68,7 @@ def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float =
 
 @use_case
 def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
-    """What a step of a namespace's clock made due, done at once: who steps it wants to see what comes of it (design D6).
+    """What a step of a namespace's clock made due, done at once: who steps it wants to see what comes of it (docs/design.md D6).
 
     Nothing depends on it. What takes longer is left to the sweeps, and so is all that they do for space alone.
     """
@@ -166,7 +166,7 @@ def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Step
 
 @use_case
 def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Fold the ledger's differences into its sums and into the traffic of ten seconds each (design D9)."""
+    """Fold the ledger's differences into its sums and into the traffic of ten seconds each (docs/design.md D9)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
     while done == ROLL_UP_BATCH and time.monotonic() < deadline:
         done = _done((yield Atomically(_on_sums("roll_up", max_count=ROLL_UP_BATCH))))

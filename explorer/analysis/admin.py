@@ -14,7 +14,7 @@ from broker_core.admin import EntityAdmin, ReadOnlyAdmin, actor_of
 from explorer import audit
 from explorer.models import AnalysisRun
 
-from . import java, runs
+from . import java, submission
 from .forms import AnalysisForm
 
 
@@ -28,7 +28,7 @@ def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> 
         asked.setlist("queues", chosen)
     form = AnalysisForm(asked, initial={"queues": chosen})
     if form.is_valid():
-        run = runs.start(form.cleaned_data, actor=actor_of(request))
+        run = submission.start(form.cleaned_data, actor=actor_of(request))
         audit.done(actor_of(request), "start analysis", target=", ".join(str(queue) for queue in form.cleaned_data["queues"]))
         return redirect("explorer:analysis_run", run.pk)
     context = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse
@@ -14,9 +13,10 @@ from broker_core.common.types import Right
 from broker_core.history import archive, manifest
 from explorer.models import AnalysisRun
 from explorer.shared import shell
+from explorer.shared.csv_file import csv_file
 from explorer.shared.names import MOST_LISTED
 
-from . import java, presenters, runs
+from . import java, presenters, runs, submission
 from .forms import RECEIVABLE, AnalysisForm
 
 NEWEST = 100
@@ -51,7 +51,7 @@ def analysis_new(request: HttpRequest) -> HttpResponse:
     form = AnalysisForm(request.POST or None, initial={"queues": request.GET.getlist("queue")})
     if request.method == "POST" and form.is_valid():
         act = shell.act(
-            request, "start analysis", None, lambda: runs.start(form.cleaned_data, actor=request.actor), target=_names(form)
+            request, "start analysis", None, lambda: submission.start(form.cleaned_data, actor=request.actor), target=_names(form)
         )
         if act.error is None:
             return redirect("explorer:analysis_run", act.result.pk)
@@ -93,12 +93,8 @@ def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
     """The numbers of a run as a file."""
     request.actor.require(Right.BROWSE, "the analyses")
     run = get_object_or_404(AnalysisRun, pk=run_id)
-    response = HttpResponse(
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="vitrine-analysis-{run.pk}.csv"'},
-    )
-    csv.writer(response).writerows(presenters.csv_rows(run, run.results.order_by("entity_id", "bucket_at")))
-    return response
+    rows = presenters.csv_rows(run, run.results.order_by("entity_id", "bucket_at"))
+    return csv_file(f"vitrine-analysis-{run.pk}.csv", rows)
 
 
 def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context) -> HttpResponse:

@@ -251,7 +251,7 @@ class EntityWatch(Watch):
 
     def _message_html(self, tab: str, entity: EntityRow, row: MessageRow) -> str:
         context = {"row": row, "bulk_action": entity_page.BULK.get(tab), "with_session": entity.requires_session}
-        return render_to_string("explorer/_message_row.html", context)
+        return render_to_string("explorer/service_bus/_message_row.html", context)
 
     def fates(self, touched: Touched) -> dict[str, str]:
         tab = self._tab or Tab.ACTIVE
@@ -477,7 +477,7 @@ def _entity_html(figures: tuple[Figure, ...], row: EntityRow, beneath: bool) -> 
 
 
 def _subscription_html(row: EntityRow, rules: list[service_bus.RuleRow]) -> str:
-    return render_to_string("explorer/_subscription_row.html", {"entity": row, "rules": rules})
+    return render_to_string("explorer/service_bus/_subscription_row.html", {"entity": row, "rules": rules})
 
 
 def _storage_looks(row: MessageRow, context: Mapping) -> tuple:

@@ -114,7 +114,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
 
 
 def released(done: Sequence[int], asked: Sequence[int]) -> str:
-    """The result in words; what was left is named (rule 15)."""
+    """The result in words, with what was left."""
     said = "No messages were released."
     if done:
         receipts = "receipt no longer works" if len(done) == 1 else "receipts no longer work"

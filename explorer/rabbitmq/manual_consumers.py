@@ -21,11 +21,11 @@ from django.db import Error, connections
 from broker_core import rabbitmq
 from broker_core.common.errors import BrokerError, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, Right
-from broker_core.rabbitmq.connections.channel_state import Unacked
 from broker_core.rabbitmq.connections.channels import Channel
 from broker_core.rabbitmq.connections.connections import MOST_NAME, Connection
 from broker_core.rabbitmq.connections.consumers import Consumer
 from broker_core.rabbitmq.connections.processes import ConnectionLost
+from broker_core.rabbitmq.connections.state import Unacked
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow
 from broker_core.rabbitmq.messages.delivering import Delivery

@@ -226,7 +226,7 @@ def _named(which: Which) -> str:
 
 
 def in_report(moved: Moved) -> str:
-    """What a move did, in words; what stayed is named with the reason (rule 15)."""
+    """What a move did, in words, with what stayed and why."""
     if moved.count == 1 and len(moved.places) == 1:
         [(old, places)] = moved.places.items()
         said = f"Moved message {old}: now {' and '.join(f'message {number} of {name}' for name, number in places)}."

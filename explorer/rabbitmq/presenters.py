@@ -58,6 +58,10 @@ class Death:
     at: datetime | None
     expiration: str
 
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.queue}: {self.because}{times}"
+
 
 def queue_features(options: Mapping[str, Any], effective: Mapping[str, Any]) -> list[Tag]:
     """What a queue is declared as and what is in force for it, whether by argument or policy."""

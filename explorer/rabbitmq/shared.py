@@ -16,8 +16,6 @@ from broker_core.common.types import Actor, Family, Right
 from broker_core.reads import NamespaceRow
 from explorer.shared.shell import Act, May, wants_fragment
 
-from .advice import advice
-
 LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
 DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
 
@@ -89,7 +87,6 @@ def draw(
         "part": part,
         "is_live": template in LIVE,
         "error": done.error,
-        "advice": advice(done.error),
         **context,
     }
     if not wants_fragment(request):

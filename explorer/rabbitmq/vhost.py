@@ -22,7 +22,6 @@ from explorer.shared.presenters import order_stamp, rate
 from explorer.shared.shell import Act, May, act, page
 
 from . import presenters
-from .advice import advice
 from .policy_effects import Ruling, rulings, things_of
 from .shared import draw, link, vhost_of
 
@@ -135,7 +134,7 @@ def create(request: HttpRequest) -> HttpResponse:
 
 def _new(request: HttpRequest, form: VhostForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
     context = {
-        "section": "overview", "form": form, "error": done.error, "advice": advice(done.error), "may": May(request.actor.rights),
+        "section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights),
     }  # fmt: skip
     return render(request, "explorer/rabbitmq/vhost_new.html", context, status=status or done.status)
 

@@ -132,7 +132,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
             "glance": at_a_glance(effective, entity.kind),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
         }
-    return show(request, "entity", context, fragment="_messages", status=done.status)
+    return show(request, "service_bus/entity", context, fragment="service_bus/_messages", status=done.status)
 
 
 def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str) -> dict:
@@ -187,7 +187,7 @@ def selected_numbers(given: Sequence[str]) -> list[int]:
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
-    """The result of a resubmission in words; what was left is named (rule 15)."""
+    """The result of a resubmission in words, with what was left."""
     if len(new_numbers) == 1:
         [(old, new)] = new_numbers.items()
         said = f"Resubmitted message {old} as message {new}."

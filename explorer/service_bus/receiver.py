@@ -78,7 +78,7 @@ def _show(
         "error": done.error,
         "holder": request.actor.holder_label,
     }
-    return show(request, "receiver", context, status=status)
+    return show(request, "service_bus/receiver", context, status=status)
 
 
 def held(address: EntityAddress, actor: Actor) -> list[Held]:

@@ -37,4 +37,4 @@ def _ask(request: HttpRequest, entity: reads.EntityRow, done: Act = Act()) -> Ht
         "locked": counts.locked + counts.deferred_locked + counts.dead_letter_locked,
         "error": done.error,
     }
-    return render(request, "explorer/drop_locks.html", context, status=done.status)
+    return render(request, "explorer/service_bus/drop_locks.html", context, status=done.status)

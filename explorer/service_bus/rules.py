@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
@@ -45,15 +46,15 @@ def rule(request: HttpRequest, rule: str, namespace: str, path: str) -> HttpResp
 def _edit(request: HttpRequest, subscription: EntityRow, form: RuleForm, action: str, use_case, **context) -> HttpResponse:
     context |= {"entity": subscription, "address": subscription.address, "clock": subscription.clock}
     if request.method != "POST":
-        return _show(request, "rule", form, **context)
+        return _show(request, "service_bus/rule", form, **context)
     if not form.is_valid():
-        return _show(request, "rule", form, status=400, **context)
+        return _show(request, "service_bus/rule", form, status=400, **context)
     done = act(
         request, action, subscription.address, lambda: use_case(subscription.address, form.rule(), actor=request.actor),
         target=f"rule {form.rule().name}", says=lambda made: f"Saved rule {made.rule.name}. It applies to new messages.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "rule", form, done=done, **context)
+        return _show(request, "service_bus/rule", form, done=done, **context)
     return HttpResponseRedirect(_rules_of(subscription.address))
 
 
@@ -67,14 +68,14 @@ def delete_rule(request: HttpRequest, rule: str, namespace: str, path: str) -> H
         "is_last": subscription.rules == 1,
     }  # fmt: skip
     if request.method != "POST":
-        return _show(request, "rule_delete", None, **context)
+        return _show(request, "service_bus/rule_delete", None, **context)
     done = act(
         request, "delete rule", subscription.address,
         lambda: entities.delete_rule(subscription.address, current.name, actor=request.actor),
         target=f"rule {current.name}", says=lambda _: f"Deleted rule {current.name}.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "rule_delete", None, done=done, **context)
+        return _show(request, "service_bus/rule_delete", None, done=done, **context)
     return HttpResponseRedirect(_rules_of(subscription.address))
 
 
@@ -150,7 +151,7 @@ def try_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     context["asked"] = form.is_bound
     if form.is_bound and form.is_valid():
         context["outcomes"] = outcomes(form.message(), entity, request.actor)
-    return show(request, "try", context, status=400 if form.is_bound and not form.is_valid() else 200)
+    return show(request, "service_bus/try", context, status=400 if form.is_bound and not form.is_valid() else 200)
 
 
 def outcomes(message: Message, entity: EntityRow, actor: Actor) -> list[Outcome]:
@@ -167,8 +168,8 @@ def outcomes(message: Message, entity: EntityRow, actor: Actor) -> list[Outcome]
         )
         for one in subscriptions
     )
-    matched = index.match(message, enqueued_at=entity.clock.now)
-    view = MessageView.of(message, enqueued_at=entity.clock.now)
+    matched = index.match(message, enqueued_at=entity.clock.now, new_id=uuid4)
+    view = MessageView.of(message, enqueued_at=entity.clock.now, new_id=uuid4)
     return [
         Outcome(one.address, [_tried(rule, view) for rule in rules[one.id]], _copies(one.id, matched, message))
         for one in subscriptions

@@ -58,7 +58,7 @@ def _show(
         "warning": warning,
         "why_not": "" if Right.SEND in request.actor.rights else "Sending requires the operator role.",
     }
-    return show(request, "send", context, fragment="_send_form", status=status)
+    return show(request, "service_bus/send", context, fragment="service_bus/_send_form", status=status)
 
 
 def warning_for(form: SendForm, entity: EntityRow) -> str | None:

@@ -38,16 +38,16 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
     form = _new_form(request, kind)
     context: dict[str, Any] = {"kind": kind, "kinds": list(EntityKind)}
     if request.method != "POST":
-        return _show(request, "entity_new", form, **context)
+        return _show(request, "service_bus/entity_new", form, **context)
     if not form.is_valid():
-        return _show(request, "entity_new", form, status=400, **context)
+        return _show(request, "service_bus/entity_new", form, status=400, **context)
     address = _new_address(form)
     done = act(
         request, f"create {kind}", address, lambda: _create(address, form, request.actor),
         says=lambda made: f"Created the {kind} {made.address}.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "entity_new", form, done=done, **context)
+        return _show(request, "service_bus/entity_new", form, done=done, **context)
     return HttpResponseRedirect(reverse("explorer:entity", args=(address.namespace, address.path)))
 
 
@@ -111,12 +111,14 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     )  # fmt: skip
     context: dict[str, Any] = {"entity": entity, "address": entity.address, "clock": entity.clock}
     if request.method != "POST":
-        return _show(request, "entity_settings", form, **context)
+        return _show(request, "service_bus/entity_settings", form, **context)
     if not form.is_valid():
-        return _show(request, "entity_settings", form, status=400, **context)
+        return _show(request, "service_bus/entity_settings", form, status=400, **context)
     changes = {name: value for name, value in form.settings().items() if value != getattr(stored.settings, name)}
     if "preview" in request.POST:
-        return _show(request, "entity_settings", form, **_previewed(entity.address, changes, request.actor), **context)
+        return _show(
+            request, "service_bus/entity_settings", form, **_previewed(entity.address, changes, request.actor), **context
+        )
     done = act(
         request, "change settings", entity.address,
         lambda: _made(request, entity.address, changes),
@@ -125,7 +127,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if isinstance(done.error, WorldMoved):
         context |= _previewed(entity.address, changes, request.actor)
     if done.error:
-        return _show(request, "entity_settings", form, **{"done": done, **context})
+        return _show(request, "service_bus/entity_settings", form, **{"done": done, **context})
     return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
 
 

@@ -51,18 +51,17 @@ def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
 
 
 def _settle(address: EntityAddress, how: str, values: dict, properties: dict | None, actor: Actor) -> SettleReport:
-    tokens = [values["token"]]
+    token = values["token"]
     match how:
         case "dead-letter":
-            report = service_bus.dead_letter(
-                address, tokens, values["reason"] or None, values["description"] or None, properties, actor=actor
+            return service_bus.dead_letter(
+                address, token, values["reason"] or None, values["description"] or None, properties, actor=actor
             )  # fmt: skip
         case "abandon":
-            report = service_bus.abandon(address, tokens, properties, actor=actor)
+            return service_bus.abandon(address, token, properties, actor=actor)
         case "defer":
-            report = service_bus.defer(address, tokens, properties, actor=actor)
+            return service_bus.defer(address, token, properties, actor=actor)
         case _:
-            report = {"renew": service_bus.renew, "complete": service_bus.complete, "release": service_bus.release}[how](
-                address, tokens, actor=actor
+            return {"renew": service_bus.renew, "complete": service_bus.complete, "release": service_bus.release}[how](
+                address, token, actor=actor
             )
-    return report.require_all()

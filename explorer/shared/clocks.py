@@ -1,4 +1,4 @@
-"""A namespace's clock, seen and moved from the pages of all that is in it: to teach, and to try, what time does (design D6).
+"""Pages and forms of a namespace's clock: pause, step and resume (docs/design.md D6).
 
 A step is followed at once by what it made due, so that the page shows what came of it, not what a sweep has yet to do.
 """

@@ -64,7 +64,7 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "last": own[-1] if own else None,
         "entries": timeline.entries(events, entity.id, number, entity.family),
         "properties": properties(detail, first, entity.family),
-        "facts": f"explorer/message/facts_{entity.family}.html",
+        "facts": f"explorer/{entity.family}/_message_facts.html",
         "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
         "actions": _OF_FAMILY[entity.family].actions(detail, request.actor) if detail else [],
         "explanation": _OF_FAMILY[entity.family].explain(address, number, request.actor) if detail else None,

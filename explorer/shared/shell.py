@@ -130,9 +130,10 @@ def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
 
 
 def show(request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200) -> HttpResponse:
-    """Render `name`.html, or for htmx the fragment it includes (`_name`.html unless named otherwise)."""
-    template = f"explorer/{fragment or '_' + name}.html" if wants_fragment(request) else f"explorer/{name}.html"
-    return render(request, template, {"may": May(request.actor.rights), **context}, status=status)
+    """Render `name`.html; for htmx the fragment it includes (`_name`.html in the same folder unless named otherwise)."""
+    folder, slash, page = name.rpartition("/")
+    template = (fragment or f"{folder}{slash}_{page}") if wants_fragment(request) else name
+    return render(request, f"explorer/{template}.html", {"may": May(request.actor.rights), **context}, status=status)
 
 
 def wants_fragment(request: HttpRequest) -> bool:

@@ -14,7 +14,9 @@ from django.conf import settings  # noqa: E402
 from broker_core.service_bus import http as service_bus_http  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
 
-SERVICE_BUS = "/servicebus/"
+from .bodies import bounded_bodies  # noqa: E402
+
+pages = bounded_bodies(django_application)
 
 
 def under_prefix(app, prefix):
@@ -31,8 +33,7 @@ def under_prefix(app, prefix):
 
 async def http(scope, receive, send):
     """The REST API under /servicebus/, which needs the header names as they came, and Django for the rest."""
-    path = scope["path"].removeprefix(settings.PATH_PREFIX)
-    app = service_bus_http.application if path.startswith(SERVICE_BUS) else django_application
+    app = service_bus_http.application if service_bus_http.is_mounted(scope) else pages
     await app(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""Celery for the ready-made site, running on the broker itself (design D2).
+"""Celery for the ready-made site, running on the broker itself (docs/design.md D2).
 
 Two queues, each with a worker of its own: `sweeps` (short and frequent, two threads) and `analysis` (a Spark run takes minutes
 and must hold up no sweep; one at a time). Neither pool forks, so a worker is one process of some 110 MB, and nothing is

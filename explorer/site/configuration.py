@@ -15,6 +15,14 @@ def flag(text: str | None, *, default: bool) -> bool:
     return text.strip().lower() not in ("0", "no", "false", "off")
 
 
+def whole_number(name: str, text: str | None, *, default: int) -> int:
+    """The number that the variable `name` holds. Raises ImproperlyConfigured."""
+    try:
+        return int(text or default)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a number, not {text!r}.") from None
+
+
 def database_from_url(url: str, options: dict) -> dict:
     """Django's database settings of `postgresql://user:password@host:port/name?sslmode=require`.
 

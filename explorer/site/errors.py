@@ -2,7 +2,8 @@
 
 import sys
 
-from django.core.exceptions import DisallowedHost
+from django.conf import settings
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -18,7 +19,21 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception, DisallowedHost):
         host = request.META.get("HTTP_HOST", "")
         return page(request, 400, "Unknown host name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart.")
+    if isinstance(exception, RequestDataTooBig):
+        return too_large(request, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     return page(request, 400, "Invalid request", "Go back, check your input, and try again.")
+
+
+def too_large(request: HttpRequest, limit: int) -> HttpResponse:
+    """413: more than `limit` bytes, not read to their end."""
+    response = page(
+        request,
+        413,
+        "Request too large",
+        f"The limit is {limit // 2**20} MB. Nothing was changed. Sign in to upload larger messages and documents as files.",
+    )
+    response.headers["Connection"] = "close"
+    return response
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

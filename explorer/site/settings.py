@@ -7,19 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from django.core.exceptions import ImproperlyConfigured
-
-from .configuration import database_from_url, flag, secret_key, trusted_origins
+from .configuration import database_from_url, flag, secret_key, trusted_origins, whole_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ
 
 # --- where things are -------------------------------------------------------------------------------------------------
 VITRINE_DATA = Path(environment.get("VITRINE_DATA") or BASE_DIR / ".vitrine").expanduser().resolve()
-try:
-    PORT = int(environment.get("PORT") or 8000)
-except ValueError:
-    raise ImproperlyConfigured(f"PORT must be a number, not {environment['PORT']!r}.") from None
+PORT = whole_number("PORT", environment.get("PORT"), default=8000)
 PATH_PREFIX = environment.get("PATH_PREFIX", "").strip("/")
 PATH_PREFIX = f"/{PATH_PREFIX}" if PATH_PREFIX else ""
 FORCE_SCRIPT_NAME = PATH_PREFIX or None
@@ -31,6 +26,14 @@ BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # whom the broker's own admin takes a signed-in person for
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
+
+# --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
+CONNECTIONS_PER_ADDRESS = whole_number("CONNECTIONS_PER_ADDRESS", environment.get("CONNECTIONS_PER_ADDRESS"), default=500)
+MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; its texts, without files, on any page
+BODY_LIMITS = {  # of pages that take files from people who are signed in
+    "explorer:send": 101 * 2**20,  # the largest message that an entity can be set to take, and the form around it
+    "explorer:rabbitmq_definitions": 21 * 2**20,
+}
 
 # --- security ---------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -89,6 +92,7 @@ MIDDLEWARE = [
     "servestatic.middleware.ServeStaticMiddleware",
     "explorer.site.compression.CompressPages",
     "csp.middleware.CSPMiddleware",
+    "explorer.site.bodies.RefuseLargeBodies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -103,7 +107,8 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],  # before the apps': overrides of other packages' templates
+        # Before the apps': these override other packages' templates. Those of a family lie in its package.
+        "DIRS": [BASE_DIR / "templates", *sorted((BASE_DIR / "explorer").glob("*/templates"))],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

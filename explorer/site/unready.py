@@ -10,6 +10,8 @@ from django.db import ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 from psycopg.errors import UndefinedColumn, UndefinedFunction, UndefinedTable
 
+from explorer.site.embedded_postgres.base import DatabaseWrapper, nothing_set_up
+
 _MISSING = (UndefinedTable, UndefinedColumn, UndefinedFunction)
 
 
@@ -39,16 +41,7 @@ def _tables() -> tuple[bool, bool]:
     return applied, not migrations.migration_plan(migrations.loader.graph.leaf_nodes())
 
 
-def nothing_set_up() -> ImproperlyConfigured:
-    """The refusal, with the place that was looked at."""
-    return ImproperlyConfigured(
-        f"{settings.VITRINE_DATA} is not set up. Run make up first, or set VITRINE_DATA to the value used for make up."
-    )
-
-
 def refuse_to_set_up() -> None:
     """From now on this process starts no database server where there is none: it would be left running in a folder that was meant
     by nobody."""
-    from explorer.site.embedded_postgres.base import DatabaseWrapper
-
     DatabaseWrapper.may_set_up = False

@@ -14,6 +14,7 @@ from broker_core.store import connections
 from explorer.analysis import java, pages, tasks
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun, AuditRecord
 from explorer.roles import OPERATOR, VIEWER
+from tests.html import body_of
 
 from .factories import NOON, a_result, a_run
 
@@ -82,8 +83,8 @@ def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):
         **connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
     ) as slow:
         slow.execute("SELECT pg_current_xact_id()")
-        assert f"Process {slow.info.backend_pid} (a slow report)" in page(viewer, "analysis_runs").content.decode()
-    assert "held back" not in page(viewer, "analysis_runs").content.decode()
+        assert f"Process {slow.info.backend_pid} (a slow report)" in body_of(page(viewer, "analysis_runs"))
+    assert "held back" not in body_of(page(viewer, "analysis_runs"))
 
 
 def test_a_running_run_asks_for_itself_again_and_a_finished_one_does_not(viewer, finished):
@@ -91,11 +92,11 @@ def test_a_running_run_asks_for_itself_again_and_a_finished_one_does_not(viewer,
         state="running", steps=5, step=2, step_text="Reading lives", tasks_done=3, tasks_total=8, lease_until="2100-01-01T00:00Z"
     )
     running.save()
-    content = page(viewer, "analysis_run", running.pk, headers=HTMX).content.decode()
+    content = body_of(page(viewer, "analysis_run", running.pk, headers=HTMX))
     assert "Step 2 of 5: Reading lives, 3 of 8 tasks" in content
     assert 'hx-trigger="every 1s"' in content and "<html" not in content
     assert 'value="27"' in content
-    assert "hx-trigger" not in page(viewer, "analysis_run", finished.pk, headers=HTMX).content.decode()
+    assert "hx-trigger" not in body_of(page(viewer, "analysis_run", finished.pk, headers=HTMX))
 
 
 def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
@@ -105,12 +106,13 @@ def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
 
 
 def test_a_result_shows_charts_the_same_numbers_beside_them_and_what_is_generated(viewer, finished):
-    content = page(viewer, "analysis_run", finished.pk).content.decode()
+    response = page(viewer, "analysis_run", finished.pk)
+    content = body_of(response)
     assert "Of 10 messages, 80 % were completed and 20 % were dead-lettered." in content
     assert content.count('<svg class="chart') == 8
     assert all('role="img" aria-label="' in svg for svg in re.findall(r'<svg class="chart[^>]*>', content))
     assert "Includes generated history." in content and "5 messages in this result" in content
-    assert "Bad &lt;payload&gt;" in content
+    assert "Bad &lt;payload&gt;" in response.content.decode()
     [row] = re.findall(r'<tr><th scope="row">2026-03-01 13:00</th>(.*?)</tr>', content, re.S)
     cells = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]
     assert cells == ["10", "8", "2", "1.0 s", "1.0 min", "2.0 h", "1.0 s", "1.0 min", "2.0 h"]
@@ -120,7 +122,7 @@ def test_the_whole_range_has_a_column_for_each_outcome_that_occurs(viewer, finis
     a_result(run=finished, bucket_at=None, entity_id=77, messages=5, moved=5).save()
     finished.queues.append({"id": 77, "namespace": "post-office", "path": "letters"})
     finished.save()
-    table = page(viewer, "analysis_run", finished.pk).content.decode().partition('id="whole-title"')[2].partition("</table>")[0]
+    table = body_of(page(viewer, "analysis_run", finished.pk)).partition('id="whole-title"')[2].partition("</table>")[0]
     heads = re.findall(r"<th[^>]*>([^<]+)</th>", table.partition("</tr>")[0])
     assert heads == ["Queue", "Messages", "Completed", "Dead-lettered", "Moved to other queues", "Waited", "Processed"]
     letters = table.partition("post-office/letters")[2].partition("</tr>")[0]
@@ -130,7 +132,7 @@ def test_the_whole_range_has_a_column_for_each_outcome_that_occurs(viewer, finis
 def test_nothing_on_a_result_page_needs_an_exception_from_the_content_security_policy(viewer, finished):
     response = page(viewer, "analysis_run", finished.pk)
     assert "'unsafe-inline'" not in response.headers["Content-Security-Policy"]
-    assert not re.search(r'\sstyle="|<style|\son\w+="|<script(?![^>]*\ssrc=)', response.content.decode())
+    assert not re.search(r'\sstyle="|<style|\son\w+="|<script(?![^>]*\ssrc=)', body_of(response))
 
 
 def test_a_run_without_messages_says_so(viewer, finished):
@@ -145,6 +147,14 @@ def test_the_numbers_as_a_file(viewer, finished):
     assert lines[0].startswith("queue,bucket,messages,completed")
     assert len(lines) == 3
     assert any(line.startswith("demo/orders,2026-03-01T13:00:00+00:00,10,8,") for line in lines)
+
+
+def test_a_name_in_the_file_is_no_formula(viewer, finished):
+    """Regression: a virtual host may be called anything."""
+    finished.queues = [queue | {"namespace": "=1+1|x"} for queue in finished.queues]
+    finished.save()
+    lines = page(viewer, "analysis_csv", finished.pk).content.decode().splitlines()
+    assert lines[1].startswith("'=1+1|x/orders,")
 
 
 def test_an_operator_starts_an_analysis_and_the_audit_knows(operator, queue, handed):
@@ -182,7 +192,7 @@ def test_a_bad_choice_is_refused_in_words_and_starts_nothing(operator, queue, ha
         reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"} | changes
     )
     assert response.status_code == 400
-    assert said in response.content.decode()
+    assert said in body_of(response)
     assert handed == [] and not AnalysisRun.objects.exists()
 
 
@@ -233,7 +243,7 @@ def admin_post(client, queue, **more):
 def test_the_admin_asks_for_the_range_and_starts_the_analysis(operator, queue, handed):
     asked = admin_post(operator, queue, index=0)
     assert asked.status_code == 200
-    assert "demo/billing/orders" in asked.content.decode()
+    assert "demo/billing/orders" in body_of(asked)
     assert handed == []
     started = admin_post(operator, queue, start_analysis="1", stretch="24h", bucket="hour")
     run = AnalysisRun.objects.get()
@@ -246,7 +256,7 @@ def test_the_admin_asks_for_the_range_and_starts_the_analysis(operator, queue, h
 def test_the_admins_form_explains_a_bad_range(operator, queue, handed):
     refused = admin_post(operator, queue, start_analysis="1", stretch="7d", bucket="minute")
     assert refused.status_code == 400
-    assert "at most 400" in refused.content.decode()
+    assert "at most 400" in body_of(refused)
     assert handed == []
 
 
@@ -257,6 +267,6 @@ def test_a_viewer_cannot_start_from_the_admin(viewer, queue, handed):
 
 
 def test_runs_are_listed_in_the_admin(operator, finished):
-    content = operator.get(reverse("admin:explorer_analysisrun_changelist")).content.decode()
+    content = body_of(operator.get(reverse("admin:explorer_analysisrun_changelist")))
     assert f"Analysis {finished.pk}" in content
     assert "demo/orders" in content

@@ -9,7 +9,7 @@ from kombu.exceptions import OperationalError
 from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, Right
 from broker_core.models import Entity, Namespace
-from explorer.analysis import runs, tasks
+from explorer.analysis import runs, submission, tasks
 from explorer.models import AnalysisResult, AnalysisRun
 
 from .factories import NOON, a_result, a_run
@@ -42,7 +42,7 @@ def run():
 
 def test_a_run_is_handed_to_a_worker_once_it_is_stored(queue, handed, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
-        run = runs.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
+        run = submission.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
         assert handed == []
     assert handed == [run.pk]
     run.refresh_from_db()
@@ -56,7 +56,7 @@ def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, 
 
     monkeypatch.setattr(tasks.run_analysis, "delay", refuse)
     with django_capture_on_commit_callbacks(execute=True):
-        run = runs.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
+        run = submission.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
     run.refresh_from_db()
     assert run.state == "failed"
     assert "connection refused" in run.message
@@ -64,7 +64,7 @@ def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, 
 
 def test_who_may_not_operate_starts_and_cancels_nothing(queue, run):
     with pytest.raises(NotAuthorized):
-        runs.create([queue], NOON, NOON + HOUR, "hour", actor=VIEWER)
+        submission.create([queue], NOON, NOON + HOUR, "hour", actor=VIEWER)
     with pytest.raises(NotAuthorized):
         runs.request_cancel(run.pk, actor=VIEWER)
     assert AnalysisRun.objects.get().state == "queued"
@@ -75,7 +75,7 @@ def test_who_may_not_operate_starts_and_cancels_nothing(queue, run):
 )
 def test_a_range_without_sense_is_refused(queue, end, bucket, name):
     with pytest.raises(InvalidArgument) as refused:
-        runs.create([queue], NOON, end, bucket, actor=ALICE)
+        submission.create([queue], NOON, end, bucket, actor=ALICE)
     assert refused.value.name == name
 
 

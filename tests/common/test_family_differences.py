@@ -245,7 +245,7 @@ STORIES = [
     (put_with_no_life_at_all, "a", "refused", "gone at once"),
     # dead-lettered after MaxDeliveryCount; never; nobody took it back (SB-091, QS-027, RMQ-121)
     (taken_ten_times_and_never_settled, "taken away", "given again", "not given again"),
-    # a conflict; the same metadata is the same queue; an equivalent declaration is no change (SB 1.2, QS-085, RMQ 1.5)
+    # a conflict; the same metadata is the same queue; an equivalent declaration is no change (QS-085)
     (made_again_under_the_same_name, "EntityExists", None, None),
     (looked_for_in_another_casing, None, None, "EntityNotFound"),
 ]

@@ -8,7 +8,8 @@ import pytest
 
 from broker_core.common.types import MessageState, SubQueue
 from broker_core.service_bus.rules.explaining import why_not
-from broker_core.service_bus.rules.standing import Standing, is_deliverable, next_change_at, standing
+from broker_core.service_bus.rules.standing import Standing, next_change_at, standing
+from tests.service_bus.specification import DELIVERABLE
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEFORE, AFTER = NOON - timedelta(seconds=5), NOON + timedelta(seconds=5)
@@ -70,7 +71,7 @@ def all_facts():
 
 def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
     for facts in all_facts():
-        assert (why_not(facts, NOON) is None) == is_deliverable(facts, NOON), facts
+        assert (why_not(facts, NOON) is None) == (standing(facts, NOON) in DELIVERABLE), facts
 
 
 def test_the_next_change_lies_ahead_and_is_one():

@@ -43,11 +43,18 @@ def test_properties_come_back_as_they_were(properties):
         Typed("float", 0.5),
         Typed("symbol", "s"),
         Typed("char", "x"),
-        Typed("decimal32", "1.5"),
+        Typed("decimal32", Decimal("1.5")),
+        Typed("datetime-offset", "2026-01-01T13:00:00+01:00"),
     ],
 )
 def test_types_that_python_lacks_come_back_typed(value):
-    assert decode_properties(encode_properties({"a": value})) == {"a": value}
+    (found,) = decode_properties(encode_properties({"a": value})).values()
+    assert (found, found.type, found.value, repr(found)) == (value, value.type, value.value, repr(value))
+
+
+def test_a_decimal_is_read_as_a_number_however_it_was_written():
+    found = decode_properties(encode_properties({"a": Typed("decimal64", "1.50"), "b": Decimal("1.50")}))
+    assert found == {"a": Decimal("1.50"), "b": Decimal("1.50")} and found["a"].type == "decimal64"
 
 
 @pytest.mark.parametrize(

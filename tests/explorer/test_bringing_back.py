@@ -1,7 +1,6 @@
 """Bringing back dead letters and poison messages, all of them or one group: what is asked, what is done, what is written down."""
 
 from datetime import timedelta
-from html import unescape
 
 import pytest
 
@@ -10,15 +9,12 @@ from broker_core.common.errors import EntityNotFound, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Message, Right
 from explorer.models import AuditRecord
 from explorer.shared import resubmit_all
+from tests.html import body_of
 
 from .conftest import WORKER
 
 pytest_plugins = ["tests.fixtures"]
 REFUSED = '[null, "Refused"]'
-
-
-def body_of(response):
-    return " ".join(unescape(response.content.decode()).split())
 
 
 def last_act():

@@ -1,11 +1,10 @@
 """Sending one like a message: the same bytes, or none and a word about it."""
 
-import html
-
 import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, Message
+from tests.html import body_of
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 NO_TEXT = [b"\xff\xfe\x80", b"a\x00b", b"one\r\ntwo"]
@@ -13,7 +12,7 @@ NO_TEXT = [b"\xff\xfe\x80", b"a\x00b", b"one\r\ntwo"]
 
 def form_of(client, address):
     page = client.get(address)
-    return page.context["form"], html.unescape(page.content.decode())
+    return page.context["form"], body_of(page)
 
 
 def test_a_text_is_copied_as_it_is(shop, as_):

@@ -6,6 +6,7 @@ import pytest
 from django.urls import reverse
 
 from broker_core import reads
+from tests.html import body_of
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +27,7 @@ def namespaces(shop, monkeypatch):
 @pytest.mark.parametrize(("count", "is_menu"), [(10, False), (11, True)])
 def test_many_namespaces_are_a_menu(namespaces, as_, count, is_menu):
     names = namespaces(count)
-    html = as_("viewer").get(reverse("explorer:overview")).content.decode()
+    html = body_of(as_("viewer").get(reverse("explorer:overview")))
     assert ('<details class="pick">' in html) is is_menu
     assert (f"All {count} namespaces" in html) is is_menu
     assert all(f'href="{reverse("explorer:namespace", args=[name])}"' in html for name in names)
@@ -34,6 +35,6 @@ def test_many_namespaces_are_a_menu(namespaces, as_, count, is_menu):
 
 def test_the_menu_names_the_namespace_one_is_in(namespaces, as_):
     here = namespaces(11)[0]
-    html = as_("viewer").get(reverse("explorer:namespace", args=[here])).content.decode()
+    html = body_of(as_("viewer").get(reverse("explorer:namespace", args=[here])))
     assert f'<summary class="button little">{here}</summary>' in html
     assert f'<li><a href="{reverse("explorer:overview")}">all</a></li>' in html

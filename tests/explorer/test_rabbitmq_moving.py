@@ -1,7 +1,6 @@
 """Moving dead letters back from their queue's page: what is asked, what is done, what is written down, and who may."""
 
 import re
-from html import unescape
 from urllib.parse import quote
 
 import pytest
@@ -10,15 +9,12 @@ from broker_core import rabbitmq
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
+from tests.html import body_of
 
 from .conftest import FRAGMENT
 from .rabbitmq_office import publish
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
-
-
-def body_of(response):
-    return unescape(response.content.decode())
 
 
 def last_act():

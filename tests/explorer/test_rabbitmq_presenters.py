@@ -8,7 +8,6 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.rabbitmq.rules import errors, table
 from broker_core.rabbitmq.rules.policies import OPERATOR_KEYS, Policy
 from explorer.rabbitmq import presenters
-from explorer.rabbitmq.advice import advice
 from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_EFFECTIVE, KEYS, POLICY_KEYS, shown
 from explorer.rabbitmq.forms.policy import PolicyForm
 from explorer.rabbitmq.forms.table import rows_of, table_value
@@ -138,8 +137,8 @@ def test_rulings_name_winners_losers_and_ties():
      errors.unsupported_argument("x-max-priority", "/", "q", "quorum")],
 )  # fmt: skip
 def test_each_refusal_has_advice(refusal):
-    assert advice(refusal)
+    assert refusal.advice
 
 
 def test_a_refusal_that_says_it_all_has_no_advice():
-    assert advice(InvalidArgument("name", "is given twice")) == advice(None) == ""
+    assert InvalidArgument("name", "is given twice").advice == ""

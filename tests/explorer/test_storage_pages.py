@@ -16,15 +16,12 @@ from explorer.models import AuditRecord
 from explorer.queue_storage import lists, rows
 from explorer.queue_storage.forms import QueueOptionsForm
 from explorer.shared import presenters
+from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-
-
-def body_of(response):
-    return response.content.decode()
 
 
 def at(address):
@@ -234,7 +231,7 @@ def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, a
     client = as_("viewer")
     listed = body_of(client.get(f"/entities/{at(poison)}"))
     assert f'href="/messages/{at(pictures)}/1">message 1 of pictures</a>' in listed
-    assert "dequeue count exceeded: 2 of 2,</span>" in listed and ">4 min</time>" in listed
+    assert "dequeue count exceeded: 2 of 2, <time" in listed and ">4 min</time>" in listed
     queue_storage.update_queue(pictures, max_dequeue_count=9)  # what was allowed then is what is told
     page = body_of(client.get(f"/messages/{at(poison)}/1"))
     assert "Origin" in page and "dequeue count exceeded: 2 of 2; moved" in page
@@ -319,7 +316,7 @@ def test_putting_with_a_delay_and_a_life(account, as_):
     ("data", "status", "said"),
     [
         ({"visibilitytimeout": "8 days"}, 400, "8 days is too long; the maximum is 7 days"),
-        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the message&#x27;s life of 1 h"),
+        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the message's life of 1 h"),
         ({"messagettl": "soon"}, 400, "is not a duration"),
         ({"copies": "0"}, 400, "greater than or equal to 1"),
         ({"text": "x" * 65_537}, 409, "65"),

@@ -11,8 +11,9 @@ import pytest
 from broker_core import namespaces, queue_storage, sweeps
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
-from broker_core.queue_storage import delete, get, getting, operating, peek, put, put_all, update
+from broker_core.queue_storage import delete, get, getting, peek, put, put_all, update
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
+from broker_core.runtime.pacing import BATCH
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.eventually import eventually
@@ -174,8 +175,8 @@ def test_what_waits_for_a_message_that_becomes_visible_after_it_began(queue, ste
 
 def test_a_clear_goes_on_where_another_was_faster(queue):
     """That all of a batch is gone does not say that there are no more (QS-064)."""
-    put_all(queue, ["x"] * (operating.CLEAR_BATCH + 10))
-    batch = {"entity_id": entity_id(queue), "numbers": [*range(1, operating.CLEAR_BATCH + 1)], "actor": "t", "kind": 14}
+    put_all(queue, ["x"] * (BATCH + 10))
+    batch = {"entity_id": entity_id(queue), "numbers": [*range(1, BATCH + 1)], "actor": "t", "kind": 14}
     assert meanwhile(SQL["storage_remove"], batch, lambda: queue_storage.clear(queue)) == 10
     assert queue_storage.approximate_count(queue) == 0
     assert ledger_agrees(queue)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker_core import queue_storage, service_bus
+from broker_core import queue_storage, reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EventKind, Message, Right
 from broker_core.queue_storage import clear, delete, delete_all, get, peek, put, put_all, update
@@ -259,6 +259,19 @@ def test_update_gives_a_new_receipt_and_a_new_time(queue, step):
     assert (again.inserted_at, again.expires_at) == (got.inserted_at, got.expires_at)
     assert kinds(queue, 1)[:3] == ["SENT", "RECEIVED", "RENEWED"]
     assert ledger_agrees(queue)
+
+
+def test_updates_are_counted_until_the_next_get(queue, step):
+    put(queue, "a")
+    receipt = take(queue).pop_receipt
+    for count in (1, 2, 3):
+        row = reads.message(queue, 1).row
+        assert row.renewals == count - 1
+        receipt, _ = update(queue, row.message_id, receipt, visibility_timeout=LEASE)
+    step(LEASE)
+    assert reads.message(queue, 1).row.renewals == 3
+    take(queue)
+    assert reads.message(queue, 1).row.renewals == 0
 
 
 def test_update_to_zero_gives_the_message_back(queue):

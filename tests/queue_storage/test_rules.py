@@ -309,7 +309,6 @@ class Facts:
 )
 def test_what_a_message_is(facts, expected):
     assert standing.standing(facts, NOON) is expected
-    assert standing.is_visible(facts, NOON) == (expected is Standing.VISIBLE)
     assert (why_not(facts, NOON) is None) == (expected is Standing.VISIBLE)
 
 
@@ -392,4 +391,4 @@ def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():
         reasons = explain(facts, queue, NOON)
         spent = queue.poison_queue is not None and count >= queue.max_dequeue_count
         assert reasons and all(reason.text for reason in reasons)
-        assert any(r.is_obstacle for r in reasons) == (not standing.is_visible(facts, NOON) or spent), facts
+        assert any(r.is_obstacle for r in reasons) == (standing.standing(facts, NOON) is not Standing.VISIBLE or spent), facts

@@ -98,7 +98,7 @@ def present(address):
 
 
 def ledger_agrees(address):
-    """Whether the ledger says what is there: messages and bytes, in all and held (design D9)."""
+    """Whether the ledger says what is there: messages and bytes, in all and held (docs/design.md D9)."""
     (row,) = connections.current().execute(
         """
         WITH l AS (SELECT state, n, bytes FROM vitrine_count_base WHERE entity_id = %(id)s

@@ -3,7 +3,7 @@
 import asyncio
 
 from broker_core import rabbitmq
-from broker_core.rabbitmq.connections import channels
+from broker_core.rabbitmq.connections import channels, connections
 from broker_core.store import aio
 from tests.cancelling import cancelled
 from tests.looking import entity_id
@@ -26,7 +26,7 @@ def on_a_channel(queue, story):
         try:
             return await story(connection.channel())
         finally:
-            await rabbitmq.connections.close.aio(connection)
+            await connections.close.aio(connection)
             await aio.close()
 
     return asyncio.run(steps())
@@ -89,7 +89,7 @@ def test_a_connection_that_was_opened_for_nobody_is_closed(fresh_epoch, vhost):
         found = await cancelled(rabbitmq.connect.aio(vhost, "tests") for _ in range(ROUNDS))
         assert open_connections(vhost) == {connection.id for connection in found}
         for connection in found:
-            await rabbitmq.connections.close.aio(connection)
+            await connections.close.aio(connection)
         await aio.close()
         return len(found)
 
@@ -106,12 +106,12 @@ def test_a_connection_whose_closing_is_cancelled_is_closed(fresh_epoch, queue):
         for connection in opened:
             await channels.get.aio(connection.channel(), "q")
         for n, connection in enumerate(opened):
-            task = asyncio.create_task(rabbitmq.connections.close.aio(connection))
+            task = asyncio.create_task(connections.close.aio(connection))
             await asyncio.sleep(n % 10 * 0.0008)
             task.cancel()
             await asyncio.wait({task})
             if connection.closed is None:  # cancelled before it began
-                await rabbitmq.connections.close.aio(connection)
+                await connections.close.aio(connection)
         await aio.close()
 
     asyncio.run(story())
@@ -135,7 +135,7 @@ def test_a_channel_whose_closing_is_cancelled_holds_nothing(fresh_epoch, queue):
             if channel.closed is None:
                 await channels.close.aio(channel)
             assert held(queue) == [] and query("SELECT 1 FROM vitrine_consumer WHERE connection_id = %s", connection.id) == []
-        await rabbitmq.connections.close.aio(connection)
+        await connections.close.aio(connection)
         await aio.close()
 
     asyncio.run(story())

@@ -142,7 +142,7 @@ def test_closing_a_connection_deletes_its_exclusive_queues(vhost):
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(vhost):
-    """RMQ 1.3: it lives on while it never had one, and a get does not arm it."""
+    """It lives on while it never had one, and a get does not arm it."""
     with rabbit.connect(vhost) as connection, rabbit.connect(vhost) as another:
         channel = connection.channel()
         address = channel.declare_queue("brief", auto_delete=True).address

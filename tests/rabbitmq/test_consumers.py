@@ -8,7 +8,8 @@ import pytest
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument, ServerBusy
 from broker_core.common.types import EntityAddress
-from broker_core.rabbitmq.connections import channels, consumers
+from broker_core.rabbitmq.connections import channels
+from broker_core.rabbitmq.messages import local_consumers
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store import connections
 from tests.eventually import eventually
@@ -379,13 +380,13 @@ def test_a_dead_letter_may_live_for_no_time_too(connection):
 def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, monkeypatch):
     channel = connection.channel()
     channel.consume("q")
-    hand_over = consumers.Consumer.hand_over
+    hand_over = local_consumers.Consumer.hand_over
 
     def close_first(consumer, deliveries):
         channel.close()
         return hand_over(consumer, deliveries)
 
-    monkeypatch.setattr(consumers.Consumer, "hand_over", close_first)
+    monkeypatch.setattr(local_consumers.Consumer, "hand_over", close_first)
     send(queue, "a", properties=rabbitmq.Properties(expiration="0"))
     assert query("SELECT 1 FROM vitrine_message WHERE owner_id = %s", connection.id) == []
     assert connection.channel().get("q") is None  # its life is over
@@ -412,7 +413,7 @@ def test_only_an_active_consumer_of_this_process_takes_at_once(connection):
     entity_id = query("SELECT id FROM vitrine_entity WHERE path = 'sac' AND deleted_at IS NULL")[0].id
 
     def takers():
-        return [consumer.tag for consumer in consumers.takers(entity_id)]
+        return [consumer.tag for consumer in local_consumers.takers(entity_id)]
 
     assert takers() == []
     with as_another_process(), rabbitmq.connect(connection.vhost) as another:
@@ -435,9 +436,9 @@ def test_turns_are_taken_within_the_room_there_is():
     one, two = Fake(), Fake()
 
     def consumer(channel, prefetch=0, priority=0, no_ack=False):
-        return consumers.Consumer(0, channel, None, 1, "", no_ack, priority, prefetch, True)
+        return local_consumers.Consumer(0, channel, None, 1, "", no_ack, priority, prefetch, True)
 
     a, b, c, d = consumer(one, 1), consumer(one), consumer(two, 9, priority=1), consumer(two, priority=-1, no_ack=True)
-    assert consumers.in_turns([a, b, c, d], 20) == [c, c, c, c, a, b, b, b, *[d] * 12]
-    assert consumers.in_turns([a, b], 2) == [a, b]
-    assert consumers.in_turns([], 5) == []
+    assert local_consumers.in_turns([a, b, c, d], 20) == [c, c, c, c, a, b, b, b, *[d] * 12]
+    assert local_consumers.in_turns([a, b], 2) == [a, b]
+    assert local_consumers.in_turns([], 5) == []

@@ -8,7 +8,7 @@ from django.db import transaction
 from broker_core import rabbitmq
 from broker_core.common.types import EventKind
 from broker_core.rabbitmq import Publication
-from broker_core.rabbitmq.connections import consumers, local_delivery
+from broker_core.rabbitmq.messages import local_consumers, local_delivery
 from broker_core.store import connections
 from tests.looking import events
 
@@ -399,7 +399,7 @@ def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, tran
 
 def _relieve_and_fail(work, limited, brief):
     yield from local_delivery.relieve(work, limited[0])
-    assert consumers.takers(work.queue(limited[0]).id)[0].room == 0
+    assert local_consumers.takers(work.queue(limited[0]).id)[0].room == 0
     raise ZeroDivisionError
 
 

@@ -166,7 +166,7 @@ def test_an_exchange_is_declared_once(vhost):
     assert not rabbitmq.declare_exchange(vhost, "x", "topic", arguments={"alternate-exchange": "ae"})
     assert not rabbitmq.declare_exchange(vhost, "x", passive=True, type="bogus", durable=False)
     (found,) = (exchange for exchange in rabbitmq.list_exchanges(vhost) if exchange.name == "x")
-    assert found.arguments == {"alternate-exchange": "ae", "width": Typed("short", 7)}
+    assert found.arguments == {"alternate-exchange": "ae", "width": 7} and found.arguments["width"].type == "short"
     assert found.effective == {"alternate_exchange": "ae"}
 
 

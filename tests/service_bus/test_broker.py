@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import service_bus
+from broker_core import service_bus, sweeps
 from broker_core.common.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -266,7 +266,7 @@ def test_the_last_allowed_failure_dead_letters(make_queue, step):
 
 
 def test_a_spent_message_is_never_delivered_even_before_a_sweep(make_queue, step):
-    """SB-091, design D5."""
+    """SB-091, docs/design.md D5."""
     queue = make_queue(max_delivery_count=1)
     sent(queue, "a")
     service_bus.receive(queue)
@@ -299,7 +299,7 @@ def test_a_dead_letter_reason_has_a_longest_length(queue):
 
 
 def test_dead_letters_arrive_below_the_head_and_are_still_found(queue):
-    """The head bound of the dead-letter queue is lowered by whoever moves a message below it (core 3)."""
+    """The head bound of the dead-letter queue is lowered by whoever moves a message below it."""
     sent(queue, *"abcd")
     held = service_bus.receive(queue, 4)
     service_bus.dead_letter(queue, tokens(held[2:]))
@@ -450,6 +450,40 @@ def test_peek_shows_every_state_and_changes_nothing(queue):
     assert bodies(service_bus.peek(queue, from_sequence_number=2, max_count=2)) == ["deferred", "locked"]
 
 
+@pytest.mark.parametrize("sweep", [False, True], ids=["unnoticed", "swept"])
+def test_peek_counts_a_lock_that_has_ended(queue, step, sweep):
+    """SB-090, SB-092: also where nothing has looked at the queue since."""
+    sent(queue, "active", "deferred", "dead")
+    active, deferred, dead = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [deferred.lock_token])
+    service_bus.dead_letter(queue, [dead.lock_token])
+    service_bus.receive_deferred(queue, [deferred.sequence_number])
+    service_bus.receive(queue.dead_letter)
+    assert [m.delivery_count for m in service_bus.peek(queue)] == [0, 0]  # held
+    step(2 * MINUTE)
+    if sweep:
+        sweeps.end_locks()
+    assert [m.delivery_count for m in service_bus.peek(queue)] == [1, 1]
+    assert [m.delivery_count for m in service_bus.peek(queue.dead_letter)] == [0]  # none are counted there (SB-089)
+    (again,) = service_bus.receive(queue)
+    assert (again.sequence_number, again.delivery_count) == (active.sequence_number, 1)
+    (dead_again,) = service_bus.receive(queue.dead_letter)
+    assert dead_again.delivery_count == 0
+
+
+@pytest.mark.parametrize("time_to_live", [10 * MINUTE, None], ids=["own", "default"])
+def test_peek_shows_a_due_message_as_active_with_its_end(make_queue, step, time_to_live):
+    """SB-024, SB-047: it has been active since it was due, also where nothing has moved it yet."""
+    queue = make_queue(default_message_time_to_live=10 * MINUTE)
+    due = now(queue) + 5 * MINUTE
+    service_bus.send(queue, [Message(b"later", scheduled_enqueue_at=due, time_to_live=time_to_live)])
+    step(5 * MINUTE)
+    (peeked,) = service_bus.peek(queue)
+    assert (peeked.state, peeked.enqueued_at, peeked.expires_at) == (MessageState.ACTIVE, due, due + 10 * MINUTE)
+    (found,) = service_bus.receive(queue)
+    assert (found.enqueued_at, found.expires_at) == (peeked.enqueued_at, peeked.expires_at)
+
+
 def test_purge_leaves_what_is_locked_and_what_comes_later(queue):
     """SB-150, SB-151, SB-153."""
     service_bus.send(queue, [Message(b"x")] * 1200)
@@ -491,7 +525,7 @@ def test_a_resubmitted_body_has_its_own_size_and_the_entitys_limit(queue):
 
 
 def test_resubmitting_adds_no_more_properties_than_may_be_sent(queue):
-    """SB-105: each set alone is within the limit (2.4), both together are not."""
+    """SB-105: each set alone is within the limit, both together are not."""
     service_bus.send(queue, [Message(b"a", properties={f"old{n}": "x" * 10_000 for n in range(4)}), Message(b"b")])
     service_bus.dead_letter(queue, tokens(service_bus.receive(queue, 2)))
     many = {f"new{n}": "x" * 10_000 for n in range(4)}
@@ -686,6 +720,64 @@ def test_properties_that_grow_too_large_by_abandoning_dead_letter_the_message(qu
     (dead,) = service_bus.receive(queue.dead_letter, 1)
     assert dead.dead_letter_reason == "HeaderSizeExceeded" and set(dead.properties) >= {"a0", "b3"}
     assert service_bus.receive(queue, 1) == [] and ledger_agrees(queue)
+
+
+def umlauts(prefix: str, size: int) -> dict[str, str]:
+    """Application properties of some `size` bytes and half as many characters."""
+    return {f"{prefix}{i}": "ü" * 5_000 for i in range(size // 10_000)}
+
+
+def test_properties_are_measured_in_bytes(queue):
+    """2.4: a set of 64 KB may be sent, whatever its characters; each property has at most 32 KB."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 60_000))])
+    with pytest.raises(MessageTooLarge, match="set of application properties"):
+        service_bus.send(queue, [Message(b"m", properties=umlauts("a", 70_000))])
+    with pytest.raises(MessageTooLarge, match="application property 'one' has 33,003 bytes"):
+        service_bus.send(queue, [Message(b"m", properties={"one": "€" * 11_000})])
+
+
+def test_an_abandon_measures_properties_in_bytes(queue):
+    """Regression: it counted characters, so that 72 KB passed for 36."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000))])
+    (message,) = service_bus.receive(queue, 1)
+    service_bus.abandon(queue, [message.lock_token], umlauts("b", 30_000))
+    assert service_bus.receive(queue, 1) == []
+    (dead,) = service_bus.receive(queue.dead_letter, 1)
+    assert dead.dead_letter_reason == "HeaderSizeExceeded"
+
+
+@pytest.mark.parametrize("settle", [service_bus.defer, service_bus.dead_letter])
+def test_deferring_and_dead_lettering_add_no_more_properties_than_may_be_sent(queue, settle):
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000)), Message(b"n")])
+    large, small = service_bus.receive(queue, 2)
+    with pytest.raises(MessageTooLarge, match="set of application properties of message 1 has 70,"):
+        settle(queue, [small.lock_token, large.lock_token], properties=umlauts("b", 30_000))
+    assert settle(queue, [small.lock_token], properties=umlauts("b", 30_000)).settled
+    assert settle(queue, [large.lock_token], properties=umlauts("b", 20_000)).settled
+    assert ledger_agrees(queue)
+
+
+def test_a_dead_letter_that_is_abandoned_gets_no_more_properties_than_may_be_sent(queue):
+    """There is no list to move it to, as there is for a message of the queue itself."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000))])
+    service_bus.dead_letter(queue, tokens(service_bus.receive(queue, 1)))
+    (dead,) = service_bus.receive(queue.dead_letter, 1)
+    with pytest.raises(MessageTooLarge, match="of message 1 has 70,"):
+        service_bus.abandon(queue.dead_letter, [dead.lock_token], umlauts("b", 30_000))
+    assert service_bus.abandon(queue.dead_letter, [dead.lock_token], {"c": "d"}).settled
+    assert set(service_bus.receive(queue.dead_letter, 1)[0].properties) >= {"a0", "a3", "c"}
+
+
+def test_a_dead_letter_with_more_properties_than_may_be_sent_is_not_resubmitted(queue):
+    """Regression: 72 KB went back into the queue."""
+    service_bus.send(queue, [Message(b"m", properties=umlauts("a", 40_000)), Message(b"n")])
+    large, small = service_bus.receive(queue, 2)
+    service_bus.abandon(queue, [large.lock_token], umlauts("b", 30_000))
+    service_bus.dead_letter(queue, [small.lock_token])
+    with pytest.raises(MessageTooLarge, match="of message 1 has 70,"):
+        service_bus.resubmit(queue.dead_letter, [1, 2])
+    assert service_bus.resubmit(queue.dead_letter, [2]) == {2: 3}
+    assert len(service_bus.peek(queue.dead_letter)) == 1 and ledger_agrees(queue)
 
 
 def test_a_queue_that_another_process_deleted_is_not_found(queue):

@@ -1,4 +1,4 @@
-"""Namespaces, queues and clocks against a real database (SB 1.2, 1.3, SB-190, SB-230 to SB-242, SB-907, design D6)."""
+"""Namespaces, queues and clocks against a real database (SB-190, SB-230 to SB-242, SB-907, docs/design.md D6)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -281,7 +281,7 @@ def test_a_namespace_that_gets_a_queue_just_then_is_not_deleted(transactional_db
 
 
 def test_who_waited_for_another_counts_what_that_one_created(transactional_db, space, monkeypatch):
-    """SB 1.3, 7.7: limits hold also where two create at the same time."""
+    """Limits hold also where two create at the same time."""
     monkeypatch.setattr(configured_limits, "STRICT", replace(configured_limits.STRICT, entities_per_namespace=1))
     with transaction.atomic(), connections.callers_transaction():
         entities.create_queue(ORDERS)

@@ -234,7 +234,7 @@ def tell(queue, story):
     default=st.sampled_from([None, 30]),
     dead_lettering=st.booleans(),
     status=st.sampled_from(EntityStatus),
-    mode=st.sampled_from(["eager", "on_activity", "at_head"]),
+    mode=st.sampled_from(["eager", "on_activity"]),
 )
 def test_explanations_agree_with_receiving(broker_database, story, most, default, dead_lettering, status, mode):
     namespace = f"x-{uuid.uuid4().hex[:10]}"

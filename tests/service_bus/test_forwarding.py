@@ -45,7 +45,7 @@ def test_nobody_receives_where_messages_are_forwarded_but_may_peek(make_queue):
 
 
 def test_a_receiver_fetches_what_nobody_forwarded(make_queue, step):
-    """No sweep runs: what comes due at the source is received at the destination (design D5)."""
+    """No sweep runs: what comes due at the source is received at the destination (docs/design.md D5)."""
     target = make_queue()
     source = make_queue(forward_to=target.path)
     service_bus.send(source, [Message(b"m", scheduled_enqueue_at=now(source) + MINUTE)])

@@ -1,4 +1,4 @@
-"""manage.py import_config and connection_string: what they print and store, and that a bad file stores nothing (9.3, 6.1)."""
+"""manage.py import_config and connection_string: what they print and store, and that a bad file stores nothing."""
 
 import json
 from datetime import timedelta

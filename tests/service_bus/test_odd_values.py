@@ -74,6 +74,11 @@ def everything(db, monkeypatch):
     renewer.drop(renewer.held())
 
 
+def test_what_is_named_here_is_there():
+    assert {name.rpartition(".")[0] for name in CHANGES} | set(FEW) <= set(MODULES)
+    assert all(name.rpartition(".")[2] in MODULES[name.rpartition(".")[0]] for name in CHANGES)
+
+
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_every_use_case_answers_or_refuses(everything, module):
     makers, wrong = given(everything)[module], []

@@ -1,4 +1,4 @@
-"""Shared-access policies (SB 7.7) against a real database."""
+"""Shared-access policies against a real database."""
 
 import base64
 

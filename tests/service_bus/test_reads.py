@@ -448,7 +448,7 @@ def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_databa
 
 
 def test_a_life_is_found_by_the_filter_that_is_kept_for_it(broker_database):
-    """Not by reading days of events: a block filter on a hash of entity and number (design D7)."""
+    """Not by reading days of events: a block filter on a hash of entity and number (docs/design.md D7)."""
     cursor = psycopg.ClientCursor(connections.current())
     params = {"entity_id": 1, "sequence_number": 2, "max_count": 3}
     plan = cursor.execute(f"EXPLAIN {SQL['read_message_events']}", params).fetchall()

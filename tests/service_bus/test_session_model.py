@@ -1,4 +1,4 @@
-"""Random operations on a queue with sessions, against the broker and against a plain model made of the pure rules, must agree
+"""Random operations on a queue with sessions, against the broker and against a plain model made of the specification, must agree
 after every step. Time passes only when the machine steps the clock, and nothing sweeps unless the machine does it."""
 
 import uuid
@@ -14,11 +14,11 @@ from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound, NoSessionAvailable, SessionCannotBeLocked, SessionLockLost
 from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, Session, SubQueue
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules import messages as sb
-from broker_core.service_bus.rules import sessions as rules
-from broker_core.service_bus.rules.messages import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 from broker_core.store import connections
 from tests.looking import entity_id, events, ledger_agrees, now
+
+from . import specification as sb
+from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
 NAMES = ("a", "b", "c")
@@ -293,13 +293,13 @@ class SessionsAgainstModel(RuleBasedStateMachine):
         return [m for m in self._main() if m.session_id == name and sb.is_locked(m.facts, self.now)]
 
     def _is_free(self, name):
-        return name not in self.held or not rules.is_held(self.held[name].locked_until, self.now)
+        return name not in self.held or not sb.session_is_held(self.held[name].locked_until, self.now)
 
     def _one_held(self, data):
         return self.held[data.draw(st.sampled_from(sorted(self.held)))]
 
     def _deliverable(self, name):
-        return self._those(name, rules.deliverable)
+        return self._those(name, sb.deliverable)
 
     def _those(self, name, rule):
         """The messages of a session that a pure rule picks."""
@@ -312,7 +312,7 @@ class SessionsAgainstModel(RuleBasedStateMachine):
         fates, at = [], self.now
         if sb.is_locked(m.facts, at):
             return fates
-        if m in self._those(m.session_id, rules.taken_by_expiry):
+        if m in self._those(m.session_id, sb.taken_by_expiry):
             fates.append(sb.expire(self.settings))
         elif m.facts.state is MessageState.ACTIVE and sb.has_expired(m.facts, at, self.settings):
             return fates

@@ -341,6 +341,21 @@ def test_reply_to_session_id_is_kept(queue):
     assert message.broker_properties["reply_to_session_id"] == "r"
 
 
+def test_peek_of_a_session_shows_what_is_true_now(queue, step):
+    """SB-024, SB-092: the session's lock has ended, a scheduled message is due, and nothing has looked at either yet."""
+    sent(queue, "a1")
+    due = now(queue) + MINUTE
+    sent(queue, "a2", scheduled_enqueue_at=due, time_to_live=5 * MINUTE)
+    service_bus.accept_session(queue, "a", max_count=1)
+    assert [(m.delivery_count, m.state) for m in service_bus.peek(queue, session_id="a")] == [
+        (0, MessageState.ACTIVE), (0, MessageState.SCHEDULED)
+    ]  # fmt: skip
+    step(2 * MINUTE)
+    locked, scheduled = service_bus.peek(queue, session_id="a")
+    assert (locked.delivery_count, scheduled.state) == (1, MessageState.ACTIVE)
+    assert (scheduled.enqueued_at, scheduled.expires_at) == (due, due + 5 * MINUTE)
+
+
 def test_peek_shows_one_session_to_anybody(queue):
     """SB-145."""
     sent(queue, "a1", "b1", "a2")

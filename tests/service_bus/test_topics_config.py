@@ -1,4 +1,4 @@
-"""Topics, subscriptions, rules, tiers and forwards as configuration, against a real database (SB 1.1 to 1.4, 2.4)."""
+"""Topics, subscriptions, rules, tiers and forwards as configuration, against a real database."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -365,7 +365,7 @@ def test_a_subscription_gets_nothing_from_before_it_was_there():
     assert [m.body for m in service_bus.peek(ALL)] == [b"before", b"after"]
 
 
-# Quotas (SB 2.4)
+# Quotas
 
 
 @pytest.fixture
@@ -406,7 +406,7 @@ def test_a_namespace_has_so_many_queues_and_topics(narrow):
     entities.create_topic(EntityAddress("space", "another"))
 
 
-# Tiers (SB 1.3, 2.4)
+# Tiers
 
 
 def test_a_basic_namespace_has_queues_alone():

@@ -79,7 +79,9 @@ class Vitrine:
         """The running process of web, worker, analysis, beat or postgres."""
         if part == "postgres":
             return eventually(self._postgres, 30)
-        mark = {"web": "uvicorn", "worker": "--queues=sweeps", "analysis": "--queues=analysis", "beat": "--pidfile="}[part]
+        mark = {"web": "explorer.site.web", "worker": "--queues=sweeps", "analysis": "--queues=analysis", "beat": "--pidfile="}[
+            part
+        ]
         return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None), 30)
 
     def _postgres(self) -> psutil.Process | None:

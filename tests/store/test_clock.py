@@ -1,4 +1,4 @@
-"""Every statement takes its time from the namespace's clock (design D6); those that take the database's are listed here,
+"""Every statement takes its time from the namespace's clock (docs/design.md D6); those that take the database's are listed here,
 with why."""
 
 import re

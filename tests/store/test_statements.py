@@ -51,7 +51,7 @@ def test_an_unknown_statement_is_named():
 
 
 def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database):
-    """Core 3: raising the bound waits for whoever moves a message below it, then looks with a new snapshot."""
+    """Raising the bound waits for whoever moves a message below it, then looks with a new snapshot."""
     namespaces.create_namespace("head-race")
     queue = EntityAddress("head-race", "q")
     entities.create_queue(queue)

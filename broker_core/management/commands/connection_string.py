@@ -1,4 +1,4 @@
-"""manage.py connection_string NAMESPACE: what a client needs to reach a namespace (SB 6.1)."""
+"""manage.py connection_string NAMESPACE: what a client needs to reach a namespace."""
 
 from urllib.parse import urlsplit
 

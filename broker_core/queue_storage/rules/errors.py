@@ -1,4 +1,4 @@
-"""What a storage queue refuses, each with the code, the status and the details that the service's answer has (reference, 3.5).
+"""What a storage queue refuses, each with the code, the status and the details of the service's response.
 
 Where the broker has a refusal of the same meaning, the class is one of that as well: whoever handles that handles this.
 """
@@ -21,7 +21,7 @@ class StorageRefusal(errors.BrokerError):
 
 
 class InvalidResourceName(StorageRefusal, errors.InvalidArgument):
-    """A queue's name with characters that no name has (1.2)."""
+    """A queue's name with characters that no name has."""
 
     code = "InvalidResourceName"
 
@@ -32,7 +32,7 @@ class InvalidResourceName(StorageRefusal, errors.InvalidArgument):
 
 
 class OutOfRangeInput(StorageRefusal, errors.InvalidArgument):
-    """A queue's name that is too short or too long (1.2)."""
+    """A queue's name that is too short or too long."""
 
     code = "OutOfRangeInput"
 
@@ -76,7 +76,7 @@ class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
 
 
 class InvalidMetadata(StorageRefusal, errors.InvalidArgument):
-    """Metadata whose names or values cannot be headers (1.2)."""
+    """Metadata whose names or values cannot be headers."""
 
     code = "InvalidMetadata"
 

@@ -1,4 +1,4 @@
-"""The numbers of Queue Storage (reference, 1.2 to 1.4)."""
+"""The numbers of Queue Storage (docs/queue-storage.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account, a queue and its poison queue may be called, and which belong together (reference, 1.1 and 1.2, QS-106)."""
+"""What an account, a queue and its poison queue may be called, and which belong together (docs/queue-storage.md, QS-106)."""
 
 from __future__ import annotations
 

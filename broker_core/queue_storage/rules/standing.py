@@ -76,11 +76,6 @@ def hidden_until(message: Facts, now: datetime) -> datetime | None:
     return message.visible_at if message.visible_at is not None and message.visible_at > now else None
 
 
-def is_visible(message: Facts, now: datetime) -> bool:
-    """Whether a get at `now` may return it (QS-020)."""
-    return standing(message, now) is Standing.VISIBLE
-
-
 def has_expired(message: Facts, now: datetime) -> bool:
     """Whether it is as if it were gone (QS-073, QS-078)."""
     return expired_at(message, now) is not None

@@ -35,7 +35,7 @@ coalesce(m.delivery_count >= (SELECT max_dequeue_count FROM entity), false)
    FROM salt AS s, (SELECT lpad(to_hex(m.sequence_number), 15, '0') AS hex) AS h)
 
 -- fragment: storage_expires
--- A life that would pass the year 9999 never ends (1.4).
+-- A life that would pass the year 9999 never ends.
 CASE WHEN %(time_to_live)s::interval < timestamptz '9999-12-31 23:59:59+00' - e.now THEN e.now + %(time_to_live)s::interval END AS expires_at
 
 -- name: storage_put
@@ -314,7 +314,7 @@ gone AS (
 SELECT sequence_number FROM gone ORDER BY sequence_number;
 
 -- name: storage_release
--- Make invisible messages visible now, for an operator, with a new receipt each: whoever held one finds its receipt no more (5.3).
+-- Make invisible messages visible now, for an operator, with a new receipt each: whoever held one finds its receipt no more.
 WITH
 -- include: storage_entity
 ,

@@ -18,8 +18,9 @@ from uuid import UUID
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, EventKind, Right
-from broker_core.rabbitmq.messages import delivering, publishing, tidying
+from broker_core.rabbitmq.messages import delivering, local_consumers, publishing, tidying
 from broker_core.rabbitmq.messages.delivery import Delivery
+from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
 from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
@@ -31,9 +32,8 @@ from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
 from broker_core.store.statements import call
 
-from . import connections, consumers
-from .channel_state import ChannelState, Tagged
-from .consumers import Consumer, registry
+from . import consumers, ending
+from .state import ChannelState, Tagged
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,7 +124,7 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
         except AmqpError as refusal:
             with suppress(BrokerError):  # what cannot be given back now goes back when the connection ends
                 if refusal.is_connection_error:
-                    yield from connections.close_because(channel.connection, refusal)
+                    yield from ending.close_because(channel.connection, refusal)
                 else:
                     yield from _close(channel, refusal)
             raise
@@ -199,7 +199,7 @@ def cancel(channel: Channel, tag: str) -> Steps:
 def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float = 0) -> Steps:
     """Up to max_count deliveries to the channel's consumers, as far as they have room; waits so long for the first one.
 
-    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145, RMQ 1.7). Where their queue is gone,
+    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145). Where their queue is gone,
     consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
     dead-lettered to them, about once a second (RMQ-920).
     """
@@ -299,7 +299,7 @@ def delete_queue(channel: Channel, queue: str = "", *, if_unused: bool = False, 
     return (yield from queues.delete_queue.steps(address, if_unused=if_unused, if_empty=if_empty, **who))
 
 
-@connections.EndsWhatItBegan
+@ending.EndsWhatItBegan
 def close(channel: Channel) -> Steps:
     """Close a channel; closing one that is closed, or lost, does nothing."""
     yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
@@ -403,7 +403,7 @@ def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
 
 def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     """Deliveries of one queue to these consumers, in turns."""
-    with consumers.planned(group, count) as plan:
+    with local_consumers.planned(group, count) as plan:
         taken = (yield from _take_for(channel, group, len(plan))) if plan else []
         for consumer, _ in zip(plan, taken, strict=False):
             consumer.count(1)

@@ -1,4 +1,4 @@
-"""What this process is to the others: an epoch, which it keeps by a lease and by an advisory lock (wire.md 4).
+"""What this process is to the others: an epoch, which it keeps by a lease and by an advisory lock.
 
 A database connection of its own holds the lock and renews the lease, from a thread. It is a direct one: where a pooler stands in
 between, a session is nobody's. A killed process loses the lock at once; a stopped one, or one that is cut off, its lease.

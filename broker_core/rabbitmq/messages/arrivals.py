@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker_core.rabbitmq.connections.local_delivery import hand_over, relieve
 from broker_core.store.driver import Steps
 
 from .dead_lettering import expire_at_head, hold_chain, keep_limits, take_in
 from .length_limits import drops_head, is_limited, refuses
+from .local_delivery import hand_over, relieve
 from .routing_transaction import Work
 
 

@@ -10,12 +10,12 @@ from operator import attrgetter
 from typing import Any
 
 from broker_core.common.types import EventKind
-from broker_core.rabbitmq.connections.local_delivery import hand_over, relieve
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from .length_limits import drops_head, is_limited
+from .local_delivery import hand_over, relieve
 from .placing import MOST_HOPS, Outgoing, Placing, die
 from .routing_transaction import Stale, Work
 

@@ -1,4 +1,4 @@
-"""A message's properties (class basic, reference 2.1): as a publisher gives them, as they are stored, as a consumer gets them."""
+"""A message's properties (class basic): as a publisher gives them, as they are stored, as a consumer gets them."""
 
 from __future__ import annotations
 

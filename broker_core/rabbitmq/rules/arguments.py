@@ -15,6 +15,7 @@ from broker_core.common.errors import InvalidArgument
 
 from . import errors
 from .erlang import Atom, Chars, term
+from .errors import Reason
 from .names import DEFAULT_EXCHANGE, RESERVED, check_new_exchange_name
 from .table import INTEGERS, encode, typed
 
@@ -34,7 +35,7 @@ X_MATCH = ("all", "any", "all-with-x", "any-with-x")
 ALTERNATE_EXCHANGE = "alternate-exchange"
 
 _BOTH = (CLASSIC, QUORUM)
-_Check = Callable[[str, Any, Arguments], Any]  # type, value, all arguments -> the reason of a refusal, or None
+_Check = Callable[[str, Any, Arguments], Reason | None]  # type, value, all arguments -> why it is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,80 +196,87 @@ def _check_quorum(vhost: str, name: str, durable: bool, exclusive: bool, auto_de
         raise errors.invalid_property("non-durable", vhost, name)
 
 
-def _integer(kind: str, value: Any, _: Arguments) -> Any:
-    return None if kind in INTEGERS else Chars(f"expected integer, got {kind}")
+_WHOLE = "Enter a whole number; a duration can have a unit, such as 30 s, 5 min or 2 days."
+_NOT_NEGATIVE = "Enter a whole number that is not negative."
 
 
-def _not_negative(kind: str, value: Any, arguments: Arguments) -> Any:
+def _integer(kind: str, value: Any, _: Arguments) -> Reason | None:
+    return None if kind in INTEGERS else Reason(Chars(f"expected integer, got {kind}"), _WHOLE)
+
+
+def _not_negative(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     reason = _integer(kind, value, arguments)
-    return reason or ((Atom("value_negative"), value) if value < 0 else None)
+    return reason or (Reason((Atom("value_negative"), value), _NOT_NEGATIVE) if value < 0 else None)
 
 
-def _duration(kind: str, value: Any, arguments: Arguments) -> Any:
+def _duration(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     reason = _integer(kind, value, arguments)
     return reason or expiry_problem(value)
 
 
-def expiry_problem(milliseconds: int) -> tuple | None:
-    """Why a number of milliseconds is no time-to-live, as an Erlang term (RMQ-001, RMQ-006)."""
+def expiry_problem(milliseconds: int) -> Reason | None:
+    """Why a number of milliseconds is no time-to-live (RMQ-001, RMQ-006)."""
     if milliseconds > MAX_EXPIRY:
-        return (Atom("value_too_large"), milliseconds)
-    return (Atom("value_negative"), milliseconds) if milliseconds < 0 else None
+        return Reason((Atom("value_too_large"), milliseconds), "Enter at most ten years, 315360000000 milliseconds.")
+    return Reason((Atom("value_negative"), milliseconds), _NOT_NEGATIVE) if milliseconds < 0 else None
 
 
-def _positive_duration(kind: str, value: Any, arguments: Arguments) -> Any:
+def _positive_duration(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     reason = _duration(kind, value, arguments)
-    return reason or _zero(value)
+    return reason or _zero(value, "Enter a whole number of at least 1: a queue cannot expire at once.")
 
 
-def _positive(kind: str, value: Any, arguments: Arguments) -> Any:
+def _positive(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     reason = _not_negative(kind, value, arguments)
-    return reason or _zero(value)
+    return reason or _zero(value, "Enter a whole number of at least 1.")
 
 
-def _zero(value: int) -> tuple | None:
-    return (Atom("value_zero"), value) if value == 0 else None
+def _zero(value: int, advice: str) -> Reason | None:
+    return Reason((Atom("value_zero"), value), advice) if value == 0 else None
 
 
-def _priority(kind: str, value: Any, arguments: Arguments) -> Any:
+def _priority(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     reason = _not_negative(kind, value, arguments)
-    return reason or ((Atom("max_value_exceeded"), value) if value > 255 else None)
+    return reason or (Reason((Atom("max_value_exceeded"), value), "Enter at most 255.") if value > 255 else None)
 
 
-def _boolean(kind: str, value: Any, _: Arguments) -> Any:
-    return None if kind == "bool" else _unacceptable(kind)
+def _boolean(kind: str, value: Any, _: Arguments) -> Reason | None:
+    return None if kind == "bool" else _unacceptable(kind, "Use a boolean: true or false.")
 
 
-def _text(kind: str, value: Any, _: Arguments) -> Any:
+def _text(kind: str, value: Any, _: Arguments) -> Reason | None:
     return None if kind == "longstr" else _unacceptable(kind)
 
 
-def _dead_letter_routing_key(kind: str, value: Any, arguments: Arguments) -> Any:
+def _dead_letter_routing_key(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     if kind != "longstr":
         return _unacceptable(kind)
-    return None if "x-dead-letter-exchange" in arguments else Atom("routing_key_but_no_dlx_defined")
+    if "x-dead-letter-exchange" in arguments:
+        return None
+    return Reason(Atom("routing_key_but_no_dlx_defined"), "Set a dead-letter exchange as well, or clear the routing key.")
 
 
 def _one_of(allowed: Sequence[str], reason: str, unsupported: str | None = None) -> _Check:
     """reason: an atom. unsupported: what the value is called in a text of the server's own instead."""
 
-    def check(kind: str, value: Any, _: Arguments) -> Any:
+    def check(kind: str, value: Any, _: Arguments) -> Reason | None:
         if kind != "longstr":
             return _unacceptable(kind)
         if value in allowed:
             return None
-        return Chars(f"unsupported {unsupported} '{value}'") if unsupported else Atom(reason)
+        problem = Chars(f"unsupported {unsupported} '{value}'") if unsupported else Atom(reason)
+        return Reason(problem, f"Choose {' or '.join(allowed)}.")
 
     return check
 
 
-def _version(kind: str, value: Any, arguments: Arguments) -> Any:
+def _version(kind: str, value: Any, arguments: Arguments) -> Reason | None:
     reason = _not_negative(kind, value, arguments)
-    return reason or (None if value in QUEUE_VERSIONS else Chars(f"unsupported queue version '{value}'"))
+    return reason or (None if value in QUEUE_VERSIONS else Reason(Chars(f"unsupported queue version '{value}'"), "Enter 1 or 2."))
 
 
-def _unacceptable(kind: str) -> tuple:
-    return (Atom("unacceptable_type"), Atom(kind))
+def _unacceptable(kind: str, advice: str = "Use a text.") -> Reason:
+    return Reason((Atom("unacceptable_type"), Atom(kind)), advice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Each makes an error to be raised. The numbers after a text are the rules that le
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker_core.common.errors import BrokerError
 
@@ -40,18 +40,18 @@ class AmqpError(BrokerError):
     whether it ends the connection, or only the channel. argument: the one that is refused, if it is one.
     """
 
-    def __init__(self, reply_name: str, problem: str, argument: str | None = None):
+    def __init__(self, reply_name: str, problem: str, argument: str | None = None, *, advice: str = ""):
         self.reply_name, self.problem, self.argument = reply_name, problem, argument
         self.reply_code, self.is_connection_error = CODES[reply_name]
         self.text = cut(f"{reply_name} - {problem}")
-        super().__init__(self.text)
+        super().__init__(self.text, advice)
 
 
 class InvalidPolicy(BrokerError):
     """A policy that is refused (RMQ-370 to RMQ-376): the management API answers 400 with `reason`. field: which part."""
 
-    def __init__(self, field: str, reason: str):
-        super().__init__(reason)
+    def __init__(self, field: str, reason: str, *, advice: str = ""):
+        super().__init__(reason, advice)
         self.field, self.reason = field, reason
 
 
@@ -70,12 +70,30 @@ def exchange(vhost: str, name: str) -> str:
     return f"exchange '{name}' in vhost '{vhost}'"
 
 
-def refused(problem: str) -> AmqpError:
-    return AmqpError("ACCESS_REFUSED", problem)
+def refused(problem: str, *, advice: str = "") -> AmqpError:
+    return AmqpError("ACCESS_REFUSED", problem, advice=advice)
 
 
-def failed(problem: str, argument: str | None = None) -> AmqpError:
-    return AmqpError("PRECONDITION_FAILED", problem, argument)
+def failed(problem: str, argument: str | None = None, *, advice: str = "") -> AmqpError:
+    return AmqpError("PRECONDITION_FAILED", problem, argument, advice=advice)
+
+
+class Reason(NamedTuple):
+    """Why the value of an argument is refused: an Erlang term, and what to do about it."""
+
+    term: Any
+    advice: str = ""
+
+
+_IN_USE = "Unbind it, or stop its consumers, first."
+_RESERVED = "Names that start with amq. are reserved for the broker. Choose another name."
+_X_MATCH = "x-match must be the text all, any, all-with-x or any-with-x."
+_FIXED = (
+    "Arguments cannot be changed after the queue is declared. Change the value with a policy, which takes effect at once, or "
+    "delete the queue and declare it again."
+)
+_EXISTS = "It already exists with other properties. Use the same properties, choose another name, or delete it first."
+_NOT_SUPPORTED = "This broker does not support it."
 
 
 # Virtual hosts and users
@@ -83,15 +101,6 @@ def failed(problem: str, argument: str | None = None) -> AmqpError:
 
 def vhost_not_found(vhost: str) -> AmqpError:
     return AmqpError("NOT_ALLOWED", f"vhost {vhost} not found")
-
-
-def vhost_refused(vhost: str, user: str) -> AmqpError:
-    return AmqpError("NOT_ALLOWED", f"access to vhost '{vhost}' refused for user '{user}'")
-
-
-def access_refused(what: str, user: str) -> AmqpError:
-    """what: as `queue` and `exchange` above name it."""
-    return refused(f"access to {what} refused for user '{user}'")
 
 
 def connection_forced(reason: str) -> AmqpError:
@@ -103,47 +112,56 @@ def connection_forced(reason: str) -> AmqpError:
 
 def not_found_exchange(vhost: str, name: str) -> AmqpError:
     """RMQ-309"""
-    return AmqpError("NOT_FOUND", f"no {exchange(vhost, name)}")
+    return AmqpError(
+        "NOT_FOUND", f"no {exchange(vhost, name)}", advice="Check the name and its case, or declare the exchange first."
+    )
 
 
 def default_exchange_refused() -> AmqpError:
     """RMQ-305"""
-    return refused("operation not permitted on the default exchange")
+    return refused(
+        "operation not permitted on the default exchange",
+        advice="The default exchange is always bound to every queue by the queue's name. Use another exchange.",
+    )
 
 
 def unknown_exchange_type(type: str) -> AmqpError:
     """RMQ-306"""
-    return AmqpError("COMMAND_INVALID", f"unknown exchange type '{type}'")
+    return AmqpError("COMMAND_INVALID", f"unknown exchange type '{type}'", advice="Choose direct, fanout, topic or headers.")
 
 
 def reserved_exchange_name(name: str) -> AmqpError:
     """RMQ-307"""
-    return refused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+    return refused(f"exchange name '{name}' contains reserved prefix 'amq.*'", advice=_RESERVED)
 
 
 def system_exchange_deletion(vhost: str, name: str) -> AmqpError:
     """RMQ-307"""
-    return refused(f"deletion of system {exchange(vhost, name)} not allowed")
+    return refused(
+        f"deletion of system {exchange(vhost, name)} not allowed",
+        advice="Every virtual host has this exchange. Unbind what it should not route to.",
+    )
 
 
 def exchange_in_use(vhost: str, name: str) -> AmqpError:
     """RMQ-308"""
-    return failed(f"{exchange(vhost, name)} in use")
+    return failed(f"{exchange(vhost, name)} in use", advice=_IN_USE)
 
 
 def internal_exchange(vhost: str, name: str) -> AmqpError:
     """RMQ-312"""
-    return refused(f"cannot publish to internal {exchange(vhost, name)}")
+    return refused(f"cannot publish to internal {exchange(vhost, name)}", advice="Publish to an exchange that is bound to it.")
 
 
 def invalid_x_match_value(value: str) -> AmqpError:
     """RMQ-352"""
-    return failed(f"Invalid x-match field value {term(value)}; expected all, any, all-with-x, or any-with-x")
+    problem = f"Invalid x-match field value {term(value)}; expected all, any, all-with-x, or any-with-x"
+    return failed(problem, advice=_X_MATCH)
 
 
 def invalid_x_match_type(type: str, value: Any) -> AmqpError:
     """RMQ-352"""
-    return failed(f"Invalid x-match field type {type} (value {term(value)}); expected longstr")
+    return failed(f"Invalid x-match field type {type} (value {term(value)}); expected longstr", advice=_X_MATCH)
 
 
 # Queues
@@ -151,7 +169,11 @@ def invalid_x_match_type(type: str, value: Any) -> AmqpError:
 
 def not_found_queue(vhost: str, name: str) -> AmqpError:
     """RMQ-325"""
-    return AmqpError("NOT_FOUND", f"no {queue(vhost, name)}")
+    return AmqpError(
+        "NOT_FOUND",
+        f"no {queue(vhost, name)}",
+        advice="Check the name and its case, or declare the queue first. It may have expired, or been deleted.",
+    )
 
 
 def no_previously_declared_queue() -> AmqpError:
@@ -161,17 +183,17 @@ def no_previously_declared_queue() -> AmqpError:
 
 def reserved_queue_name(name: str) -> AmqpError:
     """RMQ-324"""
-    return refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+    return refused(f"queue name '{name}' contains reserved prefix 'amq.*'", advice=_RESERVED)
 
 
 def queue_in_use(vhost: str, name: str) -> AmqpError:
     """RMQ-326"""
-    return failed(f"{queue(vhost, name)} in use")
+    return failed(f"{queue(vhost, name)} in use", advice=_IN_USE)
 
 
 def queue_not_empty(vhost: str, name: str) -> AmqpError:
     """RMQ-326"""
-    return failed(f"{queue(vhost, name)} not empty")
+    return failed(f"{queue(vhost, name)} not empty", advice="Purge the queue first, or delete it with its messages.")
 
 
 def locked_queue(vhost: str, name: str) -> AmqpError:
@@ -180,6 +202,7 @@ def locked_queue(vhost: str, name: str) -> AmqpError:
         "RESOURCE_LOCKED",
         f"cannot obtain exclusive access to locked {queue(vhost, name)}. It could be originally declared on another connection "
         "or the exclusive property value does not match that of the original declaration.",
+        advice="It belongs to the connection that declared it and is deleted with it. Other connections can only publish to it.",
     )
 
 
@@ -194,27 +217,38 @@ def no_get(vhost: str, name: str) -> AmqpError:
 
 def invalid_property(property: str, vhost: str, name: str) -> AmqpError:
     """property: non-durable, exclusive-owner or auto-delete (RMQ-332)."""
-    return failed(f"invalid property '{property}' for {queue(vhost, name)}")
+    return failed(
+        f"invalid property '{property}' for {queue(vhost, name)}",
+        advice="Quorum queues are durable, not exclusive and never auto-deleted. Choose the type classic, or clear the flag.",
+    )
 
 
-def invalid_argument(argument: str, vhost: str, name: str, reason: Any) -> AmqpError:
-    """reason: an Erlang term (RMQ-333)."""
-    return failed(f"invalid arg '{argument}' for {queue(vhost, name)}: {term(reason)}", argument)
+def invalid_argument(argument: str, vhost: str, name: str, reason: Reason) -> AmqpError:
+    """RMQ-333"""
+    problem = f"invalid arg '{argument}' for {queue(vhost, name)}: {term(reason.term)}"
+    return failed(problem, argument, advice=reason.advice)
 
 
 def invalid_argument_type(type: str, argument: str, what: str) -> AmqpError:
     """An exchange's name that is no text (RMQ-337, RMQ-311). what: as `queue` and `exchange` above name it."""
-    return failed(f"invalid type '{type}' for arg '{argument}' in {what}", argument)
+    return failed(
+        f"invalid type '{type}' for arg '{argument}' in {what}", argument, advice="Enter the name of an exchange as a string."
+    )
 
 
 def unsupported_argument(argument: str, vhost: str, name: str, queue_type: str) -> AmqpError:
     """RMQ-343"""
-    return failed(f"invalid arg '{argument}' for {queue(vhost, name)} of queue type rabbit_{queue_type}_queue", argument)
+    return failed(
+        f"invalid arg '{argument}' for {queue(vhost, name)} of queue type rabbit_{queue_type}_queue",
+        argument,
+        advice="Queues of this type do not have this argument. Remove it, or choose the other type.",
+    )
 
 
 def inequivalent(argument: str, what: str, received: str, current: str) -> AmqpError:
     """A second declaration that differs (RMQ-310, RMQ-311, RMQ-344, RMQ-345). received, current: as texts show them."""
-    return failed(f"inequivalent arg '{argument}' for {what}: received {received} but current is {current}", argument)
+    problem = f"inequivalent arg '{argument}' for {what}: received {received} but current is {current}"
+    return failed(problem, argument, advice=_FIXED if argument.startswith("x-") else _EXISTS)
 
 
 # Messages
@@ -222,7 +256,10 @@ def inequivalent(argument: str, what: str, received: str, current: str) -> AmqpE
 
 def invalid_expiration(expiration: str, reason: Any) -> AmqpError:
     """reason: an Erlang term (RMQ-006)."""
-    return failed(f"invalid expiration '{expiration}': {term(reason)}")
+    return failed(
+        f"invalid expiration '{expiration}': {term(reason)}",
+        advice="Enter milliseconds as digits, such as 60000, or a duration such as 10 s or 5 min; at most ten years.",
+    )
 
 
 def invalid_message(reason: tuple) -> AmqpError:
@@ -235,11 +272,6 @@ def unknown_delivery_mode(mode: int) -> AmqpError:
     return invalid_message((Atom("delivery_mode_unknown"), mode))
 
 
-def invalid_user_id(user_id: str, user: str) -> AmqpError:
-    """RMQ-362"""
-    return failed(f"user_id property set to '{user_id}' but authenticated user was '{user}'")
-
-
 def message_too_large(size: int, limit: int) -> AmqpError:
     """Sizes in bytes (RMQ-369)."""
     return failed(f"message size {size} is larger than configured max size {limit}")
@@ -250,7 +282,7 @@ def message_too_large(size: int, limit: int) -> AmqpError:
 
 def not_implemented(what: str) -> AmqpError:
     """what: "immediate=true" (RMQ-365), "prefetch_size!=0 (10)" (RMQ-142), "requeue=false" (RMQ-125), "active=false"."""
-    return AmqpError("NOT_IMPLEMENTED", what)
+    return AmqpError("NOT_IMPLEMENTED", what, advice=_NOT_SUPPORTED)
 
 
 def unsupported_deletion(vhost: str, name: str, condition: str) -> AmqpError:
@@ -282,28 +314,3 @@ def acknowledgement_timed_out(channel: int, milliseconds: int) -> AmqpError:
         f"delivery acknowledgement on channel {channel} timed out. Timeout value used: {milliseconds} ms. "
         "This timeout value can be configured, see consumers doc guide to learn more"
     )
-
-
-def no_tx_while_confirming() -> AmqpError:
-    """RMQ-172"""
-    return failed("cannot switch from confirm to tx mode")
-
-
-def no_confirms_in_tx() -> AmqpError:
-    """RMQ-172"""
-    return failed("cannot switch from tx to confirm mode")
-
-
-def not_transactional() -> AmqpError:
-    """RMQ-172"""
-    return failed("channel is not transactional")
-
-
-def reply_consumer_cannot_acknowledge() -> AmqpError:
-    """RMQ-180"""
-    return failed("reply consumer cannot acknowledge")
-
-
-def no_reply_consumer() -> AmqpError:
-    """RMQ-180"""
-    return failed("fast reply consumer does not exist")

@@ -1,9 +1,8 @@
-"""How long a message lives: by its own `expiration`, and by its queue's time-to-live (RMQ-001, RMQ-005 to RMQ-010)."""
+"""How long a message asks to live: its `expiration` (RMQ-001, RMQ-005 to RMQ-007)."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
 
 from . import errors
 from .arguments import expiry_problem
@@ -28,17 +27,5 @@ def parse(expiration: str | None) -> int | None:
         raise errors.invalid_expiration(expiration[:20] + "...", Atom("value_too_large"))
     milliseconds = int(expiration)
     if problem := expiry_problem(milliseconds):
-        raise errors.invalid_expiration(expiration, problem)
+        raise errors.invalid_expiration(expiration, problem.term)
     return milliseconds
-
-
-def life(expiration_ms: int | None, ttl_ms: int | None) -> timedelta | None:
-    """How long a message lives in a queue: the lower of its own time and the queue's, over those there are (RMQ-008)."""
-    both = [milliseconds for milliseconds in (expiration_ms, ttl_ms) if milliseconds is not None]
-    return timedelta(milliseconds=min(both)) if both else None
-
-
-def expires_at(expiration_ms: int | None, ttl_ms: int | None, now: datetime) -> datetime | None:
-    """The instant stored with a message that enters a queue now; later changes of the queue's time leave it (RMQ-010)."""
-    lived = life(expiration_ms, ttl_ms)
-    return None if lived is None else now + lived

@@ -91,7 +91,8 @@ def check(policy: Policy) -> Policy:
         raise InvalidPolicy("apply-to", f"apply-to '{policy.apply_to}' unrecognised; should be one of: {choices}, or 'all'")
     _check_pattern(policy.pattern)
     if not _is_finite(policy.priority):
-        raise InvalidPolicy("priority", f"priority should be a number, actually was {term(policy.priority)}")
+        reason = f"priority should be a number, actually was {term(policy.priority)}"
+        raise InvalidPolicy("priority", reason, advice="Enter a number such as 0 or 10; the highest priority wins.")
     return policy
 
 
@@ -103,20 +104,21 @@ def _is_finite(number: Any) -> bool:
 def _check_pattern(pattern: Any) -> None:
     if not isinstance(pattern, str) or not is_storable(pattern):
         raise InvalidPolicy("pattern", f"pattern should be a binary but was {term(pattern)}")
-    patterns.compiled(pattern)
+    patterns.check(pattern)
 
 
 def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
     if not isinstance(definition, Mapping):
         raise InvalidPolicy("definition", f"parse error while reading policy: {term(definition)}")
     if not definition:
-        raise InvalidPolicy("definition", "no policy provided")
+        raise InvalidPolicy("definition", "no policy provided", advice="Enter at least one value.")
     unknown = sorted(((key, value) for key, value in definition.items() if key not in known), key=lambda item: str(item[0]))
     if unknown:
-        raise InvalidPolicy("definition", f"{term(unknown)} are not recognised policy settings")
+        reason = f"{term(unknown)} are not recognised policy settings"
+        raise InvalidPolicy("definition", reason, advice=f"Remove these keys. Accepted are: {', '.join(sorted(known))}.")
     for key, value in definition.items():
         if not known[key].accepts(value):
-            raise InvalidPolicy(key, f"{term(value)} is not a valid {known[key].called}")
+            raise InvalidPolicy(key, f"{term(value)} is not a valid {known[key].called}", advice=known[key].advice)
 
 
 def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any], bool]:
@@ -148,25 +150,33 @@ class _Key:
     called: str
     accepts: Callable[[Any], bool]
     argument: str | None = None
+    advice: str = ""
 
 
-def _queue_key(key: str, called: str, accepts: Callable[[Any], bool]) -> tuple[str, _Key]:
-    return key, _Key(called, accepts, f"x-{key}")
+def _queue_key(key: str, called: str, accepts: Callable[[Any], bool], advice: str = "") -> tuple[str, _Key]:
+    return key, _Key(called, accepts, f"x-{key}", advice)
+
+
+_NOT_NEGATIVE = "Enter a whole number that is not negative."
 
 
 # What has an effect here. A time-to-live has a bound that RabbitMQ does not check (RMQ-918).
 _EFFECTIVE_KEYS = dict(
     [
-        _queue_key("message-ttl", "message TTL", _whole(0, MAX_EXPIRY)),
-        _queue_key("expires", "queue expiry", _whole(1, MAX_EXPIRY)),
-        _queue_key("max-length", "maximum length", _whole(0)),
-        _queue_key("max-length-bytes", "maximum length in bytes", _whole(0)),
-        _queue_key("overflow", "overflow value", _among(*OVERFLOWS)),
+        _queue_key(
+            "message-ttl", "message TTL", _whole(0, MAX_EXPIRY), f"{_NOT_NEGATIVE[:-1]}: milliseconds, at most {MAX_EXPIRY}."
+        ),
+        _queue_key(
+            "expires", "queue expiry", _whole(1, MAX_EXPIRY), f"Enter a whole number of milliseconds from 1 to {MAX_EXPIRY}."
+        ),
+        _queue_key("max-length", "maximum length", _whole(0), _NOT_NEGATIVE),
+        _queue_key("max-length-bytes", "maximum length in bytes", _whole(0), _NOT_NEGATIVE),
+        _queue_key("overflow", "overflow value", _among(*OVERFLOWS), f"Choose {', '.join(OVERFLOWS)}."),
         _queue_key("dead-letter-exchange", "dead letter exchange name", _text),
         _queue_key("dead-letter-routing-key", "dead letter routing key", _text),
-        _queue_key("dead-letter-strategy", "dead letter strategy", _among(*STRATEGIES)),
-        _queue_key("delivery-limit", "delivery limit", _whole(0)),
-        _queue_key("consumer-timeout", "consumer timeout", _whole(0)),
+        _queue_key("dead-letter-strategy", "dead letter strategy", _among(*STRATEGIES), f"Choose {' or '.join(STRATEGIES)}."),
+        _queue_key("delivery-limit", "delivery limit", _whole(0), _NOT_NEGATIVE),
+        _queue_key("consumer-timeout", "consumer timeout", _whole(0), _NOT_NEGATIVE),
         (ALTERNATE_EXCHANGE, _Key("alternate exchange name", _text, ALTERNATE_EXCHANGE)),
     ]
 )

@@ -13,12 +13,14 @@ import base64
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
+from broker_core.common.typed import Typed
+
+__all__ = ["INTEGERS", "MAX_DEPTH", "MAX_NAME", "Typed", "decode", "encode", "plain", "typed"]
 
 INTEGERS = {
     "byte": (-(2**7), 2**7 - 1),
@@ -29,19 +31,10 @@ INTEGERS = {
     "unsignedint": (0, 2**32 - 1),
     "long": (-(2**63), 2**63 - 1),
 }
-TYPES = ("bool", *INTEGERS, "float", "double", "decimal", "longstr", "array", "timestamp", "table", "void", "binary")
 MAX_NAME = 255  # bytes: a name is a short string
 MAX_DEPTH = 100  # of tables and arrays in each other; an odd message must not exhaust the stack
 
 _DECIMAL = (-(2**31), 2**31 - 1)  # unscaled
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A value with the type it is to be sent as, where Python has no type of its own: Typed("byte", 7)."""
-
-    type: str
-    value: Any
 
 
 def encode(table: Mapping[str, Any], what: str = "header") -> dict[str, list]:
@@ -50,7 +43,7 @@ def encode(table: Mapping[str, Any], what: str = "header") -> dict[str, list]:
 
 
 def decode(stored: Mapping[str, list]) -> dict[str, Any]:
-    """The inverse of `encode`; types that Python lacks come back as Typed."""
+    """The inverse of `encode`; types that Python lacks come back as Typed, which reads as the value."""
     return {name: _decode(kind, content) for name, (kind, content) in stored.items()}
 
 

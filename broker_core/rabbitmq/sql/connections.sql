@@ -1,4 +1,4 @@
--- Who is connected to a virtual host: processes with their leases, connections, consumers; and what ends with them (wire.md 4).
+-- Who is connected to a virtual host: processes with their leases, connections, consumers; and what ends with them.
 
 -- fragment: epoch_key
 hashtextextended('vitrine epoch ' || epoch, 0)
@@ -163,7 +163,7 @@ SELECT added.id, others.n = 0 AS is_first FROM added, others;
 DELETE FROM vitrine_consumer WHERE id = %(consumer_id)s RETURNING queue_id;
 
 -- name: queues_left
--- What becomes of queues that lost consumers: an auto-delete one goes with the last (RMQ 1.3), an expiring one is unused from now on.
+-- What becomes of queues that lost consumers: an auto-delete one goes with the last, an expiring one is unused from now on.
 SELECT e.id, e.path, (e.options->>'auto_delete')::bool AND (e.options->>'had_consumer')::bool AS is_auto_delete
   FROM vitrine_entity AS e
  WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id);

@@ -610,7 +610,7 @@ SELECT m.sequence_number,
  ORDER BY m.sequence_number FOR UPDATE SKIP LOCKED;
 
 -- name: rabbit_purge
--- Remove up to max_count ready messages up to a number; unacknowledged ones stay (RMQ 1.3), and nothing is dead-lettered (RMQ-028).
+-- Remove up to max_count ready messages up to a number; unacknowledged ones stay, and nothing is dead-lettered (RMQ-028).
 WITH
 -- include: rabbit_entity
 ,

@@ -1,4 +1,4 @@
-"""Bindings: from an exchange to a queue, or to another exchange (RMQ 1.6)."""
+"""Bindings: from an exchange to a queue, or to another exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RabbitMQ's definitions.json in both directions (reference, 6.2; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
+"""RabbitMQ's definitions.json in both directions (docs/rabbitmq.md; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
 
 An import adds and updates, and deletes nothing. Each object is a change of its own, so what fails keeps nothing else back, and
 each has its outcome. What is there already and equal, as JSON has it, is not touched.
@@ -70,7 +70,7 @@ class Outcome:
 
 @use_case
 def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
-    """All virtual hosts, or one, as the JSON of a definitions file; the form of one host names no host (6.2).
+    """All virtual hosts, or one, as the JSON of a definitions file; the form of one host names no host.
 
     Without messages. Exclusive queues, the default exchange and those named `amq.` are left out, and Vitrine's own settings,
     which the format cannot tell. Each list is of one instant. Needs BROWSE. Raises EntityNotFound.

@@ -1,4 +1,4 @@
-"""Exchanges: declared, declared again, deleted (RMQ 1.2)."""
+"""Exchanges: declared, declared again, deleted."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from broker_core.runtime.entity_cache import forget
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 
-from .queues import remove
+from .queue_removal import remove_queues
 from .vhosts import hold_vhost
 
 
@@ -47,7 +47,7 @@ def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:
         yield call("lock_rabbitmq_queue", entity_id=entity_id)
         if not (yield call("lock_unused_queue", entity_id=entity_id)):
             return False
-        yield from remove(held.id, [entity_id])
+        yield from remove_queues(held.id, [entity_id])
         forget(address)
         return True
 

@@ -1,10 +1,10 @@
-"""Queues: declared, declared again, deleted (RMQ 1.3 to 1.5)."""
+"""Queues: declared, declared again, deleted."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,8 +18,9 @@ from broker_core.runtime.entity_cache import forget
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from . import effective
-from .vhosts import HeldVhost, changing, delete_idle_exchanges, require_vhost, topology_changed
+from . import effective, queue_expiry
+from .queue_removal import remove_queues
+from .vhosts import HeldVhost, changing, require_vhost, topology_changed
 
 
 class DeclaredQueue(NamedTuple):
@@ -95,22 +96,11 @@ def delete_queue(
             raise errors.queue_in_use(held.name, found.name)
         if if_empty and found.ready > 0:
             raise errors.queue_not_empty(held.name, found.name)
-        yield from remove(held.id, [found.id])
+        yield from remove_queues(held.id, [found.id])
         forget(address)
         return found.ready
 
     return (yield from changing(address.namespace, actor, change))
-
-
-def remove(namespace_id: int, entity_ids: Sequence[int]) -> Steps[None]:
-    """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
-    exchanges that lived by these (RMQ-313, RMQ-353)."""
-    yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
-    lost = yield call("unbind_queues", entity_ids=list(entity_ids))
-    yield call("delete_entities", entity_ids=list(entity_ids))
-    exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost})
-    bindings = [*(row.id for row in lost), *more]
-    yield from topology_changed(namespace_id, queues=entity_ids, exchanges=exchanges, bindings=bindings)
 
 
 def find_queue(vhost: str, name: str) -> Steps:
@@ -215,9 +205,7 @@ def _is_still_there(found: Any) -> Steps[bool]:
     """A declaration is use of a queue, also a passive one (RMQ-041); one that was unused for too long is gone."""
     if "expires" not in found.effective:
         return True
-    from .queue_expiry import use  # which knows queues
-
-    return (yield from use(EntityAddress(found.vhost, found.name))) is not None
+    return (yield from queue_expiry.use(EntityAddress(found.vhost, found.name))) is not None
 
 
 def _answer(found: Any, asking: int | None) -> DeclaredQueue:

@@ -1,4 +1,4 @@
-"""Virtual hosts: created with their exchanges, deleted, listed; and held while what is in them changes (RMQ 1.1)."""
+"""Virtual hosts: created with their exchanges, deleted, listed; and held while what is in them changes."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def as_parameters(settings: Settings) -> Mapping[str, Any]:
 
 
 def defaults_of(kind: EntityKind, tier: Tier | None, is_system: bool) -> dict[str, Any]:
-    """What a new entity gets. The history of the system namespace is off: the sweeps would write about themselves (design D2)."""
+    """What a new entity gets. The system namespace keeps no history: sweeps would record themselves (docs/design.md D2)."""
     defaults = default_settings(kind, None if is_system else tier)
     return defaults | {"history_level": HistoryLevel.OFF} if is_system else defaults
 

@@ -49,7 +49,7 @@ FAMILY = str(Family.SERVICE_BUS)
 def create_queue(
     address: EntityAddress, settings: QueueSettings | None = None, *, actor: Actor | None = None, **changes: Any
 ) -> Steps:
-    """Create a queue; what is not given takes the service's default (SB 1.3). Its numbers start at 1 (SB-241).
+    """Create a queue; what is not given takes the service's default. Its numbers start at 1 (SB-241).
 
     settings, changes: the settings as a whole, single ones, or both; single ones win.
     Returns the Queue. Raises EntityExists where a queue or a topic has the path, in whatever casing.
@@ -77,7 +77,7 @@ def create_subscription(
     """Create a subscription of a topic that is there, as create_queue does a queue. It gets what is sent from now on (SB-221).
 
     address: topic/Subscriptions/name, as EntityAddress.subscription makes it.
-    rule:    its one rule; None: `$Default`, which takes every message (SB 1.4).
+    rule:    its one rule; None: `$Default`, which takes every message.
     """
     return (yield from _create(SUBSCRIPTION, address, settings, actor, changes, rule))
 

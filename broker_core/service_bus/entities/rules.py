@@ -1,4 +1,4 @@
-"""Rules of subscriptions: which messages of their topic they copy, and what happens to a copy (SB 1.4).
+"""Rules of subscriptions: which messages of their topic they copy, and what happens to a copy.
 
 A rule holds for what is sent after it was added (SB-216). A subscription without one gets nothing.
 """
@@ -105,7 +105,7 @@ def _require_rule(rule: Rule) -> None:
 
 
 def _require_room(held: Subscription, rule: Rule, limits: Limits) -> Steps[None]:
-    """Raise NotAllowed where the topic's subscriptions have as many filters of the rule's sort as they may (SB 2.4)."""
+    """Raise NotAllowed where the topic's subscriptions have as many filters of the rule's sort as they may."""
     (there,) = yield call("count_rules", topic_id=held.topic_id, subscription_id=held.id, name=rule.name)
     word, count, most = "SQL", there.sql, limits.sql_filters_per_topic
     if isinstance(rule.filter, CorrelationFilter):

@@ -1,5 +1,6 @@
 """The Service Bus runtime REST API (reference section 8) as a plain ASGI application."""
 
+from .addresses import is_mounted
 from .asgi import application
 
-__all__ = ["application"]
+__all__ = ["application", "is_mounted"]

@@ -1,18 +1,23 @@
-"""What a URL of the REST API names, and the URL of a lock (reference 8.1). Pure.
+"""What a URL of the REST API names, and the URL of a lock (docs/http.md). Pure.
 
     .../servicebus/{namespace}/{entity}/messages                        to send to
     .../servicebus/{namespace}/{entity}/messages/head                   to receive from
     .../servicebus/{namespace}/{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, unread
 
 An entity is a queue, a topic or a subscription ({topic}/Subscriptions/{name}), with or without /$DeadLetterQueue. Its path may
-have slashes (and a segment "messages"), so the URL is read from its end. The API's own words are known in any casing (1.2).
+have slashes (and a segment "messages"), so the URL is read from its end. The API's own words are known in any casing.
+
+This is the only place that reads a URL of the API. The path is split at its slashes first, and each segment is decoded once.
+Routing, the address and the scope that a token must cover all come from these segments, so they cannot differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from urllib.parse import unquote
+from typing import Any
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from broker_core.common.errors import InvalidArgument
@@ -34,7 +39,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """path: of the request, decoded, for comparing with a token's scope. collection: up to "messages", encoded as it came."""
+    """What a URL names.
+
+    path:       the parsed address as a decoded path: what a token's scope is compared with.
+    collection: the URL's path up to "messages", encoded as it came.
+    """
 
     kind: Kind
     address: EntityAddress
@@ -53,37 +62,77 @@ class Target:
         return f"{self.collection}/{sequence_number}/{lock_token}"
 
 
+def is_mounted(scope: Mapping[str, Any]) -> bool:
+    """Whether an ASGI request is for this API: its first segment below the site's prefix is the mount."""
+    return _below_mount(_raw_path(scope), scope.get("root_path", "")) is not None
+
+
+def parse_scope(scope: Mapping[str, Any]) -> Target:
+    """Read the path of an ASGI request. Raises as `parse` does."""
+    return parse(_raw_path(scope), scope.get("root_path", ""))
+
+
 def parse(raw_path: str, root_path: str = "") -> Target:
     """Read a request's path, still percent-encoded, as the server got it.
 
-    root_path: the prefix the site is mounted under, which a proxy may have stripped from raw_path.
-    Raises UnknownResource, or InvalidArgument for a lock token that is none.
+    root_path: the prefix the site is mounted under, decoded, which a proxy may have stripped from raw_path.
+    Raises UnknownResource, or InvalidArgument for a malformed address or lock token.
     """
-    full = raw_path if raw_path.startswith(f"{root_path}/") else root_path + raw_path
-    segments = full.split("/")
-    if MOUNT not in segments:
-        raise UnknownResource(f"No resource at '{unquote(full)}'; use {_HOW}.")
-    rest = segments[segments.index(MOUNT) + 1 :]
-    kind, length = _kind(rest, full)
+    encoded = _below_mount(raw_path, root_path)
+    if encoded is None:
+        raise _unknown(raw_path)
+    decoded = [unquote(segment) for segment in encoded]
+    kind, length = _kind(decoded, raw_path)
+    address, operation = _address(decoded[:-length]), "/".join(decoded[-length:])
     return Target(
         kind,
-        EntityAddress.parse("/".join(unquote(segment) for segment in rest[:-length])),
-        unquote(full),
-        "/".join(segments[: len(segments) - length + 1]),
-        _lock_token(unquote(rest[-1])) if kind is Kind.LOCK else None,
+        address,
+        f"{root_path.rstrip('/')}/{MOUNT}/{address}/{operation}",
+        "/".join([quote(root_path.rstrip("/")), MOUNT, *encoded[: len(encoded) - length + 1]]),
+        _lock_token(decoded[-1]) if kind is Kind.LOCK else None,
     )
 
 
-def _kind(rest: list[str], full: str) -> tuple[Kind, int]:
+def _raw_path(scope: Mapping[str, Any]) -> str:
+    """The encoded path. A server may leave it out; then a slash that was encoded cannot be told from one that was not."""
+    raw = scope.get("raw_path")
+    return raw.decode("latin-1") if raw else quote(scope["path"])
+
+
+def _below_mount(raw_path: str, root_path: str) -> list[str] | None:
+    """The encoded segments below the mount; None if the path is not below it."""
+    segments, prefix = raw_path.split("/"), root_path.rstrip("/").split("/")
+    has_prefix = [unquote(segment) for segment in segments[: len(prefix)]] == prefix
+    below = segments[len(prefix) if has_prefix else 1 :]
+    return below[1:] if below and unquote(below[0]) == MOUNT and not segments[0] else None
+
+
+def _address(segments: list[str]) -> EntityAddress:
+    """An encoded slash in an entity's path is a slash. Raises InvalidArgument for what a proxy or client may have rewritten."""
+    namespace, path = segments[0], "/".join(segments[1:])
+    parts = [namespace, *path.split("/")]
+    if "/" in namespace or not all(parts) or not {".", ".."}.isdisjoint(parts):
+        raise InvalidArgument(
+            "address",
+            f"'{namespace}/{path}' must not contain empty segments, '.' or '..', nor a slash in the namespace's name; use {_HOW}",
+        )
+    return EntityAddress.parse(f"{quote(namespace, safe='')}/{path}")
+
+
+def _kind(segments: list[str], raw_path: str) -> tuple[Kind, int]:
     """The kind, and how many segments from "messages" on belong to it."""
-    words = [segment.lower() for segment in rest]
+    words = [segment.lower() for segment in segments]
     if words[2:] and words[-1] == _MESSAGES:
         return Kind.MESSAGES, 1
     if words[3:] and words[-2:] == [_MESSAGES, _HEAD]:
         return Kind.HEAD, 2
     if words[4:] and words[-3] == _MESSAGES:
         return Kind.LOCK, 3
-    raise UnknownResource(f"No resource at '{unquote(full)}'; use {_HOW}.")
+    raise _unknown(raw_path)
+
+
+def _unknown(raw_path: str) -> UnknownResource:
+    return UnknownResource(f"No resource at '{unquote(raw_path)}'; use {_HOW}.")
 
 
 def _lock_token(text: str) -> UUID:

@@ -36,7 +36,7 @@ class Answer:
 
 
 def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str, str]], undo=None) -> Answer:
-    """The body is the message's, byte for byte; the rest is in headers (8.2)."""
+    """The body is the message's, byte for byte; the rest is in headers."""
     own = [(broker_properties.HEADER, write_json(broker_properties.write(message)))]
     if message.content_type is not None:
         own.append(("content-type", _CONTROL.sub("", message.content_type)))
@@ -44,7 +44,7 @@ def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str
 
 
 def refusal(exc: BrokerError, path: str) -> Answer:
-    """The Error document (7.7): Code, and a Detail with sub code, text, whether a retry can help, tracking id, place and time."""
+    """The Error document: Code, and a Detail with sub code, text, whether a retry can help, tracking id, place and time."""
     wire = wire_error(exc)
     retry = "You can retry." if exc.retryable else "Retrying the same request does not help."
     said = str(exc).removesuffix(".")

@@ -1,4 +1,4 @@
-"""Who a request comes from: its shared-access token as an Actor (reference 7.7)."""
+"""Who a request comes from: its shared-access token as an Actor (docs/http.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON body of a batch send (reference 8.2). Pure: bytes to messages, all or none."""
+"""The JSON body of a batch send (docs/http.md). Pure: bytes to messages, all or none."""
 
 from __future__ import annotations
 

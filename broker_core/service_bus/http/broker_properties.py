@@ -1,11 +1,11 @@
-"""The BrokerProperties JSON object of a message, in both directions (reference 8.2). Pure."""
+"""The BrokerProperties JSON object of a message, in both directions (docs/http.md). Pure."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.common.durations import FOREVER, parse_timespan
+from broker_core.common.durations import FOREVER, of_seconds, parse_timespan
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import LockedMessage, StoredMessage
 
@@ -88,12 +88,12 @@ def _instant(value: Any, where: str) -> datetime:
 
 
 def _seconds(value: Any, where: str) -> timedelta | None:
-    """None, so the entity's default: zero (SB-039), or as good as for ever."""
+    """None, so the entity's default: exactly zero, or as good as for ever (SB-039)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidArgument(where, f"must be a number of seconds, not {describe(value)}")
     if value < 0:
         raise InvalidArgument(where, f"must be a positive number of seconds, not {value}")
-    return timedelta(seconds=value) or None if value < FOREVER.total_seconds() else None
+    return of_seconds(value) or None if value < FOREVER.total_seconds() else None
 
 
 def _time_span(value: Any, where: str) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""Gathers what many connections of one process ask of one entity into few statements (design D3, D12).
+"""Gathers what many connections of one process ask of one entity into few statements (docs/design.md D3, D12).
 
 What gathered while the last statement ran goes into the next one, so a lone caller keeps its latency and a crowd gets batches.
 For asyncio front ends. Calls go together only where address and actor are the same. One caller's refusal never reaches another:

@@ -1,10 +1,13 @@
-"""Application properties as custom headers, in both directions (reference 8.2). Pure.
+"""Application properties as custom headers, in both directions (docs/http.md). Pure.
 
 A value is a JSON scalar: a text in double quotes, a bare number, true or false; a quoted RFC 1123 date is a timestamp. A bare
 value that is none of these is taken as text, as the service's own examples write it (`Priority: High`).
 
 HTTP servers lower-case names, and a name may be no header name at all ("größe", "with space", "Date"). The header
 `Vitrine-Properties` holds those as one JSON object, name and case kept; it is understood in requests, too.
+
+Whoever sends a message chooses the names, and whoever receives it gets them. A name that tells a browser, a proxy or a cache what
+to do ("Clear-Site-Data", "X-Accel-Redirect") is therefore never a header of an answer: it is in `Vitrine-Properties`.
 """
 
 from __future__ import annotations
@@ -34,10 +37,45 @@ _STANDARD_NAMES = """
 _STANDARD = frozenset(_STANDARD_NAMES.split())
 _STANDARD_PREFIXES = ("access-control-", "proxy-", "sec-", "vitrine-", "x-forwarded-", "x-ms-")
 
+# What browsers, proxies, caches and servers act on in an answer, and no request header that a client sends for itself.
+_CONTROL_NAMES = """
+    activate-storage-access critical-ch dpr ect nel p3p refresh rtt server-timing sourcemap timing-allow-origin tk
+    use-as-dictionary x-powered-by x-xss-protection
+"""
+_CONTROL = frozenset(_CONTROL_NAMES.split())
+_CONTROL_PREFIXES = (
+    *("accept-", "alt-", "attribution-reporting-", "cache-", "cdn-", "cf-", "clear-site-", "cloudflare-", "connection-allow"),
+    *("content-", "cross-origin-", "document-", "edge-", "expect-", "fastly-", "feature-policy", "http2-", "hx-", "integrity-"),
+    *("netlify-", "no-vary-", "observe-browsing-", "origin-", "permissions-policy", "public-key-", "report-to", "reporting-"),
+    *(
+        "require-document-",
+        "service-worker-",
+        "set-",
+        "speculation-rules",
+        "strict-",
+        "supports-loading-",
+        "surrogate-",
+        "turbo-",
+    ),
+    *("x-accel-", "x-akamai-", "x-amz-", "x-appengine-", "x-archive-", "x-cache", "x-cdn-", "x-cloud-", "x-content-", "x-dns-"),
+    *("x-download-", "x-firefox-", "x-frame-", "x-goog-", "x-lighttpd-", "x-litespeed-", "x-original-", "x-permitted-"),
+    *("x-pjax", "x-proxy-", "x-reproxy-", "x-rewrite-", "x-robots-", "x-sendfile", "x-served-", "x-sourcemap", "x-turbo"),
+    *("x-ua-", "x-varnish", "x-webkit-"),
+)
+
 
 def is_custom(name: str) -> bool:
-    """Whether a header of this name is an application property."""
+    """Whether a request's header of this name is an application property."""
     return name.lower() not in _STANDARD and not name.lower().startswith(_STANDARD_PREFIXES)
+
+
+def may_answer(name: str) -> bool:
+    """Whether an application property of this name may be a header of an answer."""
+    return bool(_NAME.fullmatch(name)) and is_custom(name) and not _controls(name.lower())
+
+
+def _controls(name: str) -> bool:
+    return name in _CONTROL or name.startswith(_CONTROL_PREFIXES)
 
 
 def read(headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -64,11 +102,11 @@ def read_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def write(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Headers for an answer. Types that a header cannot show come as text (8.2); the stored message keeps them."""
+    """Headers for an answer. Types that a header cannot show come as text; the stored message keeps them."""
     headers: dict[str, tuple[str, str]] = {}
     exact: dict[str, Any] = {}
     for name, value in properties.items():
-        if _NAME.fullmatch(name) and is_custom(name) and name.lower() not in headers:
+        if may_answer(name) and name.lower() not in headers:
             headers[name.lower()] = (name, write_json(write_scalar(value)))
         else:
             exact[name] = write_scalar(value)

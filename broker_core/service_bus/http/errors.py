@@ -1,7 +1,7 @@
 """What each refusal is called on the wire: AMQP condition, HTTP status and sub code, in one table for all front ends.
 
 The statuses are those of the runtime API's pages (a missing entity is 410, a lock that is gone 404). Sub codes 40103 and 40106
-are the service's (reference 7.7); where it documents only a group, the number within the group is our choice.
+are the service's (docs/http.md); where it documents only a group, the number within the group is our choice.
 """
 
 from __future__ import annotations

@@ -18,16 +18,14 @@ async def complete(request: Request, actor: Actor) -> Answer:
 
 
 async def unlock(request: Request, actor: Actor) -> Answer:
-    """Counts as a failed delivery, as an abandon does (8.1)."""
-    report = await service_bus.abandon.aio(request.target.address, [request.target.lock], actor=actor)
-    report.require_all()
+    """Counts as a failed delivery, as an abandon does."""
+    await service_bus.abandon.aio(request.target.address, request.target.lock, actor=actor)
     return Answer(200)
 
 
 async def renew(request: Request, actor: Actor) -> Answer:
     """The new end of the lock is in BrokerProperties."""
-    report = await service_bus.renew.aio(request.target.address, [request.target.lock], actor=actor)
-    report.require_all()
+    report = await service_bus.renew.aio(request.target.address, request.target.lock, actor=actor)
     until = report.locked_until and write_rfc1123(report.locked_until)
     renewed = {"LockToken": str(request.target.lock), "LockedUntilUtc": until}
     return Answer(200, [(broker_properties.HEADER, write_json(renewed))])

@@ -40,8 +40,7 @@ class Request:
 
     @cached_property
     def target(self) -> addresses.Target:
-        raw = self._scope.get("raw_path") or self._scope["path"].encode()
-        return addresses.parse(raw.decode("latin-1"), self._scope.get("root_path", ""))
+        return addresses.parse_scope(self._scope)
 
     @cached_property
     def headers(self) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Shared-access-signature tokens (reference 7.7): read, sign, verify. Pure: the time and the keys are arguments.
+"""Shared-access-signature tokens (docs/http.md): read, sign, verify. Pure: the time and the keys are arguments.
 
     SharedAccessSignature sr=<encoded resource URI>&sig=<encoded base64>&se=<unix seconds>&skn=<policy name>
 

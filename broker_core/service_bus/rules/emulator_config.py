@@ -1,4 +1,4 @@
-"""Reads the official emulator's Config.json (SB 9.3) into what is to be created, and into what is wrong with it.
+"""Reads the official emulator's Config.json into what is to be created, and into what is wrong with it.
 
 Tolerant where that loses nothing: comments, trailing commas, keys in any casing, more than one namespace, the service's ranges in
 place of the emulator's narrower ones. Everything else is a Problem with its JSON path; all of them are found in one reading.
@@ -43,7 +43,7 @@ EMULATOR_DEFAULTS = {
 # By the file's keys, what each kind can be given; Vitrine's own settings are in no such file.
 _SETTINGS = {kind: {SERVICE_NAMES[name]: name for name in names if name not in OURS} for kind, names in SETTINGS_OF.items()}
 _PARTITIONING = "EnablePartitioning"
-_WINDOW = "DuplicateDetectionHistoryTimeWindow"  # means nothing without RequiresDuplicateDetection (SB 1.3)
+_WINDOW = "DuplicateDetectionHistoryTimeWindow"  # means nothing without RequiresDuplicateDetection
 _WITHOUT_EFFECT = ("EnableBatchedOperations",)
 _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
 _CORRELATED = {

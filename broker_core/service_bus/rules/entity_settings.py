@@ -35,8 +35,8 @@ SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {
     EntityKind.SUBSCRIPTION: SubscriptionSettings,
 }
 SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_TYPE.items()}
-SETTINGS = SETTINGS_OF[EntityKind.QUEUE]
 ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
+EXPIRY_MODES = (ExpiryMode.EAGER, ExpiryMode.ON_ACTIVITY)  # at_head is how RabbitMQ's queues expire, and theirs alone
 OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
@@ -77,7 +77,7 @@ _NUMBERS = ("max_delivery_count", "max_size_in_megabytes", "max_message_size_in_
 
 
 def check_path(path: str) -> str:
-    """A queue's or topic's path as it may be created (SB 1.2), given back unchanged: its casing is kept."""
+    """A queue's or topic's path as it may be created, given back unchanged: its casing is kept."""
     if not isinstance(path, str) or not 1 <= len(path) <= STRICT.entity_path:
         raise InvalidArgument("path", f"{_shown(path)} must have 1 to {STRICT.entity_path} characters")
     if not _PATH.fullmatch(path):
@@ -95,7 +95,7 @@ def check_path(path: str) -> str:
 
 
 def check_subscription_name(name: str) -> str:
-    """A subscription's name as it may be created (SB 1.2), given back unchanged."""
+    """A subscription's name as it may be created, given back unchanged."""
     if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
         raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
     if not _NAME.fullmatch(name) or name in (".", ".."):
@@ -115,7 +115,7 @@ def check_namespace_name(name: str) -> str:
 
 
 def check_policy_name(name: str) -> str:
-    """The name of a shared-access policy (7.7), given back unchanged."""
+    """The name of a shared-access policy, given back unchanged."""
     if not isinstance(name, str) or not _POLICY.fullmatch(name) or len(name) > STRICT.policy_name:
         raise InvalidArgument(
             "policy",
@@ -130,7 +130,7 @@ def kind_of(settings: Settings) -> EntityKind:
 
 
 def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, Any]:
-    """What a new entity of a kind gets, in a namespace of this tier (SB 1.3)."""
+    """What a new entity of a kind gets, in a namespace of this tier."""
     own = TIER_DEFAULTS[tier] if tier else {}
     settings = SETTINGS_TYPE[kind]()
     return {name: own.get(name, getattr(settings, name)) for name in SETTINGS_OF[kind]}
@@ -187,7 +187,7 @@ def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKi
     if name == "status":
         return _member(name, value, STATUSES[kind])
     if name == "expiry_mode":
-        return _member(name, value, tuple(ExpiryMode))
+        return _member(name, value, EXPIRY_MODES)
     if name == "history_level":
         return _history_level(name, value)
     if name == "user_metadata":

@@ -58,7 +58,7 @@ class MessageFacts(Facts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What of an entity bears on its messages (SB 1.3). forwards: "path" or None for its messages, and for its dead letters."""
+    """What of an entity bears on its messages. forwards: "path" or None for its messages, and for its dead letters."""
 
     kind: EntityKind = EntityKind.QUEUE
     status: EntityStatus = EntityStatus.ACTIVE
@@ -211,11 +211,8 @@ def _expired(message: MessageFacts, at: datetime, now: datetime, entity: EntityF
         text = f"It expired {ago} ago and can no longer be received (SB-036)."
         return Reason(Code.EXPIRED, text, values, change=f"On the next receive by its number it {fate}.")
     text = f"It expired {ago} ago and is removed by the next receive or sweep."
-    when = {
-        ExpiryMode.EAGER: "At the next receive or sweep",
-        ExpiryMode.ON_ACTIVITY: "At the next receive",
-        ExpiryMode.AT_HEAD: "At the head of the queue",
-    }[entity.expiry_mode]
+    on_activity = entity.expiry_mode is ExpiryMode.ON_ACTIVITY
+    when = "At the next receive" if on_activity else "At the next receive or sweep"
     revives = (
         "A longer DefaultMessageTimeToLive makes it available again"
         if message.expires_by_default

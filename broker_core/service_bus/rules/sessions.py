@@ -1,19 +1,16 @@
-"""What Service Bus decides about sessions: who may hold one, what it gives out next, when its life is over.
+"""What Service Bus checks of sessions before a statement decides: who may have one, and what their ids and states may be.
 
-Pure: facts and the time go in, a decision comes out. The statements in `store/sql/session.sql` carry the same rules for whole
-sets; a test compares the two on generated cases.
+When a session is over and what it gives out next is decided by sql/session.sql, and stated in
+tests/service_bus/specification.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
 from broker_core.common.limits import STRICT, Limits
-from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
-
-from .messages import Facts, has_expired, is_available, is_locked
+from broker_core.common.types import EntityAddress, Message, SubQueue
 
 
 def check_have_session(address: EntityAddress, messages: Sequence[Message]) -> None:
@@ -45,7 +42,7 @@ def check_renewed_alone(address: EntityAddress, requires_session: bool) -> None:
 
 
 def check_session_id(session_id: str) -> None:
-    """Raise InvalidArgument for what no message could have as its session id (1.2)."""
+    """Raise InvalidArgument for what no message could have as its session id."""
     if not isinstance(session_id, str) or "\x00" in session_id or len(session_id) > STRICT.message_id:
         raise InvalidArgument("session_id", f"must be a string of at most {STRICT.message_id} characters, without NUL")
 
@@ -56,42 +53,3 @@ def check_state(state: bytes | bytearray | memoryview | None, limits: Limits) ->
         raise InvalidArgument("state", f"must be bytes or None, not {type(state).__name__}; encode text first")
     if state is not None and len(state) > limits.session_state:
         raise MessageTooLarge("session state", len(state), limits.session_state)
-
-
-def is_held(locked_until: datetime | None, now: datetime) -> bool:
-    """Whether somebody holds the session: its lock is valid before the instant it ends (SB-112)."""
-    return locked_until is not None and now < locked_until
-
-
-def is_over(messages: Iterable[Facts], now: datetime, settings: QueueSettings) -> bool:
-    """Whether the life of a whole session has ended, where its entity wants it so (SB-037, SB-901).
-
-    messages: the session's, in the order of their numbers. One active message decides that nobody holds and that has expired: any
-    with a time-to-live of its own; of those that live by the entity's default the first, which is the oldest.
-    """
-    if not settings.expires_whole_sessions:
-        return False
-    free = [m for m in messages if _is_active(m) and not is_locked(m, now)]
-    by_default = [m for m in free if m.expires_at is None][:1]
-    return any(has_expired(m, now, settings) for m in [*by_default, *(m for m in free if m.expires_at is not None)])
-
-
-def deliverable(messages: Iterable[Facts], now: datetime, settings: QueueSettings) -> list[Facts]:
-    """What the session's holder may receive now, in order (SB-114): nothing once the session is over."""
-    messages = list(messages)
-    if is_over(messages, now, settings):
-        return []
-    return [m for m in messages if _is_active(m) and is_available(m, now, settings)]
-
-
-def taken_by_expiry(messages: Iterable[Facts], now: datetime, settings: QueueSettings) -> list[Facts]:
-    """What expiry takes of a session's active messages: all that nobody holds once it is over, and each expired one where the
-    entity lets sessions live on (SB-033, SB-034, SB-037)."""
-    free = [m for m in messages if _is_active(m) and not is_locked(m, now)]
-    if settings.expires_whole_sessions:
-        return free if is_over(free, now, settings) else []
-    return [m for m in free if has_expired(m, now, settings)]
-
-
-def _is_active(message: Facts) -> bool:
-    return message.subqueue is SubQueue.MAIN and message.state is MessageState.ACTIVE

@@ -1,7 +1,7 @@
 """What a stored message is at an instant: the state a person reads, and whether a receive may hand it out.
 
-A row holds instants (D5); what they amount to is decided here, for the page, the live patch and the API alike. The SQL that
-receives must agree with `is_deliverable`.
+A row holds instants (docs/design.md D5); the state that follows is decided here, for pages and API alike. The SQL that
+receives must agree: what it returns is AVAILABLE, or LOCK_ENDED.
 """
 
 from __future__ import annotations
@@ -85,11 +85,6 @@ def next_change_at(message: Facts, now: datetime) -> datetime | None:
         return message.scheduled_enqueue_at
     may_expire = found in (Standing.AVAILABLE, Standing.LOCK_ENDED, Standing.DEFERRED)
     return message.expires_at if may_expire and message.subqueue == SubQueue.MAIN else None
-
-
-def is_deliverable(message: Facts, now: datetime) -> bool:
-    """Whether a receive at `now` may return it (invariant 4)."""
-    return standing(message, now) in (Standing.AVAILABLE, Standing.LOCK_ENDED)
 
 
 def is_locked(message: LockFacts, now: datetime) -> bool:

@@ -79,12 +79,6 @@ SELECT m.sequence_number, m.session_id
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.session_id IS NOT NULL
    AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id AND s.locked_until > e.now);
 
--- name: properties_of_dead_letters
--- What resubmit sets properties on.
-SELECT sequence_number, application_properties FROM vitrine_message
- WHERE entity_id = %(entity_id)s AND subqueue = 1 AND state = ANY ('{0,1}') AND sequence_number = ANY (%(numbers)b::bigint[])
-   AND application_properties IS NOT NULL ORDER BY sequence_number;
-
 -- name: dead_letter_groups
 -- Dead letters among the first scan_cap, by why they are there: which may be resubmitted, and how many receivers hold.
 WITH

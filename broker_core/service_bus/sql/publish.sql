@@ -79,7 +79,7 @@ WITH
 -- include: entity
 ,
 used AS MATERIALIZED (
-    -- Copies are stored by the subscriptions and counted at the topic (SB 1.5). Asked only where the bound of the topic's row says too much; which
+    -- Copies are stored by the subscriptions and counted at the topic. Asked only where the bound of the topic's row says too much; which
     -- is then made exact.
     SELECT coalesce(sum(u.bytes_sent + u.removed), 0) AS bytes,
            (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s) AS next_number

@@ -173,6 +173,17 @@ SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS
        -- include: none_missed_of_deferred
  ORDER BY locked.sequence_number;
 
+-- fragment: peeked
+-- Columns of the peeked messages `found`, as is true at this instant: a lock that has ended was a failed delivery (SB-090), and a message that
+-- is due has been active since (SB-024, SB-047), whether or not anything has applied that to the row yet.
+found.subqueue, CASE WHEN due.now THEN 0 ELSE found.state END AS state, found.sequence_number,
+found.delivery_count + coalesce(found.locked_until <= e.now AND found.subqueue = 0, false)::int AS delivery_count,
+CASE WHEN due.now THEN found.scheduled_enqueue_at ELSE found.enqueued_at END AS enqueued_at,
+CASE WHEN due.now THEN found.scheduled_enqueue_at + found.time_to_live ELSE found.expires_at END AS expires_at,
+found.time_to_live, found.scheduled_enqueue_at, found.message_id, found.session_id, found.body, found.body_kind, found.properties,
+found.application_properties, found.dead_letter_reason, found.dead_letter_description, found.dead_letter_source,
+found.enqueued_sequence_number, e.default_message_time_to_live
+
 -- name: peek
 -- Up to max_count messages from a number on, in number order, whatever their state; nothing is changed (SB-140, SB-141). A client's peek is
 -- activity (SB-147).
@@ -180,7 +191,8 @@ WITH
 -- include: entity
 ,
 -- include: touched_by_send
-SELECT found.*, e.default_message_time_to_live
+SELECT
+       -- include: peeked
   FROM entity AS e, (
        (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0
            AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s))
@@ -191,6 +203,7 @@ SELECT found.*, e.default_message_time_to_live
        UNION ALL
        (SELECT * FROM vitrine_message AS m WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 2
            AND m.sequence_number >= %(from_number)s ORDER BY sequence_number LIMIT %(max_count)s)) AS found
+ CROSS JOIN LATERAL (SELECT found.state = 2 AND found.scheduled_enqueue_at <= e.now AS now) AS due
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: wait_begins

@@ -82,7 +82,7 @@ SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
   FROM numbers AS n;
 
 -- name: find_entity
--- The id behind an address; names are compared without case (1.2), RabbitMQ's as they are.
+-- The id behind an address; names are compared without case, RabbitMQ's as they are.
 SELECT e.id, e.family, e.kind, e.requires_session, e.requires_duplicate_detection
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;

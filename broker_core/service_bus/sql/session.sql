@@ -325,7 +325,8 @@ WITH
 -- include: entity
 ,
 -- include: touched_by_send
-SELECT found.*, e.default_message_time_to_live
+SELECT
+       -- include: peeked
   FROM entity AS e, (
        SELECT m.* FROM unnest('{0,1,2}'::smallint[]) AS t(state) CROSS JOIN LATERAL (
               SELECT * FROM vitrine_message AS m
@@ -337,6 +338,7 @@ SELECT found.*, e.default_message_time_to_live
          WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.subqueue <> 0 AND m.state = ANY ('{0,1}')
            AND m.sequence_number >= %(from_number)s AND m.session_id = %(session_id)s
          ORDER BY m.sequence_number LIMIT %(max_count)s)) AS found
+ CROSS JOIN LATERAL (SELECT found.state = 2 AND found.scheduled_enqueue_at <= e.now AS now) AS due
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: drop_session_locks

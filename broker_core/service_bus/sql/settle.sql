@@ -193,3 +193,14 @@ SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until,
  WHERE
        -- include: none_missed
 ;
+
+-- name: properties_too_large
+-- The first of these messages whose application properties, with those to be added, are larger than a message may have, in bytes
+-- of their JSON.
+SELECT m.sequence_number, x.size
+  FROM vitrine_message AS m
+ CROSS JOIN LATERAL (
+       SELECT octet_length((coalesce(m.application_properties, '{}') || coalesce(%(properties)s::jsonb, '{}'))::text) AS size) AS x
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.sequence_number = ANY (%(numbers)b::bigint[])
+   AND x.size > %(largest)s
+ ORDER BY m.sequence_number LIMIT 1;

@@ -1,4 +1,4 @@
--- Shared-access policies (SB 7.7): for a namespace where entity_id is NULL, else for that one entity.
+-- Shared-access policies: for a namespace where entity_id is NULL, else for that one entity.
 
 -- fragment: policy_columns
 p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.send, p.listen, p.manage
@@ -48,7 +48,7 @@ SELECT
  ORDER BY p.id;
 
 -- name: find_policies
--- All policies of one name that hold at a path: the entity's first, then the namespace's. Key names are compared without case (6.1).
+-- All policies of one name that hold at a path: the entity's first, then the namespace's. Key names are compared without case.
 SELECT
 -- include: policy_columns
   FROM vitrine_shared_access_policy AS p

@@ -100,7 +100,7 @@ UPDATE vitrine_namespace
 RETURNING id, name, is_system, clock_base_at AS now, clock_rate AS rate, true AS is_manual;
 
 -- name: create_entity
--- The entity with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity (SB 1.1, 1.2).
+-- The entity with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity.
 WITH clock AS MATERIALIZED (SELECT id, now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 entity AS (
     INSERT INTO vitrine_entity AS e (namespace_id, path, family, options, effective, owner_id, kind, topic_id, rules_version, lock_duration, max_delivery_count,

@@ -6,7 +6,7 @@
 
 -- name: feed
 -- What became visible to this snapshot and was not to the caller's previous one: nothing twice, nothing skipped, nothing late, and no
--- stall behind a transaction that stays open (design D8). One row for each message, with the last thing that happened to it, of the
+-- stall behind a transaction that stays open (docs/design.md D8). One row for each message, with the last thing that happened to it, of the
 -- first max_events events. Always answers: without news there is one row without an entity, for the snapshot. clocks: another text when
 -- a namespace's clock was paused, stepped or resumed.
 WITH here AS MATERIALIZED (

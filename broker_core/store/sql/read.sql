@@ -27,11 +27,6 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
  WHERE n.deleted_at IS NULL AND (%(name)s::text IS NULL OR lower(n.name) = lower(%(name)s))
  ORDER BY n.name;
 
--- name: read_entity_id
--- The entity an address names, names compared without case. No row: there is none.
-SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
-
 -- name: read_entity_names
 -- What entities are called, those deleted but not yet forgotten included.
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -48,7 +43,7 @@ SELECT x.id, x.namespace_name, x.path FROM (
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
 
 -- name: read_overview
--- The entities asked for with their exact counts (D9), rates, and what their heads look like. The ledger is summed once for all
+-- The entities asked for with their exact counts (docs/design.md D9), rates, and what their heads look like. The ledger is summed once for all
 -- of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
 WITH entities AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,

@@ -37,7 +37,7 @@ touched AS (
               FOR UPDATE SKIP LOCKED)))
 
 -- fragment: waiting
--- Whether somebody is known to wait for messages of this entity: then the caller wakes them after the commit (design D8).
+-- Whether somebody is known to wait for messages of this entity: then the caller wakes them after the commit (docs/design.md D8).
 (SELECT coalesce(max(waiting_until) > clock_timestamp(), false)
    FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s) AS waiting
 
@@ -149,9 +149,9 @@ failed AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT %(subqueue)s = 0 AND (o.state = 0 OR %(expires_deferred)s) AND coalesce(o.ends_at <= e.now, false) AS expired,
                   %(subqueue)s = 0 AND o.failures >= e.max_delivery_count AS spent,
-                  -- What an abandon adds may make the properties larger than a message may have (2.4).
+                  -- What an abandon adds may make the properties larger than a message may have.
                   CASE WHEN %(subqueue)s = 0 AND %(properties)s::jsonb IS NOT NULL
-                       THEN (SELECT length((coalesce(m.application_properties, '{}') || %(properties)s::jsonb)::text) > 65536
+                       THEN (SELECT octet_length((coalesce(m.application_properties, '{}') || %(properties)s::jsonb)::text) > 65536
                                FROM vitrine_message AS m WHERE m.ctid = o.tid)
                        ELSE false END AS too_large) AS x)
 

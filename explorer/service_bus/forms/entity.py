@@ -23,7 +23,6 @@ from explorer.shared.forms.fields import DurationField
 _EXPIRY = {
     ExpiryMode.EAGER: "eager: soon after expiry",
     ExpiryMode.ON_ACTIVITY: "on activity: only while a receiver is active, as in Azure",
-    ExpiryMode.AT_HEAD: "at head: only at the head of the queue, as in RabbitMQ",
 }
 _HISTORY = {
     HistoryLevel.OFF: "off",

@@ -2,12 +2,19 @@
 
 from pathlib import Path
 
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.postgresql import base
 from django.db.utils import OperationalError
 
-from explorer.site.unready import nothing_set_up
-
 from . import server
+
+
+def nothing_set_up() -> ImproperlyConfigured:
+    """The refusal, with the place that was looked at."""
+    return ImproperlyConfigured(
+        f"{settings.VITRINE_DATA} is not set up. Run make up first, or set VITRINE_DATA to the value used for make up."
+    )
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

@@ -118,8 +118,7 @@ class Up:
         worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--without-heartbeat", *quiet]
         fd = str(listening.fileno())
         commands = {
-            "web": ["-m", "uvicorn", "explorer.site.asgi:application", "--fd", fd, "--no-access-log", "--log-level=warning",
-                    "--timeout-graceful-shutdown=3", "--no-server-header"],
+            "web": ["-m", "explorer.site.web", "--fd", fd, "--log-level=warning", "--timeout-graceful-shutdown=3"],
             "worker": [*worker, "--pool=threads", "--concurrency=2", "--queues=sweeps", "--hostname=sweeps@%h"],
             "analysis": [*worker, "--pool=solo", "--queues=analysis", "--hostname=analysis@%h"],
             "beat": [*celery, "beat", "--pidfile=", *quiet],

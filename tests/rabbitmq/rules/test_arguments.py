@@ -23,6 +23,7 @@ def problem(given, **options):
     error = refused.value
     assert (error.reply_code, error.is_connection_error) == (406, False)
     assert error.text.startswith("PRECONDITION_FAILED - ")
+    assert error.advice
     return error.problem
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.rabbitmq.rules import deaths
 from broker_core.rabbitmq.rules.deaths import Reason
-from broker_core.rabbitmq.rules.table import Typed, decode, encode, plain
+from broker_core.rabbitmq.rules.table import decode, encode, plain
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 PROPERTIES = {"content_type": "text/plain", "priority": 3, "delivery_mode": 2, "reply_to": "r", "type": "t"}
@@ -24,9 +24,10 @@ def die(headers=None, properties=PROPERTIES, **changes):
 
 def test_the_first_death():
     died = die({"own": 1})
+    assert died.headers["x-death"][0]["count"].type == "long"
     assert died.headers["x-death"] == [
         {
-            "count": Typed("long", 1),
+            "count": 1,
             "reason": "expired",
             "queue": "q",
             "time": NOON.replace(microsecond=0),
@@ -44,7 +45,7 @@ def test_the_first_death():
         "x-last-death-exchange": "x",
     }
     assert died.routing_keys == ("k",)
-    assert decode(encode(died.headers)) == died.headers
+    assert repr(decode(encode(died.headers))) == repr(died.headers)
 
 
 def test_properties_are_kept_but_for_the_expiration():

@@ -10,13 +10,6 @@ from broker_core.rabbitmq.rules.erlang import Atom, Chars, term
     ("error", "text", "code", "ends_connection"),
     [
         (errors.vhost_not_found("nope"), "NOT_ALLOWED - vhost nope not found", 530, True),
-        (errors.vhost_refused("/", "lim"), "NOT_ALLOWED - access to vhost '/' refused for user 'lim'", 530, True),
-        (
-            errors.access_refused(errors.queue("/", "other"), "lim"),
-            "ACCESS_REFUSED - access to queue 'other' in vhost '/' refused for user 'lim'",
-            403,
-            False,
-        ),
         (errors.exchange_in_use("/", "w.x"), "PRECONDITION_FAILED - exchange 'w.x' in vhost '/' in use", 406, False),
         (errors.not_found_queue("/", "q"), "NOT_FOUND - no queue 'q' in vhost '/'", 404, False),
         (errors.no_previously_declared_queue(), "NOT_FOUND - no previously declared queue", 404, False),
@@ -25,12 +18,6 @@ from broker_core.rabbitmq.rules.erlang import Atom, Chars, term
         (
             errors.unknown_delivery_mode(3),
             "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,3}",
-            406,
-            False,
-        ),
-        (
-            errors.invalid_user_id("other", "guest"),
-            "PRECONDITION_FAILED - user_id property set to 'other' but authenticated user was 'guest'",
             406,
             False,
         ),
@@ -45,11 +32,6 @@ from broker_core.rabbitmq.rules.erlang import Atom, Chars, term
             406,
             False,
         ),
-        (errors.no_tx_while_confirming(), "PRECONDITION_FAILED - cannot switch from confirm to tx mode", 406, False),
-        (errors.no_confirms_in_tx(), "PRECONDITION_FAILED - cannot switch from tx to confirm mode", 406, False),
-        (errors.not_transactional(), "PRECONDITION_FAILED - channel is not transactional", 406, False),
-        (errors.reply_consumer_cannot_acknowledge(), "PRECONDITION_FAILED - reply consumer cannot acknowledge", 406, False),
-        (errors.no_reply_consumer(), "PRECONDITION_FAILED - fast reply consumer does not exist", 406, False),
         (errors.connection_forced("bye"), "CONNECTION_FORCED - bye", 320, True),
         (
             errors.message_too_large(2, 1),

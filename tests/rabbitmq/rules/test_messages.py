@@ -1,6 +1,6 @@
 """Keys, properties and life of a publication."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -77,16 +77,3 @@ def test_any_text_is_a_number_or_refused(text):
         assert 0 <= expiration.parse(text) <= 315360000000
     except AmqpError as exc:
         assert exc.reply_code == 406
-
-
-def test_the_lower_time_counts():
-    assert expiration.life(5000, 1000) == timedelta(seconds=1)
-    assert expiration.life(400, 1000) == timedelta(seconds=0.4)
-    assert expiration.life(0, 1000) == timedelta(0)
-    assert expiration.life(None, 7) == expiration.life(7, None) == timedelta(milliseconds=7)
-    assert expiration.life(None, None) is None
-
-
-def test_the_instant_is_that_of_the_entry():
-    assert expiration.expires_at(1000, 500, NOON) == NOON + timedelta(seconds=0.5)
-    assert expiration.expires_at(None, None, NOON) is None

@@ -22,6 +22,15 @@ def refusal(document, **options):
 
 
 @pytest.mark.parametrize(
+    "definition", [{}, {"bogus": 1}, {"expires": 0}, {"message-ttl": "1000"}, {"max-length": -1}, {"overflow": "x"}]
+)
+def test_a_refused_definition_comes_with_advice(definition):
+    with pytest.raises(InvalidPolicy) as refused:
+        policies.parse("p", {"pattern": "", "definition": definition})
+    assert refused.value.advice
+
+
+@pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"pattern": "("}, 'pattern should be regular expression but is invalid: {"missing )",1}'),

@@ -1,4 +1,4 @@
-"""The REST API's texts and JSON against values, both ways (reference 8.2). No database, no sockets."""
+"""The REST API's texts and JSON against values, both ways (docs/http.md). No database, no sockets."""
 
 import base64
 import json
@@ -112,6 +112,10 @@ def test_each_text_property_is_read(key, field):
         ({"TimeToLive": 90}, {"time_to_live": timedelta(seconds=90)}),
         ({"TimeToLive": 0.25}, {"time_to_live": timedelta(milliseconds=250)}),
         ({"TimeToLive": 0}, {"time_to_live": None}),
+        ({"TimeToLive": 1e-9}, {"time_to_live": timedelta(microseconds=1)}),
+        ({"TimeToLive": 5e-324}, {"time_to_live": timedelta(microseconds=1)}),
+        ({"TimeToLiveTimeSpan": "00:00:00.0000001"}, {"time_to_live": timedelta(microseconds=1)}),
+        ({"TimeToLiveTimeSpan": "00:00:00"}, {"time_to_live": None}),
         ({"TimeToLive": 922337203685.47754}, {"time_to_live": None}),
         ({"TimeToLive": 1e300}, {"time_to_live": None}),
         ({"TimeToLiveTimeSpan": "1.00:00:10.5"}, {"time_to_live": timedelta(days=1, seconds=10.5)}),
@@ -142,6 +146,7 @@ def test_broker_properties_are_read(properties, fields):
         ('{"TimeToLive": -1}', "BrokerProperties.TimeToLive"),
         ('{"TimeToLiveTimeSpan": "soon"}', "BrokerProperties.TimeToLiveTimeSpan"),
         ('{"TimeToLiveTimeSpan": "-00:00:01"}', "BrokerProperties.TimeToLiveTimeSpan"),
+        ('{"TimeToLiveTimeSpan": "-00:00:00.0000001"}', "BrokerProperties.TimeToLiveTimeSpan"),
         ('{"ScheduledEnqueueTimeUtc": "tomorrow"}', "BrokerProperties.ScheduledEnqueueTimeUtc"),
         ('{"ScheduledEnqueueTimeUtc": 5}', "BrokerProperties.ScheduledEnqueueTimeUtc"),
         ('{"ScheduledEnqueueTimeUtc": "0001-01-01T00:00:00+23:00"}', "BrokerProperties.ScheduledEnqueueTimeUtc"),
@@ -280,6 +285,36 @@ def test_names_that_are_no_header_names_travel_in_one_json_header():
     headers = custom_headers.write(properties)
     assert headers == [("a", "1"), ("Vitrine-Properties", '{"gr\\u00f6\\u00dfe":5,"with space":"x","Date":true,"A":2}')]
     assert custom_headers.read([(name.lower(), text) for name, text in headers]) == properties
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Clear-Site-Data", "X-Accel-Redirect", "x-accel-limit-rate", "Refresh", "SourceMap", "NEL", "Report-To", "X-Frame-Options"]
+    + ["Content-Security-Policy", "Cross-Origin-Opener-Policy", "Set-Cookie", "Set-Cookie2", "Access-Control-Allow-Origin"]
+    + ["Service-Worker-Allowed", "X-Sendfile", "Alt-Svc", "Strict-Transport-Security", "Cache-Control", "CDN-Cache-Control"]
+    + ["Surrogate-Control", "Permissions-Policy", "HX-Redirect", "Location", "Connection", "Content-Length", "X-XSS-Protection"]
+    + ["Transfer-Encoding", "Timing-Allow-Origin", "Proxy-Authenticate", "Vitrine-Tracking-Id", "BrokerProperties"],
+)
+def test_a_sender_sets_no_header_that_others_act_on(name):
+    """Regression: any property became a header of the answer. It is not lost: it comes in the JSON header."""
+    for spelled in (name, name.lower(), name.upper()):
+        [(header, text)] = custom_headers.write({spelled: 1})
+        assert header == "Vitrine-Properties"
+        assert custom_headers.read([(header, text)]) == {spelled: 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["priority", "colour", "quoted-number", "DeadLetterReason", "x-retry-count", "rbs2-msg-id", "Diagnostic-Id", "traceparent"]
+    + ["status", "MT-Activity-Id", "content_kind", "setting", "x-priority", "reporter", "edges"],
+)
+def test_a_sender_names_headers_that_nobody_else_acts_on(name):
+    assert custom_headers.write({name: 1}) == [(name, "1")]
+    assert custom_headers.read([(name, "1")]) == {name: 1}
+
+
+def test_a_control_header_of_an_answer_is_a_property_in_a_request():
+    assert custom_headers.read([("x-accel-buffering", '"no"'), ("refresh", "5")]) == {"x-accel-buffering": "no", "refresh": 5}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from uuid import UUID
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import broker_core
 from broker_core.common import errors
@@ -72,6 +74,12 @@ def test_url_names_an_operation_and_an_address(path, kind, address):
         "/servicebus/demo/q/messages/",
         "/servicebus/demo/q/messages/tail",
         "/demo/q/messages",
+        "/elsewhere/servicebus/demo/q/messages",
+        "//servicebus/demo/q/messages",
+        "servicebus/demo/q/messages",
+        "/servicebus%2Fdemo/q/messages",
+        "/%2573ervicebus/demo/q/messages",
+        "/servicebus/demo/q%2Fmessages",
     ],
 )
 def test_url_that_names_nothing(path):
@@ -80,7 +88,10 @@ def test_url_that_names_nothing(path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/servicebus/demo/q/messages/7/xyz", "/servicebus//q/messages", "/servicebus/demo/a//b/messages"]
+    "path",
+    ["/servicebus/demo/q/messages/7/xyz", "/servicebus//q/messages", "/servicebus/demo/a//b/messages"]
+    + ["/servicebus/demo/a%2f/b/messages", "/servicebus/demo/a/../b/messages", "/servicebus/demo/a%2F%2e%2E%2Fb/messages"]
+    + ["/servicebus/../demo/q/messages", "/servicebus/demo/./messages", "/servicebus/a%2Fb/q/messages"],
 )
 def test_malformed_url(path):
     with pytest.raises(InvalidArgument):
@@ -89,13 +100,51 @@ def test_malformed_url(path):
 
 @pytest.mark.parametrize(
     ("raw_path", "root_path"),
-    [("/prefix/servicebus/demo/a%2Fb/messages/head", ""), ("/servicebus/demo/a%2Fb/messages/head", "/prefix")]
-    + [("/prefix/servicebus/demo/a%2Fb/messages/head", "/prefix")],
+    [("/servicebus/demo/a%2Fb/messages/head", "/prefix"), ("/prefix/servicebus/demo/a%2Fb/messages/head", "/prefix")]
+    + [("/p%72efix/%73ervicebus/demo/a%2Fb/messages/head", "/prefix/")],
 )
 def test_prefix_of_the_site_is_kept_whether_or_not_a_proxy_strips_it(raw_path, root_path):
     target = addresses.parse(raw_path, root_path)
     assert target.path == "/prefix/servicebus/demo/a/b/messages/head"
     assert target.lock_path(7, UUID(LOCK)) == f"/prefix/servicebus/demo/a%2Fb/messages/7/{LOCK}"
+
+
+@pytest.mark.parametrize(
+    ("path", "namespace", "entity"),
+    [
+        ("/%73ervicebus/demo/a/servicebus/demo/b/messages", "demo", "a/servicebus/demo/b"),
+        ("/servicebus/demo/a%252Fb/messages", "demo", "a%2Fb"),
+        ("/servicebus/de%256Do/q/messages", "de%6Do", "q"),
+        ("/servicebus/demo/q%3Fmessages/messages", "demo", "q?messages"),
+    ],
+)
+def test_a_segment_is_decoded_once_and_the_scope_is_the_address_that_was_parsed(path, namespace, entity):
+    target = addresses.parse(path)
+    assert target.address == EntityAddress(namespace, entity)
+    assert target.path.startswith(f"/servicebus/{target.address}/messages")
+
+
+@pytest.mark.parametrize(
+    "raw_path", [{}, {"raw_path": None}, {"raw_path": b""}, {"raw_path": b"/servicebus/demo/a%252Fb/messages"}]
+)
+def test_a_server_may_leave_out_the_raw_path(raw_path):
+    scope = {"path": "/servicebus/demo/a%2Fb/messages", "root_path": ""} | raw_path
+    assert addresses.is_mounted(scope)
+    assert addresses.parse_scope(scope).address == EntityAddress("demo", "a%2Fb")
+
+
+@given(st.text("/.%2Ffesrvicbuqm$ DLtQ73", max_size=40), st.sampled_from(["", "/prefix", "/servicebus"]))
+def test_the_scope_names_the_address_whatever_the_path(below, root_path):
+    """A token covers by segments: those of the scope are those of the address, and routing takes what can be parsed."""
+    raw_path = f"{root_path}/servicebus/{below}/messages"
+    try:
+        target = addresses.parse(raw_path, root_path)
+    except (UnknownResource, InvalidArgument):
+        return
+    assert addresses.is_mounted({"path": "/", "raw_path": raw_path.encode(), "root_path": root_path})
+    segments = [*root_path.split("/")[1:], "servicebus", *str(target.address).split("/"), "messages"]
+    assert target.path.split("/")[1:] == segments
+    assert not {"", ".", ".."} & set(segments)
 
 
 def test_lock_of_a_subscription_keeps_the_casing_it_was_asked_with():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import socket
 import threading
@@ -415,6 +416,46 @@ def test_wrong_expired_and_foreign_tokens(make_queue):
         response = CLIENT.post(f"{queue.url}/messages", headers={"authorization": token})
         assert says in refused(response, 401, sub_code)
     assert queue.stored() == []
+
+
+def as_written(queue, path: str, token: str) -> int:
+    """The status of an empty POST to a path that no client has normalised."""
+    connection = http.client.HTTPConnection(queue.site.removeprefix("http://"), timeout=20)
+    connection.request("POST", path, headers={"authorization": token})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/%73ervicebus/{plain}/servicebus/{race}/messages", 410),
+        ("/%73ervicebus/{plain}/servicebus/{race}/messages/head?timeout=0", 410),
+        ("/servicebus/{plain}/servicebus/{race}/messages", 410),
+        ("/servicebus/{plain}/../h-race/messages", 400),
+        ("/servicebus/{plain}/%2e%2e/h-race/messages", 400),
+        ("/servicebus/{plain}%2F..%2fh-race/messages", 400),
+        ("/servicebus/{plain}//h-race/messages", 400),
+        ("//servicebus/{race}/messages", 404),
+        ("/servicebus%2F{race}/messages", 404),
+        ("/servicebus/{namespace}%2Fh-race/q/messages", 400),
+        ("/servicebus/{namespace}/h-%72ace/messages", 401),
+        ("/servicebus/{namespace}/H-RACE/messages", 401),
+        ("/servicebus/{namespace}/h-plain%252F..%252Fh-race/messages", 401),
+        ("/servicebus/{namespace}/h-%70lain/messages", 201),
+        ("/%73ervicebus/{namespace}/H-Plain/messages", 201),
+    ],
+)
+def test_token_for_one_queue_opens_no_other_however_the_address_is_written(make_queue, path, status):
+    """Regression: an encoded mount let a token for one queue send to, and receive from, any other of its namespace."""
+    plain = make_queue("h-plain")
+    race = make_queue("h-race", namespace=plain.address.namespace)
+    race.send(b"secret")
+    path = path.format(plain=plain.address, race=race.address, namespace=plain.address.namespace)
+    assert as_written(plain, path, plain.token(plain.url)) == status
+    assert [message.body for message in race.stored()] == [b"secret"]
+    assert len(plain.stored()) == (status == 201)
 
 
 def test_regenerated_key_ends_the_old_one_and_serves_at_once(queue):

@@ -1,4 +1,4 @@
-"""Reading the official emulator's Config.json (SB 9.3): pure, no database."""
+"""Reading the official emulator's Config.json: pure, no database."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Names and settings of entities (SB 1.2, 1.3): tables over the pure rules, no database."""
+"""Names and settings of entities: tables over the pure rules, no database."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -164,6 +164,7 @@ def test_values_are_given_back_in_one_form(name, given, stored):
         ("status", "Deleting"),
         ("status", None),
         ("expiry_mode", "never"),
+        ("expiry_mode", ExpiryMode.AT_HEAD),  # RabbitMQ's
         ("history_level", 3),
         ("history_level", True),
         ("history_level", "everything"),

@@ -1,150 +1,17 @@
-"""The rules as tables: no database, no clock."""
+"""What is taken as a message to send, as tables."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from broker_core.common.errors import BrokerError, InvalidArgument, MessageTooLarge, NotAllowed
-from broker_core.common.types import Message, MessageState, QueueSettings, SubQueue
+from broker_core.common.errors import InvalidArgument, MessageTooLarge
+from broker_core.common.types import Message
 from broker_core.common.values import Typed
 from broker_core.service_bus.rules import messages as sb
-from broker_core.service_bus.rules.messages import (
-    Facts,
-    MakeAvailable,
-    MoveToDeadLetter,
-    Refuse,
-    Remove,
-    Settlement,
-    settle,
-)
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-SETTINGS = QueueSettings()
 TEXT: Any = "text"
-DEAD_LETTERING = QueueSettings(dead_lettering_on_message_expiration=True)
-
-
-def a_message(**changes):
-    facts: dict[str, Any] = {
-        "subqueue": SubQueue.MAIN,
-        "state": MessageState.ACTIVE,
-        "delivery_count": 0,
-        "enqueued_at": NOON - timedelta(minutes=1),
-        "locked_until": NOON + SECOND,
-    }
-    return Facts(**(facts | changes))
-
-
-TOO_OFTEN = MoveToDeadLetter("MaxDeliveryCountExceeded", "Message could not be consumed after 10 delivery attempts.")
-EXPIRED = MoveToDeadLetter("TTLExpiredException", "The message expired and was dead lettered.")
-
-
-@pytest.mark.parametrize(
-    ("how", "changes", "settings", "expected"),
-    [
-        (Settlement.COMPLETE, {}, SETTINGS, Remove()),  # SB-080
-        (Settlement.COMPLETE, {"expires_at": NOON - SECOND}, SETTINGS, Remove()),  # SB-026: a valid lock outlives the life
-        (Settlement.COMPLETE, {"locked_until": NOON}, SETTINGS, Refuse()),  # SB-070: at the instant it is lost
-        (Settlement.COMPLETE, {"locked_until": None}, SETTINGS, Refuse()),  # SB-071
-        (Settlement.ABANDON, {}, SETTINGS, MakeAvailable(1)),  # SB-081, SB-090
-        (Settlement.ABANDON, {"delivery_count": 8}, SETTINGS, MakeAvailable(9)),
-        (Settlement.ABANDON, {"delivery_count": 9}, SETTINGS, TOO_OFTEN),  # SB-091: the tenth failure of ten allowed
-        (Settlement.ABANDON, {"expires_at": NOON}, SETTINGS, Remove()),  # SB-027, SB-034
-        (Settlement.ABANDON, {"expires_at": NOON, "delivery_count": 9}, DEAD_LETTERING, EXPIRED),  # SB-920: expiry first
-        (Settlement.ABANDON, {"expires_at": NOON, "state": MessageState.DEFERRED}, SETTINGS, MakeAvailable(1)),  # SB-036
-        (Settlement.ABANDON, {"subqueue": SubQueue.DEAD_LETTER, "delivery_count": 0}, SETTINGS, MakeAvailable(0)),  # SB-089
-        (Settlement.RELEASE, {"delivery_count": 9}, SETTINGS, MakeAvailable(9)),  # SB-926
-        (Settlement.DEFER, {}, SETTINGS, sb.SetAside()),  # SB-083
-        (Settlement.DEAD_LETTER, {}, SETTINGS, MoveToDeadLetter(None)),  # SB-082
-        (Settlement.RENEW, {}, SETTINGS, sb.KeepLocked(NOON + timedelta(minutes=1))),  # SB-064
-        (Settlement.RENEW, {"locked_until": NOON}, SETTINGS, Refuse()),
-    ],
-)
-def test_settle(how, changes, settings, expected):
-    assert settle(a_message(**changes), how, now=NOON, settings=settings) == expected
-
-
-def test_dead_lettering_a_dead_letter_is_not_allowed():
-    """SB-089."""
-    with pytest.raises(NotAllowed, match="again"):
-        settle(a_message(subqueue=SubQueue.DEAD_LETTER), Settlement.DEAD_LETTER, now=NOON, settings=SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("changes", "settings", "available"),
-    [
-        ({"locked_until": None}, SETTINGS, True),
-        ({}, SETTINGS, False),  # SB-061
-        ({"locked_until": NOON}, SETTINGS, True),  # SB-063
-        ({"locked_until": NOON, "delivery_count": 9}, SETTINGS, False),  # SB-091: spent, pending
-        ({"locked_until": None, "delivery_count": 9}, SETTINGS, True),
-        ({"locked_until": None, "expires_at": NOON}, SETTINGS, False),  # SB-025
-        ({"locked_until": None, "expires_at": NOON + SECOND}, SETTINGS, True),
-        ({"locked_until": None}, QueueSettings(default_message_time_to_live=timedelta(minutes=1)), False),  # SB-020, SB-921
-        ({"locked_until": None}, QueueSettings(default_message_time_to_live=timedelta(minutes=1, seconds=1)), True),
-        ({"locked_until": None, "expires_at": NOON, "subqueue": SubQueue.DEAD_LETTER}, SETTINGS, True),  # SB-035
-        ({"locked_until": None, "state": MessageState.DEFERRED}, SETTINGS, False),
-        ({"locked_until": None, "state": MessageState.SCHEDULED, "scheduled_enqueue_at": NOON}, SETTINGS, False),
-    ],
-)
-def test_is_available(changes, settings, available):
-    assert sb.is_available(a_message(**changes), NOON, settings) is available
-
-
-def test_a_scheduled_message_has_no_end_of_life_yet():
-    """SB-024."""
-    message = a_message(state=MessageState.SCHEDULED, scheduled_enqueue_at=NOON, locked_until=None)
-    assert sb.ends_at(message, QueueSettings(default_message_time_to_live=SECOND)) is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "default", "stored"),
-    [
-        (None, SECOND, None),
-        (2 * SECOND, SECOND, SECOND),  # SB-020: lowered without an error
-        (SECOND, 2 * SECOND, SECOND),
-        (SECOND, None, SECOND),
-    ],
-)
-def test_own_time_to_live(asked, default, stored):
-    assert sb.own_time_to_live(asked, QueueSettings(default_message_time_to_live=default)) == stored
-
-
-INSTANTS = st.none() | st.integers(-5, 5).map(lambda n: NOON + n * SECOND)
-FACTS = st.builds(
-    Facts,
-    subqueue=st.sampled_from(SubQueue),
-    state=st.sampled_from(MessageState),
-    delivery_count=st.integers(0, 12),
-    enqueued_at=st.integers(1, 9).map(lambda n: NOON - n * SECOND),
-    expires_at=INSTANTS,
-    scheduled_enqueue_at=INSTANTS,
-    locked_until=INSTANTS,
-)
-
-
-@given(message=FACTS, how=st.sampled_from(Settlement))
-def test_every_settlement_of_every_state_is_an_outcome_or_a_refusal(message, how):
-    try:
-        outcome = settle(message, how, now=NOON, settings=SETTINGS)
-    except BrokerError:
-        return
-    assert isinstance(outcome, sb.Outcome)
-    if not sb.is_locked(message, NOON):
-        assert outcome == Refuse()
-
-
-@given(message=FACTS)
-def test_an_available_message_is_neither_locked_nor_expired_nor_spent(message):
-    """Invariant 4."""
-    if sb.is_available(message, NOON, SETTINGS):
-        assert not sb.is_locked(message, NOON)
-        assert not sb.has_expired(message, NOON, SETTINGS)
-        assert message.state is MessageState.ACTIVE
 
 
 @pytest.mark.parametrize(

@@ -1,90 +1,15 @@
-"""What Service Bus decides about sessions, as tables; time is an argument."""
+"""What Service Bus checks of sessions, as tables."""
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
 from broker_core.common.limits import STRICT, of_tier
-from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue, Tier
+from broker_core.common.types import EntityAddress, Message, Tier
 from broker_core.service_bus.rules import sessions
-from broker_core.service_bus.rules.messages import Facts, MakeAvailable, MoveToDeadLetter, after_failed_delivery
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-MINUTE = timedelta(minutes=1)
-BEFORE, AFTER = NOON - MINUTE, NOON + MINUTE
 QUEUE = EntityAddress("ns", "q")
-WHOLE = QueueSettings(requires_session=True, default_message_time_to_live=10 * MINUTE)
-EACH = replace(WHOLE, expires_whole_sessions=False)
-
-LIVING = Facts(SubQueue.MAIN, MessageState.ACTIVE, 0, NOON - 5 * MINUTE)
-OLD = replace(LIVING, enqueued_at=NOON - 10 * MINUTE)  # expires at noon, by the default
-OWN = replace(LIVING, expires_at=NOON)
-LONG = replace(OLD, expires_at=AFTER)
-HELD = replace(OLD, locked_until=AFTER)
-LAPSED = replace(LIVING, locked_until=NOON)
-DEFERRED = replace(OWN, state=MessageState.DEFERRED)
-SCHEDULED = replace(LIVING, state=MessageState.SCHEDULED, scheduled_enqueue_at=BEFORE)
-DEAD = replace(OWN, subqueue=SubQueue.DEAD_LETTER)
-SPENT = replace(LIVING, delivery_count=10)
-
-
-@pytest.mark.parametrize(
-    ("messages", "over"),
-    [
-        ([], False),
-        ([LIVING, LAPSED], False),
-        ([OLD, LIVING], True),
-        ([LIVING, OWN], True),
-        ([LIVING, OLD], False),  # of those that live by the default the first decides
-        ([HELD, OLD], True),
-        ([HELD, LIVING], False),  # what somebody holds does not expire
-        ([replace(OWN, locked_until=AFTER)], False),
-        ([LONG, LIVING], False),
-        ([LONG, OLD], True),
-        ([DEFERRED, SCHEDULED, DEAD], False),
-    ],
-)
-def test_one_expired_message_that_nobody_holds_ends_a_session(messages, over):
-    """SB-037, SB-901."""
-    assert sessions.is_over(messages, NOON, WHOLE) is over
-    assert not sessions.is_over(messages, NOON - timedelta(microseconds=1), WHOLE)
-    assert not sessions.is_over(messages, NOON, EACH)
-
-
-@pytest.mark.parametrize(
-    ("messages", "of_whole", "of_each"),
-    [
-        ([LIVING, HELD, LAPSED, SPENT, DEFERRED, SCHEDULED, DEAD], [LIVING, LAPSED], [LIVING, LAPSED]),
-        ([LIVING, OWN, LAPSED], [], [LIVING, LAPSED]),
-        ([OLD, LONG], [], [LONG]),
-    ],
-)
-def test_the_holder_gets_what_nobody_holds_in_order(messages, of_whole, of_each):
-    """SB-114, SB-037."""
-    assert sessions.deliverable(messages, NOON, WHOLE) == of_whole
-    assert sessions.deliverable(messages, NOON, EACH) == of_each
-
-
-def test_expiry_takes_a_whole_session_but_what_is_held_or_deferred():
-    messages = [LIVING, HELD, OWN, SPENT, DEFERRED, DEAD]
-    assert sessions.taken_by_expiry(messages, NOON, WHOLE) == [LIVING, OWN, SPENT]
-    assert sessions.taken_by_expiry(messages, NOON, EACH) == [OWN]
-    assert sessions.taken_by_expiry([LIVING, SPENT], NOON, WHOLE) == []
-
-
-def test_a_failed_delivery_of_an_expired_message_leaves_it_to_its_session():
-    """SB-027, SB-037: also when it was the last one allowed."""
-    each = replace(EACH, dead_lettering_on_message_expiration=True)
-    assert after_failed_delivery(OWN, 10, NOON, WHOLE) == MakeAvailable(10)
-    assert after_failed_delivery(OWN, 1, NOON, each).reason == "TTLExpiredException"
-    assert isinstance(after_failed_delivery(LIVING, 10, NOON, WHOLE), MoveToDeadLetter)
-
-
-def test_a_lock_is_valid_before_the_instant_it_ends():
-    assert [sessions.is_held(until, NOON) for until in (None, BEFORE, NOON, AFTER)] == [False, False, False, True]
 
 
 def test_the_first_message_without_a_session_is_named():

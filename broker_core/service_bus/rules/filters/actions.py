@@ -60,7 +60,13 @@ class _Draft(MessageView):
 
     def __init__(self, message: Message, view: MessageView):
         super().__init__(
-            message, view.sequence_number, view.enqueued_at, view.size, view.enqueued_sequence_number, view.dead_letter_source
+            message,
+            view.sequence_number,
+            view.enqueued_at,
+            view.size,
+            view.enqueued_sequence_number,
+            view.dead_letter_source,
+            view.new_id,
         )
         self.properties = dict(message.properties)
         self.names: dict[str, str] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 from broker_core.common.errors import FilterEvaluationError
 from broker_core.common.limits import STRICT
@@ -77,7 +76,7 @@ def _scoped(name: Any, position: int) -> tuple[bool, str] | None:
 
 
 def _new_id(tree: syntax.NewId) -> Evaluate:
-    return lambda view: uuid4()
+    return lambda view: view.new_id() if view.new_id else None
 
 
 def _sign(tree: syntax.Sign) -> Evaluate:

@@ -25,7 +25,7 @@ def comparable(name: str, value: Any) -> Any:
     """
     if value.__class__ in _DIRECT:
         return value
-    if value.__class__ is Typed and value.value.__class__ is int and value.type in _INTEGERS:
+    if isinstance(value, Typed) and isinstance(value, int) and value.type in _INTEGERS:
         return value.value
     kind, text = encode_properties({name: value})[name]
     if text is not None and kind in _DECIMALS:
@@ -50,7 +50,10 @@ class MessageView:
     counts (SB-F03). What a message gets only later (a lock, a delivery count) is as at its arrival (SB-F15).
     """
 
-    __slots__ = ("dead_letter_source", "enqueued_at", "enqueued_sequence_number", "message", "sequence_number", "size", "user")
+    __slots__ = (
+        *("dead_letter_source", "enqueued_at", "enqueued_sequence_number", "message", "new_id", "sequence_number", "size"),
+        "user",
+    )
 
     delivery_count = 0
     force_persistence = False
@@ -65,9 +68,11 @@ class MessageView:
         size: int | None,
         enqueued_sequence_number: int | None,
         dead_letter_source: str | None,
+        new_id: Callable[[], UUID] | None,
     ):
         self.message, self.sequence_number, self.enqueued_at, self.size = message, sequence_number, enqueued_at, size
         self.enqueued_sequence_number, self.dead_letter_source = enqueued_sequence_number, dead_letter_source
+        self.new_id = new_id
         self.user: dict[str, Any] = {}
         for name, value in message.properties.items():
             self.user.setdefault(name.lower(), value if value.__class__ in _DIRECT else comparable(name, value))
@@ -82,9 +87,13 @@ class MessageView:
         size: int | None = None,
         enqueued_sequence_number: int | None = None,
         dead_letter_source: str | None = None,
+        new_id: Callable[[], UUID] | None = None,
     ) -> MessageView:
-        """size: bytes. What is not given is Unknown to filters. Raises InvalidArgument for a property no message can carry."""
-        return cls(message, sequence_number, enqueued_at, size, enqueued_sequence_number, dead_letter_source)
+        """size: bytes. new_id: where newid() gets its ids. What is not given is Unknown to filters.
+
+        Raises InvalidArgument for a property no message can carry.
+        """
+        return cls(message, sequence_number, enqueued_at, size, enqueued_sequence_number, dead_letter_source, new_id)
 
     @property
     def expires_at(self) -> datetime | None:

@@ -1,0 +1,21 @@
+"""Removing queues, with what belongs to them, inside a transaction that holds their virtual host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from .vhosts import delete_idle_exchanges, topology_changed
+
+
+def remove_queues(namespace_id: int, entity_ids: Sequence[int]) -> Steps[None]:
+    """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
+    exchanges that lived by these (RMQ-313, RMQ-353)."""
+    yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
+    lost = yield call("unbind_queues", entity_ids=list(entity_ids))
+    yield call("delete_entities", entity_ids=list(entity_ids))
+    exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost})
+    bindings = [*(row.id for row in lost), *more]
+    yield from topology_changed(namespace_id, queues=entity_ids, exchanges=exchanges, bindings=bindings)

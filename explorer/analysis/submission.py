@@ -1,0 +1,50 @@
+"""Requesting an analysis: its row, and its task."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models.functions import Now
+from kombu.exceptions import KombuError
+
+from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.types import Actor, Right
+from broker_core.models import Entity
+from explorer.models import AnalysisRun
+
+from . import runs
+from .tasks import run_analysis
+
+
+def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, *, actor: Actor) -> AnalysisRun:
+    """Ask for an analysis of these queues; a worker takes it up. start, end: aware UTC, by when messages were enqueued.
+
+    Raises NotAuthorized without Right.OPERATE, InvalidArgument for a range without sense.
+    """
+    actor.require(Right.OPERATE, "the history")
+    runs.check_range(start, end, bucket)
+    if not entities:
+        raise InvalidArgument("queues", "must name at least one queue")
+    named = [{"id": entity.pk, "namespace": entity.namespace.name, "path": entity.path} for entity in entities]
+    with transaction.atomic():
+        run = AnalysisRun.objects.create(
+            queues=named, start_at=start, end_at=end, bucket=bucket, requested_by=str(actor), requested_at=Now()
+        )
+        transaction.on_commit(lambda: _submit(run.pk))
+    return run
+
+
+def _submit(run_id: int) -> None:
+    """Hand a run to Celery. If that fails the run ends at once and says why, since nobody would ever start it."""
+    try:
+        run_analysis.delay(run_id)
+    except (KombuError, OSError, BrokerError) as problem:
+        message = f"The analysis could not be sent to Celery ({problem}). Start the Celery broker, then start the analysis again."
+        waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
+        waiting.update(state=AnalysisRun.FAILED, finished_at=Now(), message=message)
+
+
+def start(chosen: dict, *, actor: Actor) -> AnalysisRun:
+    """Ask for the analysis that a valid form describes (explorer.analysis.forms)."""
+    return create(list(chosen["queues"]), chosen["start_at"], chosen["end_at"], chosen["bucket"], actor=actor)

@@ -1,0 +1,148 @@
+"""HTTP connections within bounds: what a client may make the server collect, and hold open, before a request is complete.
+
+uvicorn's httptools protocol has no such limit: it collects a request line of any length, in time that grows with its square.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from http import HTTPStatus
+
+from django.conf import settings
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 * 1024  # request line and headers
+HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the head
+LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that a client that only writes can read it
+
+
+class _HeadTooLarge(Exception):
+    """Raised inside a callback of the parser, which then stops."""
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection. `settings.CONNECTIONS_PER_ADDRESS`: how many an address may have, 0 for any number."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._pending = 0  # bytes received since the last body bytes or the last complete head: never much over the limit
+        self._head_bytes = 0
+        self._in_message = False  # between the end of a head and the end of its message
+        self._refused = False
+        self._deadline: TimerHandle | None = None
+
+    # Connections
+
+    def connection_made(self, transport) -> None:
+        super().connection_made(transport)
+        if self._is_one_too_many():
+            self._write_refusal(HTTPStatus.TOO_MANY_REQUESTS, "Too many connections from this address.")
+            transport.close()
+        else:
+            self._start_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_deadline()
+        super().connection_lost(exc)
+
+    def _is_one_too_many(self) -> bool:
+        limit = settings.CONNECTIONS_PER_ADDRESS
+        if not limit or self.client is None or len(self.connections) <= limit:
+            return False
+        return sum(other.client is not None and other.client[0] == self.client[0] for other in self.connections) > limit
+
+    # Bytes
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if not self._in_message:
+            self._start_deadline()
+        self._pending += len(data)
+        super().data_received(data)
+        if self._pending > MAX_HEAD_BYTES and not self._refused:
+            self._refuse_size()
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        self._start_deadline()
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Trailers after a body count, and are dropped: uvicorn would add them to the headers."""
+        self._count(len(name) + len(value) + 4)
+        if not self._in_message:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._pending, self._in_message = 0, True
+        self._end_deadline()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._pending, self._in_message = 0, False
+        super().on_message_complete()
+
+    def _count(self, length: int) -> None:
+        self._head_bytes += length
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+
+    # Time
+
+    def _start_deadline(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_is_late(self) -> None:
+        self._deadline = None
+        if self.transport.is_closing():
+            return
+        if self.pipeline or (self.cycle is not None and not self.cycle.response_complete):
+            self._start_deadline()  # an earlier request of this connection is still being answered
+        elif self._pending:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The request's head was not complete within {HEAD_SECONDS:.0f} seconds.")
+        else:
+            self.transport.close()
+
+    # Refusals
+
+    def send_400_response(self, msg: str) -> None:
+        """Called where the parser stopped, also at `_HeadTooLarge`."""
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse_size()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_size(self) -> None:
+        self._refuse(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"The request line and headers must have at most {MAX_HEAD_BYTES // 1024} KB.",
+        )
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        self._refused = True
+        self._end_deadline()
+        self._write_refusal(status, text)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+
+    def _write_refusal(self, status: HTTPStatus, text: str) -> None:
+        body = text.encode()
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)

@@ -1,0 +1,20 @@
+"""The web server, as `manage.py up` and the container start it: `python -m explorer.site.web`, with any option of uvicorn's."""
+
+import sys
+
+import uvicorn
+
+OPTIONS = (
+    "--http=explorer.site.bounded_http:BoundedHttp",
+    "--ws-max-size=1048576",  # a page sends the names of what it shows
+    "--no-access-log",
+    "--no-server-header",
+)
+
+
+def main(arguments: list[str]) -> None:
+    uvicorn.main(["explorer.site.asgi:application", *OPTIONS, *arguments], prog_name="explorer.site.web")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
