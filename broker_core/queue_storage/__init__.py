@@ -9,7 +9,7 @@ queue_storage.rules.errors, with the service's codes, and nothing is stored or c
 from .changing import Deleted, delete, delete_all, update
 from .getting import get, peek
 from .operating import clear, release, remove, requeue_poison
-from .preview import OptionsPreview, apply_options, change_options, preview_options
+from .preview import apply_options, change_options, preview_options
 from .putting import put, put_all
 from .queues import (
     AccountContents,
@@ -37,7 +37,6 @@ __all__ = [
     "CameFrom",
     "Deleted",
     "GotMessage",
-    "OptionsPreview",
     "PeekedMessage",
     "PutMessage",
     "StorageQueue",

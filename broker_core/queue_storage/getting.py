@@ -15,6 +15,7 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.limits import DEFAULT_LEASE
 from broker_core.queue_storage.rules.messages import check_count, check_get
 from broker_core.runtime.entity_cache import Known, Memory
+from broker_core.runtime.pacing import ROUNDS
 from broker_core.store import connections
 from broker_core.store.driver import Steps, use_case, use_case_that_takes
 from broker_core.store.statements import call
@@ -27,7 +28,6 @@ from .values import GotMessage, PeekedMessage, got_message, peeked_message
 LOOK_EVERY = 0.5  # seconds between looks from the beginning, per process and queue, while gets find all that they ask for
 CHEAP = 0.005  # a look that took no longer is repeated whenever a get finds less than it asked for
 SHARE = 20  # else it is left out for so many times what it took: dead index entries that cannot be removed yet are walked rarely
-ROUNDS = 20
 
 
 class _Looked(NamedTuple):

@@ -13,12 +13,11 @@ from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put
 from broker_core.queue_storage.rules.names import REQUEUED, requeued_to
 from broker_core.runtime.entity_cache import Known
+from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .shared import may, on_queue, one_row, there
-
-CLEAR_BATCH = 500
 
 
 @use_case
@@ -42,7 +41,7 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
                 entity_id=queue.id,
                 from_number=from_number,
                 below=bounds[0].next_number,
-                max_count=CLEAR_BATCH,
+                max_count=BATCH,
                 **purged,
             )
             total += row.done

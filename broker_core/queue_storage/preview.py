@@ -8,14 +8,15 @@ no more than SCAN_CAP messages, the lowest numbers first: beyond that its number
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from broker_core.common.durations import human
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.queue_storage.rules.options import Poison, QueueOptions, changed, poison_of
-from broker_core.runtime.previews import SCAN_CAP, Effect, Foreseen, require_same, token_of
+from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unchanged, token_of
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
@@ -34,57 +35,56 @@ class What(StrEnum):
     SHOWN_LONGER = "shown longer, expired"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionsPreview(Foreseen):
-    """What a change of options does. before, after: with the history level. changes: options by name, and history_level."""
-
-    before: tuple[QueueOptions, HistoryLevel]
-    after: tuple[QueueOptions, HistoryLevel]
-
-
 @use_case
 def preview_options(
     address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
-) -> Steps[OptionsPreview]:
-    """What changing these options would do now; see update_queue. Changes nothing, and refuses what that would refuse."""
+) -> Steps[Preview]:
+    """What changing these options would do now; see update_queue. Changes nothing, and refuses what that would refuse.
+
+    Its before and after are the options with the history level; its changes are options by name, and history_level.
+    """
     may(actor, Right.MANAGE, address)
     return (yield Atomically(_preview(address, history_level, changes)))
 
 
 @use_case
 def change_options(
-    address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
-) -> Steps[OptionsPreview]:
-    """Change these options, and tell what that means, as an OptionsPreview that is counted in the transaction which changes
-    them."""
-    may(actor, Right.MANAGE, address)
+    address: EntityAddress,
+    *,
+    history_level: HistoryLevel | int | None = None,
+    token: str | None = None,
+    actor: Actor | None = None,
+    **changes: Any,
+) -> Steps[Preview]:
+    """Change these options, and return what that does, as a Preview that is counted in the transaction which changes them.
 
-    def steps() -> Steps[OptionsPreview]:
-        told = yield from _preview(address, history_level, changes)
-        yield from update_queue.steps(address, history_level=history_level, actor=actor, **changes)
-        return told
-
-    return (yield Atomically(steps()))
+    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    """
+    return (yield from _change(address, history_level, changes, actor, token))[0]
 
 
 @use_case
-def apply_options(previewed: OptionsPreview, *, actor: Actor | None = None) -> Steps:
+def apply_options(previewed: Preview, *, actor: Actor | None = None) -> Steps:
     """Make the change that was previewed, if it would still do the same, in one transaction; else raise WorldMoved and change
     nothing. Returns the StorageQueue."""
-    may(actor, Right.MANAGE, previewed.address)
-
-    def steps() -> Steps:
-        changes = dict(previewed.changes)
-        level = changes.pop("history_level", None)
-        require_same(previewed, (yield from _preview(previewed.address, level, changes)))
-        return (yield from update_queue.steps(previewed.address, history_level=level, actor=actor, **changes))
-
-    return (yield Atomically(steps()))
+    changes = dict(previewed.changes)
+    level = changes.pop("history_level", None)
+    return (yield from _change(previewed.address, level, changes, actor, previewed))[1]
 
 
-def _preview(
-    address: EntityAddress, history_level: HistoryLevel | int | None, changes: Mapping[str, Any]
-) -> Steps[OptionsPreview]:
+def _change(
+    address: EntityAddress,
+    level: HistoryLevel | int | None,
+    changes: Mapping[str, Any],
+    actor: Actor | None,
+    expected: Preview | str | None,
+) -> Steps:
+    may(actor, Right.MANAGE, address)
+    update = partial(update_queue.steps, address, history_level=level, actor=actor, **changes)
+    return (yield from make_if_unchanged(_preview(address, level, changes), update, expected))
+
+
+def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, changes: Mapping[str, Any]) -> Steps[Preview]:
     """The preview, with the queue's row held, in the caller's transaction."""
     level = None if history_level is None else checked_history_level(history_level)
     there: StorageQueue = yield from hold(address)
@@ -103,8 +103,8 @@ def _preview(
     settings = there.options, there.history_level
     wanted = after, there.history_level if level is None else level
     target = new.queue if new else None
-    return OptionsPreview(
-        address=there.address,
+    return Preview(
+        subject=there.address,
         at=rows[0].now,
         token=token_of(settings, wanted, [(row.before, row.after, row.n, row.checksum) for row in found]),
         before=settings,

@@ -12,13 +12,12 @@ from broker_core.common.types import BROKER, EntityAddress, EventKind, HistoryLe
 from broker_core.queue_storage.rules.errors import AccountNotFound
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.names import SPENT
-from broker_core.runtime.pacing import in_batches
+from broker_core.runtime.pacing import BATCH, in_batches
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from .queues import ensure_target
 
-BATCH = 500
 MET = 500  # visible messages among which spent ones are looked for: those that gets meet
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from broker_core.common.durations import human
-from broker_core.common.errors import WorldMoved
 from broker_core.common.types import BROKER, Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.dead_lettering import as_outgoing
 from broker_core.rabbitmq.messages.placing import die
@@ -23,7 +23,7 @@ from broker_core.rabbitmq.rules.arguments import ExchangeDef
 from broker_core.rabbitmq.rules.exchanges import BindingDef, Router
 from broker_core.rabbitmq.rules.policies import Effective, ObjectType, Policy
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
-from broker_core.runtime.previews import Effect, counted, listed, token_of
+from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchanged, token_of
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
@@ -83,42 +83,24 @@ class ExchangeChange:
     keys: tuple[KeyChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyPreview:
-    """What it would mean, at `at` of the virtual host's clock, that a policy is `after` and no longer `before`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPreview(Preview):
+    """What setting a policy, or deleting it, would do. before: None where there is none of this name. after: None: it is deleted.
 
-    before:  None: there is none of this name. after: None: it is deleted.
-    token:   of everything that was looked at: equal tokens mean the same changes and the same effects on the same messages.
-    governed: how many (queues, exchanges) it rules then. notes: what it means beside that.
-    scanned: messages looked at; capped: there are more, so numbers are lower bounds.
+    governed: how many (queues, exchanges) it applies to then.
     """
 
     vhost: str
     name: str
     is_operator: bool
-    at: datetime
-    before: Policy | None
-    after: Policy | None
     queues: tuple[QueueChange, ...]
     exchanges: tuple[ExchangeChange, ...]
-    token: str
     governed: tuple[int, int] = (0, 0)
-    notes: tuple[str, ...] = ()
-    scanned: int = 0
-    capped: bool = False
-
-    @property
-    def effects(self) -> tuple[Effect, ...]:
-        return tuple(effect for queue in self.queues for effect in queue.effects)
 
     @property
     def lives(self) -> int:
         """Ready messages whose life another time-to-live would count (RMQ-902)."""
         return sum(queue.messages for queue in self.queues if any(key.key == "message_ttl" for key in queue.keys))
-
-    def count(self, what: What) -> int:
-        """Messages of all queues to which this would happen."""
-        return counted(self.effects, what)
 
 
 @use_case
@@ -145,52 +127,42 @@ def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Ste
 
     Returns PolicyChange. Messages leave right after the commit, as with every change of a policy.
     """
-    _allowed(previewed.vhost, actor)
-    if previewed.after is not None:
-        rules.check(previewed.after)
     place = previewed.vhost, previewed.name, previewed.is_operator
-    _, change = yield Atomically(_changed(*place, previewed.after, actor, previewed))
-    return change
+    return (yield from _change(*place, previewed.after, actor, previewed))[1]
 
 
 @use_case
 def change_policy(
-    vhost: str, name: str, operator: bool, policy: Policy | None, *, actor: Actor | None = None
+    vhost: str, name: str, operator: bool, policy: Policy | None, *, token: str | None = None, actor: Actor | None = None
 ) -> Steps[PolicyPreview]:
-    """Set a policy of this name, or delete it (None), and tell what that means: a PolicyPreview, counted in the transaction that
-    does it. Raises as set_policy does."""
-    if policy is not None:
-        rules.check(policy)
-    _allowed(vhost, actor)
-    told, _ = yield Atomically(_changed(vhost, name, operator, policy, actor))
-    return told
+    """Set a policy of this name, or delete it (None), and return what that does: a PolicyPreview, counted in the transaction that
+    does it. Raises as set_policy does.
+
+    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    """
+    return (yield from _change(vhost, name, operator, policy, actor, token))[0]
 
 
-def _changed(
-    vhost: str, name: str, operator: bool, wanted: Policy | None, actor: Actor | None, expected: PolicyPreview | None = None
+def _change(
+    vhost: str, name: str, operator: bool, wanted: Policy | None, actor: Actor | None, expected: Preview | str | None
 ) -> Steps:
-    """(what it means, PolicyChange), in the caller's transaction. expected: nothing is done where it means something else."""
-    yield from vhosts.hold_vhost(vhost)
-    told = yield from _preview(vhost, name, operator, wanted, actor)
-    if expected is not None:
-        _require_same(expected, told)
+    if wanted is not None:
+        rules.check(wanted)
+    _allowed(vhost, actor)
+
+    def counted() -> Steps[PolicyPreview]:
+        yield from vhosts.hold_vhost(vhost)
+        return (yield from _preview(vhost, name, operator, wanted, actor))
+
     if wanted is None:
-        return told, (yield from policies.delete_policy.steps(vhost, name, operator, actor=actor))
-    return told, (yield from policies.set_policy.steps(vhost, wanted, actor=actor))
+        make = partial(policies.delete_policy.steps, vhost, name, operator, actor=actor)
+    else:
+        make = partial(policies.set_policy.steps, vhost, wanted, actor=actor)
+    return (yield from make_if_unchanged(counted(), make, expected))
 
 
 def _allowed(vhost: str, actor: Actor | None) -> None:
     (actor or Actor.local()).require(Right.MANAGE, vhost)
-
-
-def _require_same(previewed: PolicyPreview, now: PolicyPreview) -> None:
-    if now.token == previewed.token:
-        return
-    what = f"{'operator ' if now.is_operator else ''}policy '{now.name}' of '{now.vhost}'"
-    if now.before != previewed.before:
-        raise WorldMoved(what, "it has changed")
-    numbers = f"{len(now.queues)} queues and {len(now.exchanges)} exchanges"
-    raise WorldMoved(what, f"it would now change {numbers}: {listed(now.effects)}")
 
 
 # Comparing what is in force
@@ -220,6 +192,9 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
     queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
     clock = yield call("rabbit_now", namespace_id=host.id)
     return PolicyPreview(
+        subject=f"{'operator ' if is_operator else ''}policy {name} of {host.name}",
+        action=Action.CHANGE if wanted else Action.DELETE,
+        effects=tuple(effect for queue in queues for effect in queue.effects),
         vhost=host.name,
         name=name,
         is_operator=is_operator,

@@ -55,15 +55,20 @@ def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
     key = _key(address)
     found = _known.get(key)
     if found is None:
-        rows = yield call("find_entity", namespace=address.namespace, path=address.path)
-        if not rows:
-            raise EntityNotFound(str(address))
-        row = rows[0]
+        row = yield from row_of(address)
         flags = row.requires_session, row.requires_duplicate_detection
         found = _known.keep(key, Known(row.id, EntityKind(row.kind), Family(row.family), *flags))
     if found.family is not family:
         raise NotAllowed(f"'{address}' is of the family {found.family}, whose operations differ from those of {family}.")
     return found
+
+
+def row_of(address: EntityAddress) -> Steps:
+    """The entity behind an address as it is now. Raises EntityNotFound."""
+    rows = yield call("find_entity", namespace=address.namespace, path=address.path)
+    if not rows:
+        raise EntityNotFound(str(address))
+    return rows[0]
 
 
 def entity_id_of(address: EntityAddress) -> Steps:

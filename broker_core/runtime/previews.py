@@ -1,20 +1,21 @@
-"""What changes would do to the messages that are there: what the previews of all families have in common.
+"""Previews: what a change would do to existing messages, before it is made. Shared by all families.
 
-A preview counts effects, and names by a token all that it counted. Who applies it counts again: with another token the world has
-moved, and nothing is done.
+A preview counts effects, and its token stands for everything that was counted. A change that must do exactly what was previewed
+takes that token: the effects are counted again in the transaction that makes it, and if they differ nothing is done.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_core.common.errors import WorldMoved
 from broker_core.common.types import EntityAddress
+from broker_core.store.driver import Atomically, Steps
 
 SCAN_CAP = 100_000  # messages that a preview of an entity looks at
 
@@ -41,19 +42,27 @@ class Effect:
         return f"{number} of {self.address}: {self.what}{because}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
-    """What an action on an entity would do at `at` of the namespace's clock.
+class Action(StrEnum):
+    CHANGE = "change"
+    DELETE = "delete"
+    PURGE = "purge"
 
-    before, after: the settings; None where it changes none. changes: as asked for.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What an action would do at `at` of the namespace's clock.
+
+    subject:  the address of an entity, or what else is changed, in words.
+    before, after: the settings; None where there are none. changes: as asked for.
     token:    of everything that was counted: equal tokens mean the same settings and the same effects on the same messages.
-    notes:    what the change means beside what it does to messages.
-    scanned:  messages looked at; capped: looking stopped at SCAN_CAP.
+    notes:    what the change means beside its effects on messages.
+    scanned:  messages looked at; capped: there are more than SCAN_CAP, so numbers are lower bounds.
     """
 
-    address: EntityAddress
+    subject: EntityAddress | str
     at: datetime
     token: str
+    action: Action = Action.CHANGE
     effects: tuple[Effect, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
     before: Any = None
@@ -62,13 +71,33 @@ class Foreseen:
     scanned: int = 0
     capped: bool = False
 
+    @property
+    def address(self) -> EntityAddress:
+        """Of a preview of an entity."""
+        assert isinstance(self.subject, EntityAddress)
+        return self.subject
+
     def count(self, what: StrEnum) -> int:
         """Messages of all lists to which this would happen."""
-        return counted(self.effects, what)
+        return sum(effect.count for effect in self.effects if effect.what is what)
 
 
-def counted(effects: Sequence[Effect], what: StrEnum) -> int:
-    return sum(effect.count for effect in effects if effect.what is what)
+P = TypeVar("P", bound=Preview)
+
+
+def make_if_unchanged(counted: Steps[P], make: Callable[[], Steps], expected: Preview | str | None = None) -> Steps:
+    """Count, compare and make a change in one transaction. Returns (the preview as counted, what `make` returned).
+
+    expected: the preview that must still be true, or its token; None makes the change whatever its effects. Raises WorldMoved and
+    changes nothing if effects or settings differ now.
+    """
+
+    def steps() -> Steps:
+        now = yield from counted
+        require_same(expected, now)
+        return now, (yield from make())
+
+    return (yield Atomically(steps()))
 
 
 def token_of(*facts: Any) -> str:
@@ -76,15 +105,14 @@ def token_of(*facts: Any) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
-def require_same(previewed: Foreseen, now: Foreseen) -> None:
+def require_same(expected: Preview | str | None, now: Preview) -> None:
     """Raise WorldMoved unless the same would happen now as was previewed."""
-    if now.token == previewed.token:
+    if expected is None or now.token == (expected if isinstance(expected, str) else expected.token):
         return
-    if now.before != previewed.before:
-        raise WorldMoved(str(previewed.address), "its settings have changed")
-    raise WorldMoved(str(previewed.address), f"the effect would now be: {listed(now.effects)}")
+    if isinstance(expected, Preview) and now.before != expected.before:
+        raise WorldMoved(str(now.subject), "its settings have changed")
+    raise WorldMoved(str(now.subject), f"the effect would now be: {_listed(now.effects)}")
 
 
-def listed(effects: Sequence[Effect]) -> str:
-    """Effects in words, for who is told that they are others now."""
+def _listed(effects: Sequence[Effect]) -> str:
     return "; ".join(map(str, effects)) or "no effect on any message"

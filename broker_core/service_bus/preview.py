@@ -1,5 +1,4 @@
-"""What a change in a Service Bus namespace would do now, before it is made; then the change itself, or a refusal where the world
-has moved.
+"""Previews of changes in a Service Bus namespace, and changes that are made only if their preview is still true.
 
 A preview counts what receives and sweeps would do under the new settings with the messages there are, in one snapshot, and looks
 at no more than SCAN_CAP messages: beyond that its numbers are lower bounds, and say so. `apply` counts again in the transaction
@@ -9,16 +8,16 @@ that makes the change and compares; what happens to the messages then happens as
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue
 from broker_core.namespaces.namespaces import namespace_to_configure
-from broker_core.runtime.previews import SCAN_CAP, Effect, Foreseen, require_same, token_of
+from broker_core.runtime.previews import SCAN_CAP, Action, Effect, Preview, make_if_unchanged, require_same, token_of
 from broker_core.service_bus.entities.kinds import Entity, as_parameters
 from broker_core.service_bus.entities.lifecycle import settings_after
 from broker_core.service_bus.entities.rows import lock_entity
@@ -28,12 +27,6 @@ from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
 from . import entities
-
-
-class Action(StrEnum):
-    CHANGE = "change"
-    DELETE = "delete"
-    PURGE = "purge"
 
 
 class What(StrEnum):
@@ -50,15 +43,6 @@ class What(StrEnum):
     PURGED = "purged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview(Foreseen):
-    """What an action on a queue, topic or subscription would do."""
-
-    action: Action
-    before: Settings | None = None
-    after: Settings | None = None
-
-
 @use_case
 def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
     """What changing these settings of a queue, topic or subscription would do now. Changes nothing.
@@ -70,16 +54,13 @@ def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: An
 
 
 @use_case
-def change(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
-    """Change these settings, and tell what that means, as a Preview that is counted in the transaction which changes them."""
+def change(address: EntityAddress, *, token: str | None = None, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
+    """Change these settings, and return what that does, as a Preview that is counted in the transaction which changes them.
+
+    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    """
     actor = _allowed(address, actor, Right.MANAGE)
-
-    def steps() -> Steps[Preview]:
-        told = yield from _change(address, changes, actor)
-        yield from entities.update_entity.steps(address, actor=actor, **changes)
-        return told
-
-    return (yield Atomically(steps()))
+    return (yield from _make_change(address, changes, actor, token))[0]
 
 
 @use_case
@@ -115,15 +96,10 @@ def apply(previewed: Preview, *, actor: Actor | None = None) -> Steps:
     if previewed.action is Action.PURGE:
         return (yield from _apply_purge(previewed, actor or Actor.local()))
     actor = _allowed(address, actor, Right.MANAGE)
-
-    def steps() -> Steps:
-        if previewed.action is Action.DELETE:
-            require_same(previewed, (yield from _delete(address)))
-            return (yield from entities.delete_entity.steps(address, actor=actor))
-        require_same(previewed, (yield from _change(address, previewed.changes, actor)))
-        return (yield from entities.update_entity.steps(address, actor=actor, **previewed.changes))
-
-    return (yield Atomically(steps()))
+    if previewed.action is Action.CHANGE:
+        return (yield from _make_change(address, previewed.changes, actor, previewed))[1]
+    delete = partial(entities.delete_entity.steps, address, actor=actor)
+    return (yield from make_if_unchanged(_delete(address), delete, previewed))[1]
 
 
 def _allowed(address: EntityAddress, actor: Actor | None, right: Right) -> Actor:
@@ -135,6 +111,11 @@ def _allowed(address: EntityAddress, actor: Actor | None, right: Right) -> Actor
 
 
 # Changes of settings
+
+
+def _make_change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor, expected: Preview | str | None) -> Steps:
+    update = partial(entities.update_entity.steps, address, actor=actor, **changes)
+    return (yield from make_if_unchanged(_change(address, changes, actor), update, expected))
 
 
 def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps[Preview]:
@@ -160,8 +141,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
     capped = rows[0].scanned >= SCAN_CAP
     facts = [(row.path, row.subqueue, row.before, row.after, row.n, row.checksum) for row in found]
     return Preview(
-        action=Action.CHANGE,
-        address=current.address,
+        subject=current.address,
         at=rows[0].now,
         token=token_of(_told(current.settings), _told(after), facts),
         effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
@@ -234,7 +214,7 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
         notes.append(f"{locked:,} of the messages are locked; their receivers lose the lock (SB-076).")
     return Preview(
         action=Action.DELETE,
-        address=current.address,
+        subject=current.address,
         at=rows[0].now,
         token=token_of(_told(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
         effects=tuple(Effect(What.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found),
@@ -259,7 +239,7 @@ def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]
     address = EntityAddress(current.address.namespace, current.address.path, address.subqueue)
     return Preview(
         action=Action.PURGE,
-        address=address,
+        subject=address,
         at=row.now,
         token=token_of(states, row.n, row.checksum),
         effects=(Effect(What.PURGED, address, row.n, tuple(row.samples), at_least=capped),) if row.n else (),

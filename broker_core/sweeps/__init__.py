@@ -15,12 +15,11 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.family import definition_of
 from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.rabbitmq.connections import channels, connections
-from broker_core.runtime.pacing import advance_head
+from broker_core.runtime.pacing import BATCH, advance_head
 from broker_core.service_bus import forwarding, tidying
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
-BATCH = tidying.TIDY_BATCH  # larger ones slow receivers on other queues
 ROLL_UP_BATCH = 20_000
 SEEN_BATCH = 5_000
 SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run

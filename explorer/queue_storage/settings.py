@@ -14,8 +14,8 @@ from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, InvalidArgument, WorldMoved
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.runtime.previews import Preview
 from explorer.service_bus.forms.entity import TypedNameForm
-from explorer.shared.apply_previewed import made
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, May, act, address_of, page
 
@@ -62,21 +62,15 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if "preview" in request.POST:
         return _show(request, "queue_settings", form, **_previewed(address, changes, request.actor), **context)
     done = act(
-        request, "change settings", address, lambda: _made(request, address, changes),
+        request, "change settings", address,
+        lambda: queue_storage.change_options(
+            address, **changes, token=request.POST.get("token") or None, actor=request.actor
+        ),
         target=", ".join(LABELS[name] for name in changes), says=lambda told: changed(stored, changes, told),
     )  # fmt: skip
     if isinstance(done.error, WorldMoved):
         context |= _previewed(address, changes, request.actor)
     return _show(request, "queue_settings", form, **{"done": done, **context}) if done.error else _go(address)
-
-
-def _made(request: HttpRequest, address: EntityAddress, changes: Mapping[str, Any]) -> queue_storage.OptionsPreview:
-    return made(
-        str(address), request.POST.get("token") or None,
-        change=lambda: queue_storage.change_options(address, **changes, actor=request.actor),
-        preview=lambda: queue_storage.preview_options(address, **changes, actor=request.actor),
-        apply=lambda previewed: queue_storage.apply_options(previewed, actor=request.actor),
-    )  # fmt: skip
 
 
 def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
@@ -104,7 +98,7 @@ def _previewed(address: EntityAddress, changes: Mapping[str, Any], actor: Actor)
         return {"done": Act(error=exc)}
 
 
-def changed(before: queue_storage.StorageQueue, changes: Mapping[str, Any], told: queue_storage.OptionsPreview) -> str:
+def changed(before: queue_storage.StorageQueue, changes: Mapping[str, Any], told: Preview) -> str:
     """What was changed, from what to what, and what that does to messages: also what the audit keeps."""
     if not changes:
         return "Nothing was changed."

@@ -16,7 +16,6 @@ from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.policy import PolicyForm, initial_of
-from explorer.shared.apply_previewed import made
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, act, page
 
@@ -113,12 +112,8 @@ def _edit(
 
 def _set(request: HttpRequest, vhost: str, wanted: Policy) -> PolicyPreview:
     """Set it; with the token of a preview only if it would still do the same. Returns what it did. Raises WorldMoved."""
-    return made(
-        f"policy {wanted.name}", request.POST.get("token") or None,
-        change=lambda: rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, actor=request.actor),
-        preview=lambda: rabbitmq.preview_policy(vhost, wanted, actor=request.actor),
-        apply=lambda previewed: rabbitmq.apply_policy(previewed, actor=request.actor),
-    )  # fmt: skip
+    token = request.POST.get("token") or None
+    return rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, token=token, actor=request.actor)
 
 
 def _previewed(
@@ -220,13 +215,8 @@ def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
 
 def _delete(request: HttpRequest, vhost: str, policy: Policy) -> PolicyPreview:
     """Delete it if that would do what the page said; or whatever it does, where messages come and go too fast for that."""
-    which = vhost, policy.name, policy.is_operator
-    return made(
-        f"policy {policy.name}", None if "anyway" in request.POST else request.POST.get("token", ""),
-        change=lambda: rabbitmq.change_policy(*which, None, actor=request.actor),
-        preview=lambda: rabbitmq.preview_delete_policy(*which, actor=request.actor),
-        apply=lambda previewed: rabbitmq.apply_policy(previewed, actor=request.actor),
-    )  # fmt: skip
+    token = None if "anyway" in request.POST else request.POST.get("token", "")
+    return rabbitmq.change_policy(vhost, policy.name, policy.is_operator, None, token=token, actor=request.actor)
 
 
 def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], done: Act = Act()) -> HttpResponse:

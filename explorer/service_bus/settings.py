@@ -20,7 +20,6 @@ from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
 from explorer.shared import names
-from explorer.shared.apply_previewed import made
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, May, act, address_of, page
 
@@ -121,7 +120,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         )
     done = act(
         request, "change settings", entity.address,
-        lambda: _made(request, entity.address, changes),
+        lambda: preview.change(entity.address, **changes, token=request.POST.get("token") or None, actor=request.actor),
         target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
     )  # fmt: skip
     if isinstance(done.error, WorldMoved):
@@ -129,15 +128,6 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if done.error:
         return _show(request, "service_bus/entity_settings", form, **{"done": done, **context})
     return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
-
-
-def _made(request: HttpRequest, address: EntityAddress, changes: dict) -> preview.Preview:
-    return made(
-        str(address), request.POST.get("token") or None,
-        change=lambda: preview.change(address, **changes, actor=request.actor),
-        preview=lambda: preview.preview(address, **changes, actor=request.actor),
-        apply=lambda previewed: preview.apply(previewed, actor=request.actor),
-    )  # fmt: skip
 
 
 @page

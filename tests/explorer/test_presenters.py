@@ -1,8 +1,6 @@
 """How facts are put for a reader. Tables on pure functions: no database, no clock."""
 
-import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,22 +59,10 @@ def test_a_countdown_at_its_end_says_that_the_broker_decides(left, expected):
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KB"), (10_240, "10 KB"), (1_048_576, "1.0 MB"), (5 * 2**40, "5.0 TB")],
-)
-def test_sizes(count, expected):
-    assert presenters.filesize(count) == expected
-
-
-@pytest.mark.parametrize(
     ("per_second", "expected"), [(0, "–"), (0.001, "<1/min"), (0.5, "30/min"), (2.34, "2.3/s"), (1234, "1,234/s")]
 )
 def test_rates(per_second, expected):
     assert presenters.rate(per_second) == expected
-
-
-def test_how_often_is_said_in_words():
-    assert [presenters.copies(count) for count in (1, 2, 1000)] == ["1 copy", "2 copies", "1,000 copies"]
 
 
 @pytest.mark.parametrize(
@@ -333,29 +319,3 @@ def test_a_sweep_is_late_after_two_turns_and_some_grace(last_at, error, enabled,
 
 def test_a_sweep_whose_first_turn_is_still_to_come_is_not_late():
     assert sweeps.lateness(None, seconds(5), NOON, True, NOON - seconds(3)) == ""
-
-
-# Colours
-
-
-def luminance(colour):
-    channels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-STYLE = (Path(__file__).parents[2] / "static/explorer/app.css").read_text()
-TOKENS = {name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)}
-TEXTS = ("ink", "quiet", "active", "locked", "scheduled", "deferred", "expired", "dead")
-
-
-@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("background", ["paper", "surface", "raised", "dead-wash", "expired-wash"])
-def test_text_and_marks_stand_out_in_both_themes(background, theme):
-    assert {name: contrast(TOKENS[name][theme], TOKENS[background][theme]) >= 4.5 for name in TEXTS} == dict.fromkeys(TEXTS, True)
-    assert contrast(TOKENS["edge"][theme], TOKENS[background][theme]) >= 3

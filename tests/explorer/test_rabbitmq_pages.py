@@ -6,23 +6,18 @@ from datetime import timedelta
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
 
 from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
-from explorer.rabbitmq import urls
 from tests.html import body_of
 
 from .conftest import FRAGMENT
 from .rabbitmq_office import addresses_of, publish
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
-
-MANAGING = ("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/")
-OPERATING = ("/rabbitmq/purge/", "/rabbitmq/move/")
 
 
 def all_of(office):
@@ -37,72 +32,10 @@ def last_act():
     return AuditRecord.objects.order_by("-pk").first()
 
 
-# Every page
-
-
-def test_no_page_of_rabbitmq_is_forgotten_by_these_tests(office):
-    known = addresses_of(office.at).keys() - {"entity", "entity_delete", "message"} | {"rabbitmq_export"}
-    assert {pattern.name for pattern in urls.urlpatterns} == known
-
-
-def test_every_page_for_an_administrator(office, as_):
-    client = as_("administrator")
-    for address in all_of(office):
-        response = client.get(address)
-        page = body_of(response)
-        assert response.status_code == 200, address
-        assert page.count("<h1") == 1 and 'lang="en"' in page and "<main" in page, address
-        assert "style=" not in page and "<script>" not in page and "onclick" not in page, address
-        assert "HX-Request" in response["Vary"], address
-
-
-def test_every_page_as_htmx_asks_for_it(office, as_):
-    client = as_("administrator")
-    for address in all_of(office):
-        if address in ("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"):
-            continue
-        part = body_of(client.get(address, headers=FRAGMENT))
-        assert "<html" not in part and ("<section" in part or "<div" in part or "<form" in part), address
-        assert "<html" in body_of(client.get(address, headers={**FRAGMENT, "HX-Request-Type": "full"})), address
-
-
-def test_a_viewer_sees_all_but_what_changes(office, as_):
-    client = as_("viewer")
-    for address in all_of(office):
-        refused = address.startswith((*MANAGING, *OPERATING))
-        assert client.get(address).status_code == (403 if refused else 200), address
-
-
-def test_nobody_sees_anything_without_signing_in_or_without_a_role(office, as_, person):
-    for address in all_of(office):
-        assert Client().get(address).status_code == 302, address
-    client = Client()
-    client.force_login(person(None, username="nobody"))
-    for address in (f"/rabbitmq/vhosts/{office.at}/", f"/entities/{office.at}/mail", f"/rabbitmq/connections/{office.at}/"):
-        assert client.get(address).status_code == 403, address
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["/rabbitmq/vhosts/none/", "/rabbitmq/queues/none/", "/entities/{at}/none", "/rabbitmq/policies/user/{at}/none",
-     "/rabbitmq/policies/other/{at}/low", "/rabbitmq/get/{at}/none", "/rabbitmq/new/policy/other/{at}/"],
-)  # fmt: skip
-def test_what_is_not_there_is_a_404_or_a_refusal(office, as_, address):
-    assert as_("administrator").get(address.format(at=office.at)).status_code in (404, 409)
-
-
 def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
     namespaces.ensure_namespace("plain-one")
     response = as_("administrator").get("/rabbitmq/vhosts/plain-one/")
     assert response.status_code == 409 and "not a virtual host" in body_of(response)
-
-
-@pytest.mark.parametrize(
-    "query", ["/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?value=x"]
-)
-def test_a_bad_query_is_a_400_with_an_explanation(office, as_, query):
-    response = as_("viewer").get(query.format(at=office.at))
-    assert response.status_code == 400 and 'role="alert"' in body_of(response)
 
 
 # Looking
@@ -531,13 +464,6 @@ def test_one_like_a_message_is_published_without_what_the_broker_added(office, a
     form = page.context["form"]
     assert form["body"].value() == '{"n": 1}' and form["message_id"].value() == "rejected"
     assert [row for row in form.headers.rows if row[0]] == [], "x-death stays behind"
-
-
-@pytest.mark.parametrize(
-    "word", ["binding", "routing key", "expiration", "x-death", "prefetch", "delivery limit", "exclusive queue", "definitions"]
-)
-def test_the_words_of_virtual_hosts_are_explained(as_, word):
-    assert f"<dt>{word}</dt>" in body_of(as_("viewer").get("/words/"))
 
 
 def test_a_long_name_of_a_virtual_host_is_cut_among_the_places(office, as_):

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, queue_storage, reads, sweeps
 from broker_core.common.types import EntityAddress
@@ -21,6 +20,7 @@ from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, M
 from broker_core.queue_storage.rules.standing import HoldKind, Standing
 from broker_core.store import connections
 from tests.looking import entity_id, events, ledger_agrees, now
+from tests.model_machines import run_machine
 
 from .test_time import sweep
 
@@ -356,17 +356,4 @@ class QueuesAgainstModel(RuleBasedStateMachine):
 @pytest.mark.usefixtures("broker_database")
 def test_storage_queues_agree_with_the_rules(monkeypatch):
     monkeypatch.setattr(getting, "CHEAP", float("inf"))  # a slow machine leaves no look out
-    run_state_machine_as_test(
-        QueuesAgainstModel,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-            ),  # shrinking against a database takes minutes; the steps are printed
-        ),
-    )
+    run_machine(QueuesAgainstModel, 40, 40)

@@ -11,61 +11,45 @@ from broker_core.rabbitmq import Properties, Publication
 from broker_core.store import connections
 from tests.looking import entity_id, events
 
-from .rabbits import (
-    count,
-    deaths,
-    declare,
-    expire,
-    get,
-    ledger_agrees,
-    policy,
-    present,
-    read_out,
-    send,
-    step,
-    take,
-    text,
-    texts,
-    tokens,
-)
+from . import rabbits as r
 
 
 def with_dlx(vhost, name="q", key="dead", **arguments):
     """A queue that dead-letters to the queue `key` through the default exchange."""
-    return declare(vhost, name, dead_letter_exchange="", dead_letter_routing_key=key, **arguments)
+    return r.declare(vhost, name, dead_letter_exchange="", dead_letter_routing_key=key, **arguments)
 
 
 def reject(address):
-    rabbitmq.reject(address, tokens(*take(address, 10)))
+    rabbitmq.reject(address, r.tokens(*r.take(address, 10)))
 
 
 @pytest.mark.parametrize("reason", ["rejected", "expired", "maxlen", "delivery_limit"])
 def test_the_four_reasons(vhost, reason):
     """RMQ-060"""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     arguments = {"expired": {"message_ttl": 100}, "maxlen": {"max_length": 0}, "delivery_limit": {"delivery_limit": 0}}
     q = with_dlx(vhost, type="quorum" if reason == "delivery_limit" else None, **arguments.get(reason, {}))
-    send(q, "x")
+    r.send(q, "x")
     match reason:
         case "rejected":
             reject(q)
         case "expired":
-            step(q, 100)
-            expire(q)
+            r.step(q, 100)
+            r.expire(q)
         case "delivery_limit":
-            rabbitmq.requeue(q, tokens(get(q)))
-    assert present(q) == [] and ledger_agrees(q) and ledger_agrees(dead)
-    arrived = get(dead)
-    assert text(arrived) == "x" and not arrived.redelivered
-    (death,) = deaths(arrived)
+            rabbitmq.requeue(q, r.tokens(r.get(q)))
+    assert r.present(q) == [] and r.ledger_agrees(q) and r.ledger_agrees(dead)
+    arrived = r.get(dead)
+    assert r.text(arrived) == "x" and not arrived.redelivered
+    (death,) = r.deaths(arrived)
     assert (death.reason, death.queue, death.count, death.exchange, death.routing_keys) == (reason, "q", 1, "", ("q",))
 
 
 def test_it_is_told_on_both_sides(vhost):
     """RMQ-911: the old number ends, the new one begins, each names the other."""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
-    send(q, "x", "y")
+    r.send(q, "x", "y")
     reject(q)
     moved, sent = events(q, 2)[-1], events(dead, 2)[0]
     assert (moved.kind, moved.reason) == (EventKind.MOVED, "rejected")
@@ -76,13 +60,13 @@ def test_it_is_told_on_both_sides(vhost):
 
 def test_without_an_exchange_for_it_it_is_dropped(vhost):
     """RMQ-061: none, one that is not there, one that leads nowhere; the reason is told."""
-    none, missing = declare(vhost, "none"), declare(vhost, "missing", dead_letter_exchange="gone")
-    nowhere = declare(vhost, "nowhere", dead_letter_exchange="amq.direct")
+    none, missing = r.declare(vhost, "none"), r.declare(vhost, "missing", dead_letter_exchange="gone")
+    nowhere = r.declare(vhost, "nowhere", dead_letter_exchange="amq.direct")
     told = []
     for q in (none, missing, nowhere):
-        send(q, "x")
+        r.send(q, "x")
         reject(q)
-        assert present(q) == [] and ledger_agrees(q)
+        assert r.present(q) == [] and r.ledger_agrees(q)
         last = events(q)[-1]
         assert (last.kind, last.reason) == (EventKind.DROPPED, "rejected")
         told.append(last.details and last.details["description"])
@@ -91,68 +75,68 @@ def test_without_an_exchange_for_it_it_is_dropped(vhost):
 
 def test_its_own_keys_or_the_one_for_dead_letters(vhost):
     """RMQ-062, RMQ-063, RMQ-066"""
-    dead, copy = declare(vhost, "dead"), declare(vhost, "copy")
+    dead, copy = r.declare(vhost, "dead"), r.declare(vhost, "copy")
     rabbitmq.declare_exchange(vhost, "dlx", "direct")
     rabbitmq.bind_queue(vhost, "dead", "dlx", "own")
     rabbitmq.bind_queue(vhost, "copy", "dlx", "cc")
-    own, keyed = declare(vhost, "own", dead_letter_exchange="dlx"), with_dlx(vhost, "keyed")
-    send(own, "1", headers={"CC": ["cc"], "BCC": ["nobody"]})
-    send(keyed, "2", headers={"CC": ["cc"]})
+    own, keyed = r.declare(vhost, "own", dead_letter_exchange="dlx"), with_dlx(vhost, "keyed")
+    r.send(own, "1", headers={"CC": ["cc"], "BCC": ["nobody"]})
+    r.send(keyed, "2", headers={"CC": ["cc"]})
     reject(own)
     reject(keyed)
-    first, second = take(dead, 2)
-    assert (text(first), first.exchange, first.routing_key) == ("1", "dlx", "own")
+    first, second = r.take(dead, 2)
+    assert (r.text(first), first.exchange, first.routing_key) == ("1", "dlx", "own")
     assert first.properties.headers["CC"] == ["cc"] and "BCC" not in first.properties.headers
-    assert deaths(first)[0].routing_keys == ("own", "cc")
-    assert (text(second), second.exchange, second.routing_key) == ("2", "", "dead")
-    assert "CC" not in second.properties.headers and deaths(second)[0].routing_keys == ("keyed", "cc")
-    assert read_out(copy) == ["1"]
+    assert r.deaths(first)[0].routing_keys == ("own", "cc")
+    assert (r.text(second), second.exchange, second.routing_key) == ("2", "", "dead")
+    assert "CC" not in second.properties.headers and r.deaths(second)[0].routing_keys == ("keyed", "cc")
+    assert r.read_out(copy) == ["1"]
 
 
 def test_blind_keys_are_routed_by_and_told_to_nobody(vhost):
     """RMQ-395: also at later deaths, until a queue has a key of its own for its dead."""
     rabbitmq.declare_exchange(vhost, "dlx", "direct")
-    first, second, last = (declare(vhost, name, dead_letter_exchange="dlx") for name in ("first", "second", "last"))
-    keyed = declare(vhost, "keyed", dead_letter_exchange="dlx", dead_letter_routing_key="to last")
+    first, second, last = (r.declare(vhost, name, dead_letter_exchange="dlx") for name in ("first", "second", "last"))
+    keyed = r.declare(vhost, "keyed", dead_letter_exchange="dlx", dead_letter_routing_key="to last")
     for queue, key in (("second", "blind 1"), ("keyed", "blind 2"), ("last", "to last")):
         rabbitmq.bind_queue(vhost, queue, "dlx", key)
-    send(first, "x", headers={"CC": ["cc"], "BCC": ["blind 1"]})
-    send(second, "y", headers={"BCC": ["blind 2"]})
+    r.send(first, "x", headers={"CC": ["cc"], "BCC": ["blind 1"]})
+    r.send(second, "y", headers={"BCC": ["blind 2"]})
     reject(second)
     reject(first)
     for queue, keys in ((second, ("first", "cc")), (keyed, ("second",))):
-        (arrived,) = take(queue)
-        assert "BCC" not in arrived.properties.headers and deaths(arrived)[0].routing_keys == keys
-        rabbitmq.requeue(queue, tokens(arrived))
+        (arrived,) = r.take(queue)
+        assert "BCC" not in arrived.properties.headers and r.deaths(arrived)[0].routing_keys == keys
+        rabbitmq.requeue(queue, r.tokens(arrived))
     reject(second)  # there it died before, and was rejected: it comes again
-    (again,) = take(second)
-    assert [death.queue for death in deaths(again)] == ["second", "first"]
-    assert {death.routing_keys for death in deaths(again)} == {("first", "cc")}
+    (again,) = r.take(second)
+    assert [death.queue for death in r.deaths(again)] == ["second", "first"]
+    assert {death.routing_keys for death in r.deaths(again)} == {("first", "cc")}
     reject(keyed)
     reject(last)
-    assert (len(present(keyed)), len(present(last))) == (0, 1)  # by "to last" alone: the blind keys are lost
-    assert ledger_agrees(keyed) and ledger_agrees(last)
+    assert (len(r.present(keyed)), len(r.present(last))) == (0, 1)  # by "to last" alone: the blind keys are lost
+    assert r.ledger_agrees(keyed) and r.ledger_agrees(last)
 
 
 def test_its_expiration_ends_with_it(vhost):
     """RMQ-064: for every reason; it does not expire again where it arrives."""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
-    send(q, "expired", expiration="100")
-    step(q, 100)
-    expire(q)
-    send(q, "rejected", expiration="5000")
+    r.send(q, "expired", expiration="100")
+    r.step(q, 100)
+    r.expire(q)
+    r.send(q, "rejected", expiration="5000")
     reject(q)
-    step(q, 60_000)
-    found = take(dead, 5)
-    assert texts(found) == ["expired", "rejected"]
-    assert [deaths(d)[0].original_expiration for d in found] == ["100", "5000"]
+    r.step(q, 60_000)
+    found = r.take(dead, 5)
+    assert r.texts(found) == ["expired", "rejected"]
+    assert [r.deaths(d)[0].original_expiration for d in found] == ["100", "5000"]
     assert [d.properties.expiration for d in found] == [None, None]
 
 
 def test_all_else_is_kept(vhost):
     """RMQ-065"""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
     given: dict[str, Any] = {
         "content_type": "a", "content_encoding": "b", "delivery_mode": 2, "priority": 7, "correlation_id": "c", "reply_to": "d",
@@ -161,10 +145,10 @@ def test_all_else_is_kept(vhost):
     rabbitmq.publish(
         vhost, [Publication(b"\x00body", routing_key="q", properties=Properties(**given, headers={"mine": [1, "x"]}))]
     )
-    held = get(q)
-    rabbitmq.requeue(q, tokens(held))
+    held = r.get(q)
+    rabbitmq.requeue(q, r.tokens(held))
     reject(q)
-    arrived = get(dead)
+    arrived = r.get(dead)
     assert {name: getattr(arrived.properties, name) for name in given} == given
     assert arrived.properties.headers["mine"] == [1, "x"] and arrived.body == b"\x00body"
     assert not arrived.redelivered and arrived.delivery_count == 0
@@ -173,17 +157,17 @@ def test_all_else_is_kept(vhost):
 def test_deaths_are_counted_and_the_newest_is_in_front(vhost):
     """RMQ-066 to RMQ-069, RMQ-912, RMQ-913: through two queues and back, twice."""
     first, second = with_dlx(vhost, "first", key="second"), with_dlx(vhost, "second", key="first", message_ttl=100)
-    send(first, "x")
+    r.send(first, "x")
     died_first = []
     for _ in range(2):
         now = namespaces.get_clock(vhost).now
         died_first += [now, now + timedelta(milliseconds=100)]
         reject(first)
-        step(second, 100)
-        assert expire(second) == 1
-        step(second, 5000)
-    arrived = get(first)
-    newest, oldest = deaths(arrived)
+        r.step(second, 100)
+        assert r.expire(second) == 1
+        r.step(second, 5000)
+    arrived = r.get(first)
+    newest, oldest = r.deaths(arrived)
     assert (newest.queue, newest.reason, newest.count) == ("second", "expired", 2)
     assert (oldest.queue, oldest.reason, oldest.count) == ("first", "rejected", 2)
     assert [oldest.time, newest.time] == [at.replace(microsecond=0) for at in died_first[:2]]  # not those of the second round
@@ -198,56 +182,56 @@ def test_deaths_are_counted_and_the_newest_is_in_front(vhost):
 
 def test_a_client_that_publishes_again_goes_on_counting(vhost):
     """RMQ-070, RMQ-914; and garbage is replaced (RMQ-071)."""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
-    send(q, "x")
+    r.send(q, "x")
     reject(q)
     arrived = rabbitmq.get(dead, no_ack=True)
-    send(q, "again", headers=arrived.properties.headers)
-    send(q, "garbage", headers={"x-death": "nonsense"})
+    r.send(q, "again", headers=arrived.properties.headers)
+    r.send(q, "garbage", headers={"x-death": "nonsense"})
     reject(q)
-    again, garbage = take(dead, 2)
-    assert deaths(again)[0].count == 2
-    assert deaths(garbage)[0].count == 1 and "x-first-death-queue" not in garbage.properties.headers
+    again, garbage = r.take(dead, 2)
+    assert r.deaths(again)[0].count == 2
+    assert r.deaths(garbage)[0].count == 1 and "x-first-death-queue" not in garbage.properties.headers
 
 
 def test_a_cycle_without_rejection_is_dropped(vhost):
     """RMQ-072: two queues that expire into each other, one into itself, one too full for itself."""
     one, two = with_dlx(vhost, "one", key="two", message_ttl=100), with_dlx(vhost, "two", key="one", message_ttl=100)
-    send(one, "x")
+    r.send(one, "x")
     for q in (one, two):
-        step(q, 100)
-        expire(q)
-    assert present(one) == present(two) == []
+        r.step(q, 100)
+        r.expire(q)
+    assert r.present(one) == r.present(two) == []
     last = events(two)[-1]
     assert (last.kind, last.reason) == (EventKind.DROPPED, "expired") and "died in 'one' before" in last.details["description"]
     for name, arguments in (("self", {"message_ttl": 100}), ("full", {"max_length": 0})):
         q = with_dlx(vhost, name, key=name, **arguments)
-        send(q, "x")
-        step(q, 100)
-        expire(q)
-        assert present(q) == [] and events(q)[-1].kind == EventKind.DROPPED and ledger_agrees(q)
+        r.send(q, "x")
+        r.step(q, 100)
+        r.expire(q)
+        assert r.present(q) == [] and events(q)[-1].kind == EventKind.DROPPED and r.ledger_agrees(q)
 
 
 def test_a_rejection_lets_it_go_round_for_ever(vhost):
     """RMQ-073"""
     q = with_dlx(vhost, key="q")
-    send(q, "x")
+    r.send(q, "x")
     for turn in range(1, 6):
         reject(q)
-        assert count(q) == 1
-        held = get(q)
-        assert deaths(held)[0].count == turn
-        rabbitmq.requeue(q, tokens(held))
-    assert ledger_agrees(q)
+        assert r.count(q) == 1
+        held = r.get(q)
+        assert r.deaths(held)[0].count == turn
+        rabbitmq.requeue(q, r.tokens(held))
+    assert r.ledger_agrees(q)
 
 
 def test_it_is_moved_whole_or_not_at_all(vhost):
     """RMQ-074, RMQ-075, RMQ-911: in one transaction, so it is never in both queues, nor in none."""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
-    send(q, "x")
-    held = get(q)
+    r.send(q, "x")
+    held = r.get(q)
     locker = connections.DEFAULT.parameters()
     import psycopg
 
@@ -256,94 +240,94 @@ def test_it_is_moved_whole_or_not_at_all(vhost):
         connections.current().execute("SET lock_timeout = '50ms'")
         try:
             with pytest.raises(Exception, match="holds a required lock"):
-                rabbitmq.reject(q, tokens(held))
+                rabbitmq.reject(q, r.tokens(held))
         finally:
             connections.current().execute("SET lock_timeout = '10s'")
         other.rollback()
-    assert present(q) == [1] and present(dead) == [] and ledger_agrees(q)
-    rabbitmq.reject(q, tokens(held))
-    assert present(q) == [] and present(dead) == [1] and ledger_agrees(q) and ledger_agrees(dead)
+    assert r.present(q) == [1] and r.present(dead) == [] and r.ledger_agrees(q)
+    rabbitmq.reject(q, r.tokens(held))
+    assert r.present(q) == [] and r.present(dead) == [1] and r.ledger_agrees(q) and r.ledger_agrees(dead)
 
 
 def test_an_argument_beats_a_policy(vhost):
     """RMQ-076; and a policy is enough (RMQ-211)."""
-    by_argument, by_policy = declare(vhost, "a"), declare(vhost, "b")
-    q, plain = with_dlx(vhost, key="a"), declare(vhost, "plain")
-    policy(vhost, dead_letter_exchange="", dead_letter_routing_key="b", pattern="^(q|plain)$")
+    by_argument, by_policy = r.declare(vhost, "a"), r.declare(vhost, "b")
+    q, plain = with_dlx(vhost, key="a"), r.declare(vhost, "plain")
+    r.policy(vhost, dead_letter_exchange="", dead_letter_routing_key="b", pattern="^(q|plain)$")
     for queue in (q, plain):
-        send(queue, queue.path)
+        r.send(queue, queue.path)
         reject(queue)
-    assert (read_out(by_argument), read_out(by_policy)) == (["q"], ["plain"])
+    assert (r.read_out(by_argument), r.read_out(by_policy)) == (["q"], ["plain"])
 
 
 def test_the_default_exchange_may_be_the_one(vhost):
     """RMQ-077: with the queue's own key it comes back."""
-    q = declare(vhost, dead_letter_exchange="")
-    send(q, "x")
+    q = r.declare(vhost, dead_letter_exchange="")
+    r.send(q, "x")
     reject(q)
-    assert deaths(get(q))[0].queue == "q"
+    assert r.deaths(r.get(q))[0].queue == "q"
 
 
 def test_they_arrive_in_the_order_they_died_in(vhost):
     """RMQ-078"""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost, max_length=2)
-    send(q, *range(7))
-    assert read_out(dead) == ["0", "1", "2", "3", "4"]
+    r.send(q, *range(7))
+    assert r.read_out(dead) == ["0", "1", "2", "3", "4"]
     p = with_dlx(vhost, "p", max_priority=9, message_ttl=100)
     for priority in (1, 5, 3):
-        send(p, priority, priority=priority)
-    step(p, 100)
-    expire(p)
-    assert read_out(dead) == ["5", "3", "1"]
+        r.send(p, priority, priority=priority)
+    r.step(p, 100)
+    r.expire(p)
+    assert r.read_out(dead) == ["5", "3", "1"]
 
 
 def test_a_dead_letter_may_reach_many(vhost):
     """RMQ-079: through any exchange, an internal one too; an alternate exchange serves where there is no way."""
     rabbitmq.declare_exchange(vhost, "dlx", "fanout", internal=True)
-    targets = [declare(vhost, f"t{n}") for n in range(3)]
+    targets = [r.declare(vhost, f"t{n}") for n in range(3)]
     for target in targets:
         rabbitmq.bind_queue(vhost, target.path, "dlx")
     rabbitmq.declare_exchange(vhost, "nowhere", "direct", arguments={"alternate-exchange": "dlx"})
     for n, exchange in enumerate(("dlx", "nowhere")):
-        q = declare(vhost, f"q{n}", dead_letter_exchange=exchange)
-        send(q, exchange)
+        q = r.declare(vhost, f"q{n}", dead_letter_exchange=exchange)
+        r.send(q, exchange)
         reject(q)
         assert len(events(q)[-1].details["to"]) == 3
     for target in targets:
-        assert read_out(target) == ["dlx", "nowhere"] and ledger_agrees(target)
+        assert r.read_out(target) == ["dlx", "nowhere"] and r.ledger_agrees(target)
 
 
 def test_the_target_has_its_own_rules(vhost):
     """RMQ-080: its time-to-live, its limit with what follows from that, its priorities."""
-    last = declare(vhost, "last")
+    last = r.declare(vhost, "last")
     short = with_dlx(vhost, "short", key="last", max_length=2, message_ttl=1000)
     q = with_dlx(vhost, key="short")
-    send(q, *range(5))
+    r.send(q, *range(5))
     reject(q)
-    assert count(short) == 2 and texts(take(last, 9)) == ["0", "1", "2"]
-    step(short, 1000)
-    expire(short)
-    (found, _) = take(last, 9)
-    assert [(d.queue, d.reason) for d in deaths(found)] == [("short", "expired"), ("q", "rejected")]
-    leveled = declare(vhost, "leveled", max_priority=9)
+    assert r.count(short) == 2 and r.texts(r.take(last, 9)) == ["0", "1", "2"]
+    r.step(short, 1000)
+    r.expire(short)
+    (found, _) = r.take(last, 9)
+    assert [(d.queue, d.reason) for d in r.deaths(found)] == [("short", "expired"), ("q", "rejected")]
+    leveled = r.declare(vhost, "leveled", max_priority=9)
     q = with_dlx(vhost, "p", key="leveled")
     for priority in (1, 5):
-        send(q, priority, priority=priority)
+        r.send(q, priority, priority=priority)
     reject(q)
-    assert read_out(leveled) == ["5", "1"]
+    assert r.read_out(leveled) == ["5", "1"]
     for address in (short, last, leveled):
-        assert ledger_agrees(address)
+        assert r.ledger_agrees(address)
 
 
 def test_a_target_that_refuses_has_it_dropped(vhost):
-    full = declare(vhost, "full", max_length=1, overflow="reject-publish")
+    full = r.declare(vhost, "full", max_length=1, overflow="reject-publish")
     q = with_dlx(vhost, key="full")
-    send(q, "a", "b")
+    r.send(q, "a", "b")
     reject(q)
-    assert read_out(full) == ["a"]
+    assert r.read_out(full) == ["a"]
     assert events(q, 2)[-1].kind == EventKind.DROPPED and "'full' is full" in events(q, 2)[-1].details["description"]
-    assert ledger_agrees(q) and ledger_agrees(full)
+    assert r.ledger_agrees(q) and r.ledger_agrees(full)
 
 
 def test_a_chain_of_full_queues_ends(vhost):
@@ -351,12 +335,12 @@ def test_a_chain_of_full_queues_ends(vhost):
     names = [f"c{n}" for n in range(30)]
     for name, following in zip(names, [*names[1:], "end"], strict=True):
         with_dlx(vhost, name, key=following, max_length=0)
-    end = declare(vhost, "end")
-    send(EntityAddress(vhost, "c20"), "near")
-    assert read_out(end) == ["near"]
-    send(EntityAddress(vhost, "c0"), "far")
-    assert count(end) == 0
-    assert [len(present(EntityAddress(vhost, name))) for name in names] == [0] * 30
+    end = r.declare(vhost, "end")
+    r.send(EntityAddress(vhost, "c20"), "near")
+    assert r.read_out(end) == ["near"]
+    r.send(EntityAddress(vhost, "c0"), "far")
+    assert r.count(end) == 0
+    assert [len(r.present(EntityAddress(vhost, name))) for name in names] == [0] * 30
     dropped = [e for name in names for e in events(EntityAddress(vhost, name)) if e.kind == EventKind.DROPPED]
     assert len(dropped) == 1 and "at once" in dropped[0].details["description"]
 
@@ -364,31 +348,31 @@ def test_a_chain_of_full_queues_ends(vhost):
 def test_a_ring_with_a_rejection_ends_too(vhost):
     one, two = with_dlx(vhost, "one", key="two", max_length=0), with_dlx(vhost, "two", key="one", max_length=0)
     start = with_dlx(vhost, key="one")
-    send(start, "x")
+    r.send(start, "x")
     reject(start)
-    assert present(one) == present(two) == present(start) == []
-    assert ledger_agrees(one) and ledger_agrees(two)
+    assert r.present(one) == r.present(two) == r.present(start) == []
+    assert r.ledger_agrees(one) and r.ledger_agrees(two)
 
 
 def test_a_deleted_target_is_found_missing(vhost):
     """What this process remembers of the topology does not decide."""
     from broker_core.rabbitmq.topology import compiled
 
-    declare(vhost, "dead")
+    r.declare(vhost, "dead")
     q = with_dlx(vhost)
-    send(q, "x")
-    held = get(q)
+    r.send(q, "x")
+    held = r.get(q)
     remembered = compiled._compiled[compiled._key(vhost)]
     rabbitmq.delete_queue(EntityAddress(vhost, "dead"))
     compiled._compiled[compiled._key(vhost)] = remembered
-    rabbitmq.reject(q, tokens(held))
+    rabbitmq.reject(q, r.tokens(held))
     assert events(q)[-1].kind == EventKind.DROPPED and "no queue" in events(q)[-1].details["description"]
 
 
 def test_a_large_body_is_kept(vhost):
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
     body = bytes(range(256)) * 4096
     rabbitmq.publish(vhost, [Publication(body, routing_key="q")])
     reject(q)
-    assert get(dead).body == body and ledger_agrees(dead)
+    assert r.get(dead).body == body and r.ledger_agrees(dead)

@@ -12,174 +12,158 @@ from broker_core.rabbitmq.messages import local_consumers, local_delivery
 from broker_core.store import connections
 from tests.looking import events
 
-from .rabbits import (
-    OWNER,
-    count,
-    deaths,
-    declare,
-    expire,
-    get,
-    ledger_agrees,
-    policy,
-    present,
-    read_out,
-    send,
-    step,
-    take,
-    texts,
-    tokens,
-)
+from . import rabbits as r
 
 
 def test_ready_messages_count(vhost):
     """RMQ-090: what is unacknowledged takes no room."""
-    q = declare(vhost, max_length=2)
-    send(q, 1, 2)
-    take(q, 2)
-    send(q, 3, 4)
-    assert present(q) == [1, 2, 3, 4]
-    send(q, 5)
-    assert present(q) == [1, 2, 4, 5] and ledger_agrees(q)
+    q = r.declare(vhost, max_length=2)
+    r.send(q, 1, 2)
+    r.take(q, 2)
+    r.send(q, 3, 4)
+    assert r.present(q) == [1, 2, 3, 4]
+    r.send(q, 5)
+    assert r.present(q) == [1, 2, 4, 5] and r.ledger_agrees(q)
 
 
 def test_bytes_of_ready_bodies_count(vhost):
     """RMQ-090: properties do not; the limit that is reached first applies."""
-    q = declare(vhost, max_length=3, max_length_bytes=10)
-    send(q, "aaaa", "bbbb", headers={"not": "counted" * 10})
-    assert count(q) == 2
-    send(q, "cccc")
-    assert present(q) == [2, 3]
-    send(q, "d", "e")
-    assert present(q) == [3, 4, 5] and ledger_agrees(q)
+    q = r.declare(vhost, max_length=3, max_length_bytes=10)
+    r.send(q, "aaaa", "bbbb", headers={"not": "counted" * 10})
+    assert r.count(q) == 2
+    r.send(q, "cccc")
+    assert r.present(q) == [2, 3]
+    r.send(q, "d", "e")
+    assert r.present(q) == [3, 4, 5] and r.ledger_agrees(q)
 
 
 def test_the_oldest_go(vhost):
     """RMQ-091"""
-    dead = declare(vhost, "dead")
-    q = declare(vhost, max_length=3, dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = r.declare(vhost, "dead")
+    q = r.declare(vhost, max_length=3, dead_letter_exchange="", dead_letter_routing_key="dead")
     rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(5)])
-    send(q, 5)
-    assert texts(take(q, 9)) == ["3", "4", "5"]
-    found = take(dead, 9)
-    assert texts(found) == ["0", "1", "2"] and {deaths(d)[0].reason for d in found} == {"maxlen"}
-    assert ledger_agrees(q) and ledger_agrees(dead)
+    r.send(q, 5)
+    assert r.texts(r.take(q, 9)) == ["3", "4", "5"]
+    found = r.take(dead, 9)
+    assert r.texts(found) == ["0", "1", "2"] and {r.deaths(d)[0].reason for d in found} == {"maxlen"}
+    assert r.ledger_agrees(q) and r.ledger_agrees(dead)
 
 
 def test_one_that_is_too_large_goes_itself(vhost):
     """RMQ-092: with all that was before it."""
-    q = declare(vhost, max_length_bytes=3)
-    send(q, "a", "toolong")
-    assert present(q) == []
-    nothing = declare(vhost, "nothing", max_length=0)
-    send(nothing, "x")
-    assert present(nothing) == [] and ledger_agrees(nothing) and ledger_agrees(q)
+    q = r.declare(vhost, max_length_bytes=3)
+    r.send(q, "a", "toolong")
+    assert r.present(q) == []
+    nothing = r.declare(vhost, "nothing", max_length=0)
+    r.send(nothing, "x")
+    assert r.present(nothing) == [] and r.ledger_agrees(nothing) and r.ledger_agrees(q)
     assert [e.kind for e in events(nothing)] == [EventKind.SENT, EventKind.DROPPED]
 
 
 def test_reject_publish_refuses(vhost):
     """RMQ-093: exactly, in a batch too; nothing is dead-lettered."""
-    dead = declare(vhost, "dead")
-    q = declare(vhost, max_length=2, overflow="reject-publish", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = r.declare(vhost, "dead")
+    q = r.declare(vhost, max_length=2, overflow="reject-publish", dead_letter_exchange="", dead_letter_routing_key="dead")
     published = rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(4)])
     assert [p.refused for p in published] == [False, False, True, True]
     assert [p.unroutable for p in published] == [False] * 4
-    take(q)
-    assert [p.refused for p in send(q, 4, 5)] == [False, True]
-    assert present(q) == [1, 2, 3] and present(dead) == [] and ledger_agrees(q)
+    r.take(q)
+    assert [p.refused for p in r.send(q, 4, 5)] == [False, True]
+    assert r.present(q) == [1, 2, 3] and r.present(dead) == [] and r.ledger_agrees(q)
 
 
 def test_reject_publish_by_bytes(vhost):
-    q = declare(vhost, max_length_bytes=5, overflow="reject-publish")
-    assert [p.refused for p in send(q, "aaa", "bbb", "cc", "d")] == [False, True, False, True]
-    assert read_out(q) == ["aaa", "cc"]
+    q = r.declare(vhost, max_length_bytes=5, overflow="reject-publish")
+    assert [p.refused for p in r.send(q, "aaa", "bbb", "cc", "d")] == [False, True, False, True]
+    assert r.read_out(q) == ["aaa", "cc"]
 
 
 def test_what_has_expired_at_the_head_makes_room(vhost):
     """It would have been gone by then (RMQ-012)."""
-    q = declare(vhost, max_length=1, overflow="reject-publish", message_ttl=100)
-    send(q, 1)
-    step(q, 100)
-    assert not send(q, 2)[0].refused
-    assert present(q) == [2]
+    q = r.declare(vhost, max_length=1, overflow="reject-publish", message_ttl=100)
+    r.send(q, 1)
+    r.step(q, 100)
+    assert not r.send(q, 2)[0].refused
+    assert r.present(q) == [2]
 
 
 def test_reject_publish_dlx_dead_letters_what_it_refuses(vhost):
     """RMQ-094"""
-    dead = declare(vhost, "dead")
-    q = declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = r.declare(vhost, "dead")
+    q = r.declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
     published = rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(3)])
     assert [p.refused for p in published] == [False, True, True]
-    assert read_out(q) == ["0"]
-    found = take(dead, 9)
-    assert texts(found) == ["1", "2"]
-    assert [(d.queue, d.reason) for d in deaths(found[0])] == [("q", "maxlen")]
-    assert ledger_agrees(dead)
+    assert r.read_out(q) == ["0"]
+    found = r.take(dead, 9)
+    assert r.texts(found) == ["1", "2"]
+    assert [(d.queue, d.reason) for d in r.deaths(found[0])] == [("q", "maxlen")]
+    assert r.ledger_agrees(dead)
 
 
 def test_what_is_refused_counts_where_it_is_dead_lettered(vhost):
     """RMQ-094, RMQ-091: there it may be too much, and goes on."""
-    last = declare(vhost, "last")
-    dead = declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
-    q = declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
+    last = r.declare(vhost, "last")
+    dead = r.declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+    q = r.declare(vhost, max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead")
     rabbitmq.publish(vhost, [Publication(str(i).encode(), routing_key="q") for i in range(4)])
-    assert (read_out(q), read_out(dead), read_out(last)) == (["0"], ["3"], ["1", "2"])
-    assert ledger_agrees(dead) and ledger_agrees(last)
+    assert (r.read_out(q), r.read_out(dead), r.read_out(last)) == (["0"], ["3"], ["1", "2"])
+    assert r.ledger_agrees(dead) and r.ledger_agrees(last)
 
 
 def test_one_queue_refuses_and_the_others_keep_it(vhost):
     """RMQ-095"""
-    full, free = declare(vhost, "full", max_length=0, overflow="reject-publish"), declare(vhost, "free")
+    full, free = r.declare(vhost, "full", max_length=0, overflow="reject-publish"), r.declare(vhost, "free")
     for q in (full, free):
         rabbitmq.bind_queue(vhost, q.path, "amq.fanout")
     (published,) = rabbitmq.publish(vhost, [Publication(b"x", "amq.fanout")])
     assert published == ((("free", 1),), True, False)
-    assert present(full) == [] and present(free) == [1]
+    assert r.present(full) == [] and r.present(free) == [1]
 
 
 def test_the_limit_is_checked_again_on_requeue(vhost):
     """RMQ-096: two unacknowledged, two published, both given back: the newer two stay (RMQ-909)."""
-    q = declare(vhost, max_length=2)
-    send(q, 1, 2)
-    held = take(q, 2)
-    send(q, 3, 4)
-    rabbitmq.requeue(q, tokens(*held))
-    assert read_out(q) == ["3", "4"]
-    assert ledger_agrees(q)
+    q = r.declare(vhost, max_length=2)
+    r.send(q, 1, 2)
+    held = r.take(q, 2)
+    r.send(q, 3, 4)
+    rabbitmq.requeue(q, r.tokens(*held))
+    assert r.read_out(q) == ["3", "4"]
+    assert r.ledger_agrees(q)
 
 
 def test_a_lower_limit_trims_at_once(vhost):
     """RMQ-097, RMQ-208"""
-    q = declare(vhost)
-    send(q, *range(10))
-    policy(vhost, max_length=3)
-    assert read_out(q) == ["7", "8", "9"]
+    q = r.declare(vhost)
+    r.send(q, *range(10))
+    r.policy(vhost, max_length=3)
+    assert r.read_out(q) == ["7", "8", "9"]
     rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")] * 3)
-    policy(vhost, max_length_bytes=2)
-    assert count(q) == 2 and ledger_agrees(q)
+    r.policy(vhost, max_length_bytes=2)
+    assert r.count(q) == 2 and r.ledger_agrees(q)
 
 
 def test_a_limit_far_below_what_is_there(vhost):
-    q = declare(vhost)
+    q = r.declare(vhost)
     rabbitmq.publish(vhost, [Publication(b"x", routing_key="q")] * 1300)
-    held = take(q, 3)
-    policy(vhost, max_length=5)
-    assert present(q) == [*(d.number for d in held), *range(1296, 1301)] and ledger_agrees(q)
+    held = r.take(q, 3)
+    r.policy(vhost, max_length=5)
+    assert r.present(q) == [*(d.number for d in held), *range(1296, 1301)] and r.ledger_agrees(q)
 
 
 def test_the_lower_limit_counts(vhost):
     """RMQ-098: of an argument and a policy; for overflow the argument does."""
     for argument, by_policy in ((50, 2), (2, 50)):
-        q = declare(vhost, f"q{argument}", max_length=argument, overflow="reject-publish")
-        policy(vhost, max_length=by_policy, overflow="drop-head")
-        assert [p.refused for p in send(q, 1, 2, 3)] == [False, False, True]
+        q = r.declare(vhost, f"q{argument}", max_length=argument, overflow="reject-publish")
+        r.policy(vhost, max_length=by_policy, overflow="drop-head")
+        assert [p.refused for p in r.send(q, 1, 2, 3)] == [False, False, True]
 
 
 def test_in_a_priority_queue_the_highest_goes_first(vhost):
     """RMQ-099"""
-    q = declare(vhost, max_length=2, max_priority=9)
+    q = r.declare(vhost, max_length=2, max_priority=9)
     for priority in (5, 1, 3):
-        send(q, priority, priority=priority)
-    assert read_out(q) == ["3", "1"]
+        r.send(q, priority, priority=priority)
+    assert r.read_out(q) == ["3", "1"]
 
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
@@ -187,7 +171,7 @@ def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
     """However many at once: at no time are more ready than the limit, and none is lost but by it."""
     most = 7
     taken_at_once = 2
-    q = declare(vhost, max_length=most, overflow=overflow)
+    q = r.declare(vhost, max_length=most, overflow=overflow)
     failures, told, seen, done = [], [], [], threading.Event()
 
     def guarded(work):
@@ -207,9 +191,9 @@ def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
 
     def consumer():
         while not done.is_set():
-            found = rabbitmq.take(q, taken_at_once, owner_id=OWNER)
-            rabbitmq.requeue(q, tokens(*found[:1]), counts=False)
-            rabbitmq.acknowledge(q, tokens(*found[1:]))
+            found = rabbitmq.take(q, taken_at_once, owner_id=r.OWNER)
+            rabbitmq.requeue(q, r.tokens(*found[:1]), counts=False)
+            rabbitmq.acknowledge(q, r.tokens(*found[1:]))
 
     def watcher():
         query = "SELECT count(*) FROM vitrine_message m JOIN vitrine_entity e ON e.id = m.entity_id WHERE e.path = 'q'" \
@@ -229,23 +213,23 @@ def test_publishers_and_consumers_keep_the_limit(vhost, overflow):
     assert not failures
     most += overflow == "reject-publish"  # new ones are refused, one that is given back is not
     assert max(seen) <= most + taken_at_once  # those that are being delivered count as delivered
-    assert count(q) <= most and ledger_agrees(q)
+    assert r.count(q) <= most and r.ledger_agrees(q)
     kinds = [e.kind for e in events(q)]
     accepted = sum(not p.refused for p in told)
     assert kinds.count(EventKind.SENT) == accepted
-    assert accepted == len(present(q)) + kinds.count(EventKind.COMPLETED) + kinds.count(EventKind.DROPPED)
+    assert accepted == len(r.present(q)) + kinds.count(EventKind.COMPLETED) + kinds.count(EventKind.DROPPED)
 
 
 def test_a_trimmer_and_a_dead_letter_target_meet_crosswise(vhost):
     """Each of two queues dead-letters to the other: whoever gives way tries again."""
-    a = declare(vhost, "a", max_length=2, dead_letter_exchange="", dead_letter_routing_key="b")
-    b = declare(vhost, "b", max_length=2, dead_letter_exchange="", dead_letter_routing_key="a")
+    a = r.declare(vhost, "a", max_length=2, dead_letter_exchange="", dead_letter_routing_key="b")
+    b = r.declare(vhost, "b", max_length=2, dead_letter_exchange="", dead_letter_routing_key="a")
     failures = []
 
     def publisher(q):
         try:
             for n in range(25):
-                send(q, n)
+                r.send(q, n)
         except Exception as exc:
             failures.append(exc)
         finally:
@@ -257,86 +241,86 @@ def test_a_trimmer_and_a_dead_letter_target_meet_crosswise(vhost):
     for thread in threads:
         thread.join()
     assert not failures
-    assert count(a) == count(b) == 2 and ledger_agrees(a) and ledger_agrees(b)
-    assert get(a) is not None
+    assert r.count(a) == r.count(b) == 2 and r.ledger_agrees(a) and r.ledger_agrees(b)
+    assert r.get(a) is not None
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_what_consumers_have_room_for_is_not_too_much(vhost, overflow, no_ack):
     """RMQ-090: it is theirs before the queue counts; so a consumer without a limit misses nothing, however fast one publishes."""
-    q = declare(vhost, max_length=1, overflow=overflow)
+    q = r.declare(vhost, max_length=1, overflow=overflow)
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.consume("q", tag="c", no_ack=no_ack)
-        assert not any(p.refused for p in send(q, *range(20)))
+        assert not any(p.refused for p in r.send(q, *range(20)))
         assert [int(bytes(d.body)) for d in _all_of(channel)] == list(range(20))
-    assert ledger_agrees(q)
+    assert r.ledger_agrees(q)
 
 
 def test_what_they_have_no_room_for_is(vhost):
     """With a prefetch of 2: two are the consumer's, one waits, the others go."""
-    q = declare(vhost, max_length=1)
+    q = r.declare(vhost, max_length=1)
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.qos(2)
         channel.consume("q", tag="c")
-        send(q, *range(6))
+        r.send(q, *range(6))
         assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1]
-        assert present(q) == [1, 2, 6] and ledger_agrees(q)
+        assert r.present(q) == [1, 2, 6] and r.ledger_agrees(q)
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_dead_letters_that_consumers_have_room_for_are_not_too_much(vhost, overflow, no_ack):
     """RMQ-090: theirs before the queue counts, as what is published is; here rejected one by one."""
-    dead = declare(vhost, "dead", max_length=1, overflow=overflow)
-    q = declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
-    send(q, *range(6))
+    dead = r.declare(vhost, "dead", max_length=1, overflow=overflow)
+    q = r.declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
+    r.send(q, *range(6))
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.consume("dead", tag="c", no_ack=no_ack)
-        for delivery in take(q, 6):
-            rabbitmq.reject(q, tokens(delivery))
+        for delivery in r.take(q, 6):
+            rabbitmq.reject(q, r.tokens(delivery))
         assert [int(bytes(d.body)) for d in _all_of(channel)] == list(range(6))
-        assert ledger_agrees(dead) and ledger_agrees(q)
+        assert r.ledger_agrees(dead) and r.ledger_agrees(q)
 
 
 def test_dead_letters_that_they_have_no_room_for_are(vhost):
     """Six expire at once: two are the consumer's, one waits, the others go on to a queue that waits for nobody."""
-    last = declare(vhost, "last")
-    dead = declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
-    q = declare(vhost, message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
-    send(q, *range(6))
+    last = r.declare(vhost, "last")
+    dead = r.declare(vhost, "dead", max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+    q = r.declare(vhost, message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
+    r.send(q, *range(6))
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.qos(2)
         channel.consume("dead", tag="c")
-        step(q, 100)
-        expire(q)
+        r.step(q, 100)
+        r.expire(q)
         assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1]
-        assert read_out(last) == ["2", "3", "4"]
-        assert present(dead) == [1, 2, 6] and ledger_agrees(dead)
+        assert r.read_out(last) == ["2", "3", "4"]
+        assert r.present(dead) == [1, 2, 6] and r.ledger_agrees(dead)
 
 
 def test_what_too_much_in_one_queue_pushes_into_another_is_its_consumers(vhost):
-    last = declare(vhost, "last", max_length=1)
-    q = declare(vhost, max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
+    last = r.declare(vhost, "last", max_length=1)
+    q = r.declare(vhost, max_length=1, dead_letter_exchange="", dead_letter_routing_key="last")
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.consume("last", tag="c")
-        send(q, *range(5))
+        r.send(q, *range(5))
         assert [int(bytes(d.body)) for d in _all_of(channel)] == [0, 1, 2, 3]
-        assert present(q) == [5] and ledger_agrees(q) and ledger_agrees(last)
+        assert r.present(q) == [5] and r.ledger_agrees(q) and r.ledger_agrees(last)
 
 
 @pytest.mark.parametrize("of_all", [False, True])
 @pytest.mark.parametrize("arguments", [{"max_length": 9}, {"max_length": 9, "overflow": "reject-publish"}, {"message_ttl": 0}])
 def test_prefetch_holds_where_dead_letters_come_twice_in_one_transaction(vhost, arguments, of_all):
     """RMQ-140: two short queues get each publication, and push the one before to the same queue."""
-    dead = declare(vhost, "dead", **arguments)
+    dead = r.declare(vhost, "dead", **arguments)
     for name in ("s1", "s2"):
-        declare(vhost, name, max_length=1, dead_letter_exchange="", dead_letter_routing_key="dead")
+        r.declare(vhost, name, max_length=1, dead_letter_exchange="", dead_letter_routing_key="dead")
         rabbitmq.bind_queue(vhost, name, "amq.fanout")
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
@@ -346,12 +330,12 @@ def test_prefetch_holds_where_dead_letters_come_twice_in_one_transaction(vhost, 
         (only,) = channel.deliveries(9)
         channel.ack(only.delivery_tag)
         assert len(channel.deliveries(9)) == (0 if "message_ttl" in arguments else 1)
-        assert ledger_agrees(dead)
+        assert r.ledger_agrees(dead)
 
 
 def test_prefetch_of_a_channel_holds_where_one_publication_comes_to_two_queues(vhost):
     """RMQ-141"""
-    queues = [declare(vhost, name, max_length=9) for name in ("a", "b")]
+    queues = [r.declare(vhost, name, max_length=9) for name in ("a", "b")]
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.qos(1, global_=True)
@@ -365,7 +349,7 @@ def test_prefetch_of_a_channel_holds_where_one_publication_comes_to_two_queues(v
 
 
 def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch):
-    q = declare(vhost, max_length=9)
+    q = r.declare(vhost, max_length=9)
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.qos(1)
@@ -373,27 +357,27 @@ def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch
         with monkeypatch.context() as patched:
             patched.setattr("broker_core.rabbitmq.messages.publishing.settle_in", _relieve_and_fail)
             with pytest.raises(ZeroDivisionError):
-                send(q, 0)
+                r.send(q, 0)
         assert channel.consumers["c"].room == 1
-        send(q, 1)
-        assert texts(channel.deliveries(9)) == ["1"] and ledger_agrees(q)
+        r.send(q, 1)
+        assert r.texts(channel.deliveries(9)) == ["1"] and r.ledger_agrees(q)
 
 
 @pytest.mark.parametrize("arguments", [{"max_length": 9}, {"message_ttl": 0}])
 def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, transactional_db, arguments):
     """Nobody gets what may yet be rolled back."""
-    q = declare(vhost, **arguments)
+    q = r.declare(vhost, **arguments)
     with rabbitmq.connect(vhost) as connection:
         channel = connection.channel()
         channel.consume("q")
         with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
-            send(q, "undone")
+            r.send(q, "undone")
             raise ZeroDivisionError
         with transaction.atomic(), connections.callers_transaction():
-            send(q, "done")
+            r.send(q, "done")
             assert not channel.handed
         (only,) = channel.deliveries(9)
-        assert texts([only]) == ["done"] and ledger_agrees(q)
+        assert r.texts([only]) == ["done"] and r.ledger_agrees(q)
         channel.ack(only.delivery_tag)
 
 
@@ -413,13 +397,13 @@ def _all_of(channel):
 
 def test_connections_that_end_meanwhile_get_nothing(vhost):
     """Publishers hold a counter and want a connection, who ends one holds it and wants the counter: neither waits for long."""
-    q = declare(vhost, max_length=3)
+    q = r.declare(vhost, max_length=3)
     failures, done = [], threading.Event()
 
     def publisher():
         try:
             for n in range(60):
-                send(q, n)
+                r.send(q, n)
         except Exception as exc:
             failures.append(exc)
         finally:
@@ -436,4 +420,4 @@ def test_connections_that_end_meanwhile_get_nothing(vhost):
             channel.deliveries(5)
     thread.join()
     assert not failures
-    assert count(q) <= 3 and len(present(q)) == count(q) and ledger_agrees(q)
+    assert r.count(q) <= 3 and len(r.present(q)) == r.count(q) and r.ledger_agrees(q)

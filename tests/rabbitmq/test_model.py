@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, rabbitmq
 from broker_core.common.types import EntityAddress, EventKind
@@ -20,6 +19,7 @@ from broker_core.rabbitmq.messages import delivering
 from broker_core.store import connections
 from broker_core.store.driver import run
 from tests.looking import entity_id, events
+from tests.model_machines import run_machine
 
 from .rabbits import deaths, declare, expire, ledger_agrees, policy
 
@@ -384,17 +384,4 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("broker_database")
 def test_the_store_agrees_with_the_model():
-    run_state_machine_as_test(
-        StoreAgainstModel,
-        settings=settings(
-            max_examples=25,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-            ),  # shrinking against a database takes minutes; the steps are printed
-        ),
-    )
+    run_machine(StoreAgainstModel, 25)

@@ -20,41 +20,24 @@ from broker_core.store import connections
 from tests.eventually import eventually
 from tests.looking import entity_id, events
 
+from . import rabbits as r
 from .connected import query
-from .rabbits import (
-    OWNER,
-    count,
-    deaths,
-    declare,
-    expire,
-    get,
-    ledger_agrees,
-    policy,
-    present,
-    read_out,
-    send,
-    step,
-    take,
-    text,
-    texts,
-    tokens,
-)
 
 BACK, FIRST = Back(), Back(first=True)
 
 
 def with_dlx(vhost, name, key="dead", **arguments):
-    return declare(vhost, name, dead_letter_exchange="", dead_letter_routing_key=key, **arguments)
+    return r.declare(vhost, name, dead_letter_exchange="", dead_letter_routing_key=key, **arguments)
 
 
 def reject(address, max_count=100):
-    rabbitmq.reject(address, tokens(*take(address, max_count)))
+    rabbitmq.reject(address, r.tokens(*r.take(address, max_count)))
 
 
 @pytest.fixture
 def dead(vhost):
     """A queue for dead letters; `orders` and `bills` have theirs there."""
-    address = declare(vhost, "dead")
+    address = r.declare(vhost, "dead")
     with_dlx(vhost, "orders")
     with_dlx(vhost, "bills")
     return address
@@ -71,7 +54,7 @@ def bills(vhost, dead):
 
 
 def agree(*addresses):
-    return all(ledger_agrees(address) for address in addresses)
+    return all(r.ledger_agrees(address) for address in addresses)
 
 
 # Where to
@@ -79,15 +62,15 @@ def agree(*addresses):
 
 def test_each_goes_back_to_where_it_died(dead, orders, bills):
     """RMQ-390"""
-    send(orders, "o1", "o2")
-    send(bills, "b1")
+    r.send(orders, "o1", "o2")
+    r.send(bills, "b1")
     reject(bills)
     reject(orders)
     moved = rabbitmq.move(dead, BACK)
     assert (moved.count, moved.arrived, moved.left) == (3, {"bills": 1, "orders": 2}, {})
     assert moved.places == {1: (("bills", 2),), 2: (("orders", 3),), 3: (("orders", 4),)}
-    assert present(dead) == [] and agree(dead, orders, bills)
-    assert texts(take(orders, 5)) == ["o1", "o2"] and texts(take(bills, 5)) == ["b1"]
+    assert r.present(dead) == [] and agree(dead, orders, bills)
+    assert r.texts(r.take(orders, 5)) == ["o1", "o2"] and r.texts(r.take(bills, 5)) == ["b1"]
 
 
 def test_it_goes_to_the_last_place_or_to_the_first(vhost, dead, orders):
@@ -95,46 +78,46 @@ def test_it_goes_to_the_last_place_or_to_the_first(vhost, dead, orders):
     retry = with_dlx(vhost, "retry", message_ttl=100)
     slow = with_dlx(vhost, "slow", key="retry")
     for to, arrived in ((BACK, "retry"), (FIRST, "slow")):
-        send(slow, "x")
+        r.send(slow, "x")
         reject(slow)
-        step(retry, 100)
-        expire(retry)
+        r.step(retry, 100)
+        r.expire(retry)
         assert rabbitmq.move(dead, to).arrived == {arrived: 1}
-        assert read_out(EntityAddress(vhost, arrived)) == ["x"]
+        assert r.read_out(EntityAddress(vhost, arrived)) == ["x"]
 
 
 def test_it_comes_back_as_it_was_published_there(vhost, dead):
     """RMQ-390: to that queue alone, with the exchange and the key by which it had come; so its next death goes the same way."""
     rabbitmq.declare_exchange(vhost, "events", "topic")
     rabbitmq.declare_exchange(vhost, "graves", "topic")
-    q, other = declare(vhost, "q", dead_letter_exchange="graves"), declare(vhost, "other")
+    q, other = r.declare(vhost, "q", dead_letter_exchange="graves"), r.declare(vhost, "other")
     for name in ("q", "other"):
         rabbitmq.bind_queue(vhost, name, "events", "order.#")
     rabbitmq.bind_queue(vhost, "dead", "graves", "order.#")
-    send(q, "x", exchange="events", key="order.new")
+    r.send(q, "x", exchange="events", key="order.new")
     for _ in range(2):
         reject(q)
         rabbitmq.move(dead, BACK)
-    assert count(other) == 1
-    back = get(q)
-    assert (text(back), back.exchange, back.routing_key) == ("x", "events", "order.new")
+    assert r.count(other) == 1
+    back = r.get(q)
+    assert (r.text(back), back.exchange, back.routing_key) == ("x", "events", "order.new")
 
 
 def test_blind_keys_go_back_with_it_and_end_where_it_is_published_again(vhost, dead):
     """RMQ-395: the next death of one that came back goes by all its keys."""
     rabbitmq.declare_exchange(vhost, "graves", "direct")
-    blind, other = declare(vhost, "blind"), declare(vhost, "other", dead_letter_exchange="graves")
-    q = declare(vhost, "q", dead_letter_exchange="graves")
+    blind, other = r.declare(vhost, "blind"), r.declare(vhost, "other", dead_letter_exchange="graves")
+    q = r.declare(vhost, "q", dead_letter_exchange="graves")
     for name, key in (("dead", "q"), ("dead", "other"), ("blind", "b")):
         rabbitmq.bind_queue(vhost, name, "graves", key)
-    send(q, "x", headers={"BCC": ["b"]})
+    r.send(q, "x", headers={"BCC": ["b"]})
     reject(q)
     rabbitmq.move(dead, BACK)
     reject(q)
-    assert count(dead) == 1 and read_out(blind) == ["x", "x"]
+    assert r.count(dead) == 1 and r.read_out(blind) == ["x", "x"]
     rabbitmq.move(dead, ToQueue("other"))
     reject(other)
-    assert count(dead) == 1 and read_out(blind) == []
+    assert r.count(dead) == 1 and r.read_out(blind) == []
 
 
 def test_all_is_kept_but_the_deaths(vhost, dead, orders):
@@ -144,7 +127,7 @@ def test_all_is_kept_but_the_deaths(vhost, dead, orders):
     rabbitmq.publish(vhost, [Publication(b"\x00body", "", "orders", properties)])
     reject(orders)
     rabbitmq.move(dead, BACK)
-    back = get(orders)
+    back = r.get(orders)
     headers = back.properties.headers
     assert {name: getattr(back.properties, name) for name in given} == given and back.body == b"\x00body"
     assert headers["mine"] == [1, "x"] and headers["x-first-death-queue"] == "orders"
@@ -156,39 +139,39 @@ def test_what_is_moved_is_lost_in_no_cycle(vhost, orders):
     """RMQ-391, RMQ-072: with its deaths as they were, this one would be dropped in the queue where it died first."""
     dead = with_dlx(vhost, "slow-dead", key="last", message_ttl=100)
     q = with_dlx(vhost, "q", key="slow-dead", message_ttl=100)
-    last = declare(vhost, "last")
-    send(q, "x")
+    last = r.declare(vhost, "last")
+    r.send(q, "x")
     for times in range(1, 4):
         for address in (q, dead):
-            step(address, 100)
-            assert expire(address) == 1
-        assert count(last) == 1
+            r.step(address, 100)
+            assert r.expire(address) == 1
+        assert r.count(last) == 1
         [(where, _)] = rabbitmq.move(last, FIRST).places[times]
         assert where == "q"
-    held = get(q)
-    assert deaths(held) == []
+    held = r.get(q)
+    assert r.deaths(held) == []
     assert {(d["queue"], plain(d["count"])) for d in held.properties.headers[BEFORE_MOVE]} == {("q", 3), ("slow-dead", 3)}
 
 
 def test_after_another_move_it_still_knows_where_it_died(vhost, dead, orders):
     """RMQ-391: sorted out into another queue first, then moved back."""
-    sorting = declare(vhost, "sorting")
-    send(orders, "x")
+    sorting = r.declare(vhost, "sorting")
+    r.send(orders, "x")
     reject(orders)
     rabbitmq.move(dead, ToQueue("sorting"))
     assert rabbitmq.move(sorting, BACK).arrived == {"orders": 1}
-    assert read_out(orders) == ["x"]
+    assert r.read_out(orders) == ["x"]
 
 
 def test_to_a_queue_that_is_named(vhost, dead, orders):
     """RMQ-390: whatever it is, dead letter or not."""
-    other = declare(vhost, "other", message_ttl=5000)
-    send(orders, "died")
+    other = r.declare(vhost, "other", message_ttl=5000)
+    r.send(orders, "died")
     reject(orders)
-    send(dead, "alive", expiration="60000")
+    r.send(dead, "alive", expiration="60000")
     assert rabbitmq.move(dead, ToQueue("other")).arrived == {"other": 2}
-    died, alive = take(other, 5)
-    assert texts([died, alive]) == ["died", "alive"]
+    died, alive = r.take(other, 5)
+    assert r.texts([died, alive]) == ["died", "alive"]
     assert (alive.exchange, alive.routing_key, alive.properties.expiration) == ("", "other", "60000")
     assert agree(dead, other)
 
@@ -197,14 +180,14 @@ def test_to_an_exchange_as_published_again(vhost, dead, orders):
     """RMQ-390: to each queue that it leads to, with a key given or the message's own."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
     rabbitmq.declare_exchange(vhost, "by key", "direct")
-    one, two = declare(vhost, "one"), declare(vhost, "two")
+    one, two = r.declare(vhost, "one"), r.declare(vhost, "two")
     for name in ("one", "two"):
         rabbitmq.bind_queue(vhost, name, "fan")
     rabbitmq.bind_queue(vhost, "two", "by key", "mine")
-    send(dead, "a")
+    r.send(dead, "a")
     assert rabbitmq.move(dead, ToExchange("fan")).places == {1: (("one", 1), ("two", 1))}
-    assert get(one).routing_key == "dead" and get(two).exchange == "fan"
-    send(dead, "b")
+    assert r.get(one).routing_key == "dead" and r.get(two).exchange == "fan"
+    r.send(dead, "b")
     assert rabbitmq.move(dead, ToExchange("by key", "mine")).arrived == {"two": 1}
     assert agree(dead, one, two)
 
@@ -213,54 +196,54 @@ def test_through_an_exchange_back_into_the_same_queue(vhost, dead):
     """Each goes round once: what arrives meanwhile is not moved again."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
     rabbitmq.bind_queue(vhost, "dead", "fan")
-    send(dead, "a", "b")
+    r.send(dead, "a", "b")
     assert rabbitmq.move(dead, ToExchange("fan")).arrived == {"dead": 2}
-    assert present(dead) == [3, 4] and agree(dead) and read_out(dead) == ["a", "b"]
+    assert r.present(dead) == [3, 4] and agree(dead) and r.read_out(dead) == ["a", "b"]
 
 
 # What stays, and why
 
 
 def test_chosen_ones_go_and_the_others_stay(dead, orders):
-    send(orders, *"abcd")
+    r.send(orders, *"abcd")
     reject(orders)
     moved = rabbitmq.move(dead, BACK, [3, 1, 3, 99])
-    assert moved.count == 2 and present(dead) == [2, 4] and agree(dead, orders)
+    assert moved.count == 2 and r.present(dead) == [2, 4] and agree(dead, orders)
     assert moved.stayed == {99: Left(Why.GONE)}
-    assert texts(take(orders, 5)) == ["a", "c"]
+    assert r.texts(r.take(orders, 5)) == ["a", "c"]
 
 
 def test_nothing_newer_goes_than_what_was_previewed(dead, orders):
-    send(orders, *"ab")
+    r.send(orders, *"ab")
     reject(orders)
     would = rabbitmq.preview_move(dead, BACK)
-    send(orders, "c")
+    r.send(orders, "c")
     reject(orders)
     assert rabbitmq.move(dead, BACK, up_to=would.last_number).count == would.count == 2
-    assert present(dead) == [3]
+    assert r.present(dead) == [3]
 
 
 def leave_held(vhost, dead, orders):
-    take(dead, 1)
+    r.take(dead, 1)
     return Left(Why.HELD)
 
 
 def leave_expired(vhost, dead, orders):
     rabbitmq.move(dead, ToQueue("brief"))
-    step(dead, 100)
+    r.step(dead, 100)
     return Left(Why.EXPIRED)
 
 
 def leave_never_died(vhost, dead, orders):
-    read_out(dead)
-    send(dead, "fresh")
+    r.read_out(dead)
+    r.send(dead, "fresh")
     return Left(Why.NEVER_DIED)
 
 
 def leave_died_here(vhost, dead, orders):
-    read_out(dead)
+    r.read_out(dead)
     brief = EntityAddress(vhost, "brief")
-    send(brief, "x")
+    r.send(brief, "x")
     reject(brief)
     return Left(Why.DIED_HERE)
 
@@ -271,8 +254,8 @@ def leave_no_queue(vhost, dead, orders):
 
 
 def leave_refused(vhost, dead, orders):
-    send(orders, "y")
-    policy(vhost, pattern="^orders$", max_length=1, overflow="reject-publish")
+    r.send(orders, "y")
+    r.policy(vhost, pattern="^orders$", max_length=1, overflow="reject-publish")
     return Left(Why.REFUSED, "orders")
 
 
@@ -285,25 +268,25 @@ def leave_refused(vhost, dead, orders):
 )  # fmt: skip
 def test_what_cannot_go_stays_and_the_report_says_why(vhost, dead, orders, leave, source):
     """RMQ-392"""
-    brief = declare(vhost, "brief", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="brief")
-    send(orders, "x")
+    brief = r.declare(vhost, "brief", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="brief")
+    r.send(orders, "x")
     reject(orders)
     why = leave(vhost, dead, orders)
     address = brief if source == "brief" else dead
-    before = present(address)
+    before = r.present(address)
     would, moved = rabbitmq.preview_move(address, BACK), rabbitmq.move(address, BACK)
-    assert len(before) == 1 and present(address) == before
+    assert len(before) == 1 and r.present(address) == before
     assert moved.count == would.count == 0 and moved.left == would.left == {why: 1}
     assert moved.stayed == {before[0]: why}
-    assert ledger_agrees(address)
+    assert r.ledger_agrees(address)
     assert not [event for event in events(address) if event.kind == EventKind.MOVED and event.sequence_number in before]
 
 
 def test_where_an_exchange_leads_nowhere_they_stay(vhost, dead):
     """RMQ-392"""
-    send(dead, "x")
+    r.send(dead, "x")
     assert rabbitmq.move(dead, ToExchange("amq.topic", "nobody")).left == {Left(Why.NO_ROUTE): 1}
-    assert present(dead) == [1] and ledger_agrees(dead)
+    assert r.present(dead) == [1] and r.ledger_agrees(dead)
 
 
 def test_a_queue_with_room_for_some_takes_those(vhost, dead):
@@ -311,31 +294,31 @@ def test_a_queue_with_room_for_some_takes_those(vhost, dead):
     for overflow in ("reject-publish", "reject-publish-dlx"):
         name = f"small {overflow}"
         small = with_dlx(vhost, name, max_length=3, overflow=overflow)
-        send(small, *"abc")
+        r.send(small, *"abc")
         reject(small)
-        send(small, "there")
-        numbers = present(dead)
+        r.send(small, "there")
+        numbers = r.present(dead)
         moved = rabbitmq.move(dead, BACK, numbers)
         assert (moved.arrived, moved.left) == ({name: 2}, {Left(Why.REFUSED, name): 1})
-        assert present(dead) == numbers[2:] and agree(dead, small)
-        assert texts(take(small, 5)) == ["there", "a", "b"]
-        read_out(dead)
+        assert r.present(dead) == numbers[2:] and agree(dead, small)
+        assert r.texts(r.take(small, 5)) == ["there", "a", "b"]
+        r.read_out(dead)
 
 
 def test_it_goes_to_all_queues_of_an_exchange_or_to_none(vhost, dead):
     """RMQ-392: one of them refuses, so no copy is lost."""
     rabbitmq.declare_exchange(vhost, "fan", "fanout")
-    full, free = declare(vhost, "full", max_length=1, overflow="reject-publish"), declare(vhost, "free")
+    full, free = r.declare(vhost, "full", max_length=1, overflow="reject-publish"), r.declare(vhost, "free")
     for name in ("full", "free"):
         rabbitmq.bind_queue(vhost, name, "fan")
-    send(full, "there")
-    send(dead, "x")
+    r.send(full, "there")
+    r.send(dead, "x")
     assert rabbitmq.move(dead, ToExchange("fan")).left == {Left(Why.REFUSED, "full"): 1}
-    assert present(dead) == [1] and present(free) == [] and agree(dead, full, free)
+    assert r.present(dead) == [1] and r.present(free) == [] and agree(dead, full, free)
 
 
 def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders, connection):
-    send(orders, "x")
+    r.send(orders, "x")
     reject(orders)
     connection.channel().declare_queue("mine", exclusive=True)
     nobody = Actor("user", "viewer", Right.BROWSE | Right.SEND | Right.LISTEN)
@@ -353,7 +336,7 @@ def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders,
     for address, to, how, error in refused:
         with pytest.raises(error):
             rabbitmq.move(address, to, **how)
-    assert present(dead) == [1]
+    assert r.present(dead) == [1]
     assert rabbitmq.preview_move(dead, BACK, actor=nobody).count == 1
     assert rabbitmq.move(dead, BACK, []).count == 0
 
@@ -363,46 +346,48 @@ def test_what_is_impossible_is_refused_and_nothing_is_moved(vhost, dead, orders,
 
 def test_the_target_gives_them_its_life_and_its_priorities(vhost):
     """RMQ-391, RMQ-080, RMQ-160"""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost, "q", max_priority=5, message_ttl=1000)
     for body, priority in (("low", 1), ("high", 9)):
-        send(q, body, priority=priority, expiration="500")
+        r.send(q, body, priority=priority, expiration="500")
     reject(q)
-    step(dead, 10_000)
+    r.step(dead, 10_000)
     rabbitmq.move(dead, BACK)
     assert events(q, 3)[0].time_to_live == timedelta(seconds=1)
-    step(q, 999)
-    high, low = take(q, 5)
-    assert texts([high, low]) == ["high", "low"]
-    rabbitmq.requeue(q, tokens(high, low))
-    step(q, 1)
-    assert take(q, 5) == []
+    r.step(q, 999)
+    high, low = r.take(q, 5)
+    assert r.texts([high, low]) == ["high", "low"]
+    rabbitmq.requeue(q, r.tokens(high, low))
+    r.step(q, 1)
+    assert r.take(q, 5) == []
 
 
 def test_a_queue_that_drops_its_head_drops_it_as_for_a_publish(vhost):
     """RMQ-091: what is pushed out is dead-lettered, so here it comes back behind."""
-    dead = declare(vhost, "dead")
+    dead = r.declare(vhost, "dead")
     q = with_dlx(vhost, "q", max_length=2)
-    send(q, *"abc")
+    r.send(q, *"abc")
     reject(q)
-    assert present(dead) == [1, 2, 3]
+    assert r.present(dead) == [1, 2, 3]
     moved = rabbitmq.move(dead, BACK)
     assert moved.count == 3 and agree(dead, q)
-    assert texts(take(q, 5)) == ["b", "c"] and [(text(d), deaths(d)[0].reason) for d in take(dead, 5)] == [("a", "maxlen")]
+    assert r.texts(r.take(q, 5)) == ["b", "c"] and [(r.text(d), r.deaths(d)[0].reason) for d in r.take(dead, 5)] == [
+        ("a", "maxlen")
+    ]
 
 
 def test_a_queue_in_which_nothing_waits_has_them_expire_at_once(vhost, dead):
     """RMQ-016"""
-    later = declare(vhost, "later")
+    later = r.declare(vhost, "later")
     at_once = with_dlx(vhost, "at once", key="later", message_ttl=0)
-    send(dead, "x")
+    r.send(dead, "x")
     moved = rabbitmq.move(dead, ToQueue("at once"))
-    assert moved.count == 1 and present(at_once) == [] and agree(dead, at_once, later)
-    assert [deaths(d)[0].reason for d in take(later, 5)] == ["expired"]
+    assert moved.count == 1 and r.present(at_once) == [] and agree(dead, at_once, later)
+    assert [r.deaths(d)[0].reason for d in r.take(later, 5)] == ["expired"]
 
 
 def test_who_waits_there_is_woken(vhost, dead, orders, connection):
-    send(orders, "x")
+    r.send(orders, "x")
     reject(orders)
     channel, found = connection.channel(), []
     channel.consume("orders")
@@ -425,7 +410,7 @@ def test_who_waits_there_is_woken(vhost, dead, orders, connection):
 
 def test_it_is_told_on_both_sides(dead, orders):
     """RMQ-393: the old number ends, the new one begins, each names the other."""
-    send(orders, "x")
+    r.send(orders, "x")
     reject(orders)
     rabbitmq.move(dead, BACK, actor=Actor.local("ada"))
     moved, sent = events(dead, 1)[-1], events(orders, 2)[0]
@@ -437,13 +422,13 @@ def test_it_is_told_on_both_sides(dead, orders):
 
 def test_a_preview_groups_by_origin_and_reason_and_changes_nothing(vhost, dead, orders, bills):
     """RMQ-394"""
-    send(orders, "o1", "o2")
-    send(bills, "b1", expiration="100")
+    r.send(orders, "o1", "o2")
+    r.send(bills, "b1", expiration="100")
     reject(orders)
-    step(bills, 100)
-    expire(bills)
-    send(dead, "fresh")
-    before = (present(dead), len(events(dead)))
+    r.step(bills, 100)
+    r.expire(bills)
+    r.send(dead, "fresh")
+    before = (r.present(dead), len(events(dead)))
     would = rabbitmq.preview_move(dead, BACK)
     assert would.groups == (
         Group(Origin("orders", "rejected"), ("orders",), 2),
@@ -453,22 +438,22 @@ def test_a_preview_groups_by_origin_and_reason_and_changes_nothing(vhost, dead, 
     assert would.left == {Left(Why.NEVER_DIED): 1} and not would.capped and would.last_number == 4
     elsewhere = rabbitmq.preview_move(dead, ToQueue("bills"), [1, 4, 77])
     assert elsewhere.arriving == {"bills": 2} and elsewhere.left == {Left(Why.GONE): 1}
-    assert (present(dead), len(events(dead))) == before
+    assert (r.present(dead), len(events(dead))) == before
 
 
 @pytest.fixture
 def mixed(vhost, dead, orders, bills):
     """Dead letters 1 and 3 were rejected in orders, 2 and 5 have expired in bills, 4 never died."""
-    send(orders, "o1")
+    r.send(orders, "o1")
     reject(orders)
     for name in ("b1", "b2"):
-        send(bills, name, expiration="100")
-        step(bills, 100)
-        expire(bills)
+        r.send(bills, name, expiration="100")
+        r.step(bills, 100)
+        r.expire(bills)
         if name == "b1":
-            send(orders, "o2")
+            r.send(orders, "o2")
             reject(orders)
-            send(dead, "fresh")
+            r.send(dead, "fresh")
     return dead
 
 
@@ -485,12 +470,12 @@ GROUPS = [
 @pytest.mark.parametrize(("of", "to", "expected"), GROUPS)
 def test_one_group_goes_and_the_others_are_neither_moved_nor_told_of(mixed, of, to, expected, small_batches):
     """RMQ-397"""
-    before = set(present(mixed))
+    before = set(r.present(mixed))
     would = rabbitmq.preview_move(mixed, to, of=of)
     assert {group.origin for group in would.groups} == ({of} if expected else set()) and would.left == {}
     moved = rabbitmq.move(mixed, to, of=of, up_to=would.last_number)
     assert (would.count, moved.count, moved.left) == (len(expected), len(expected), {})
-    assert set(moved.places) == expected and set(present(mixed)) == before - expected
+    assert set(moved.places) == expected and set(r.present(mixed)) == before - expected
 
 
 def test_of_messages_that_are_named_only_those_of_the_group_go(mixed):
@@ -513,7 +498,7 @@ def test_a_group_by_where_they_died_first_is_another_than_by_where_last(vhost, d
     """RMQ-397"""
     second = with_dlx(vhost, "second")
     first = with_dlx(vhost, "first", key="second")
-    send(first, "a")
+    r.send(first, "a")
     reject(first)
     reject(second)
     count = lambda of: rabbitmq.preview_move(dead, ToQueue("first"), of=of).count  # noqa: E731
@@ -523,32 +508,32 @@ def test_a_group_by_where_they_died_first_is_another_than_by_where_last(vhost, d
 
 def test_a_preview_counts_the_room_there_is(vhost, dead):
     small = with_dlx(vhost, "small", max_length=3, overflow="reject-publish")
-    send(small, *"abc")
+    r.send(small, *"abc")
     reject(small)
-    send(small, "there")
+    r.send(small, "there")
     would = rabbitmq.preview_move(dead, BACK)
     assert (would.arriving, would.left) == ({"small": 2}, {Left(Why.REFUSED, "small"): 1})
 
 
 def test_a_preview_warns_of_queues_that_drop_their_heads(vhost, dead):
     """RMQ-394, RMQ-091: by messages or bytes, and whether what leaves is dead-lettered."""
-    send(dead, "aaaa", "bbbb")
+    r.send(dead, "aaaa", "bbbb")
     with_dlx(vhost, "kept", max_length=1)
-    declare(vhost, "lost", max_length_bytes=7)
-    declare(vhost, "wide", max_length=2, max_length_bytes=8)
+    r.declare(vhost, "lost", max_length_bytes=7)
+    r.declare(vhost, "wide", max_length=2, max_length_bytes=8)
     told = {name: dict(rabbitmq.preview_move(dead, ToQueue(name)).overflowing) for name in ("kept", "lost", "wide", "orders")}
     assert told == {"kept": {"kept": True}, "lost": {"lost": False}, "wide": {}, "orders": {}}
     rabbitmq.move(dead, ToQueue("wide"))
-    send(dead, "c")
+    r.send(dead, "c")
     assert rabbitmq.preview_move(dead, ToQueue("wide")).overflowing == {"wide": False}
 
 
 def test_a_preview_of_more_than_it_looks_at_says_so(dead, monkeypatch):
     monkeypatch.setattr(moving, "LOOKED_AT", 2)
     monkeypatch.setattr(moving, "LOOK_BATCH", 2)
-    send(dead, *"ab")
+    r.send(dead, *"ab")
     assert not rabbitmq.preview_move(dead, ToQueue("orders")).capped
-    send(dead, "c")
+    r.send(dead, "c")
     would = rabbitmq.preview_move(dead, ToQueue("orders"))
     assert would.capped and (would.count, would.scanned) == (2, 2)
 
@@ -588,7 +573,7 @@ def test_two_movers_and_a_consumer_share_them_out(dead, orders, small_batches):
 
     def consume():
         for _ in range(20):
-            taken.extend(rabbitmq.take(dead, 2, owner_id=OWNER, no_ack=True))
+            taken.extend(rabbitmq.take(dead, 2, owner_id=r.OWNER, no_ack=True))
 
     def move():
         reports.append(rabbitmq.move(dead, BACK))
@@ -600,11 +585,11 @@ def test_two_movers_and_a_consumer_share_them_out(dead, orders, small_batches):
         thread.join(60)
     assert failures == []
     reports.append(rabbitmq.move(dead, BACK))  # what one skipped because the other was at it, and did not take
-    there = texts(take(orders, 200))
-    assert Counter(there + texts(taken)) == Counter(str(i) for i in range(N))
+    there = r.texts(r.take(orders, 200))
+    assert Counter(there + r.texts(taken)) == Counter(str(i) for i in range(N))
     assert sum(report.count for report in reports) == len(there)
     assert {why.why for report in reports for why in report.left} <= {Why.BUSY, Why.HELD}
-    assert present(dead) == [] and agree(dead, orders)
+    assert r.present(dead) == [] and agree(dead, orders)
 
 
 def test_what_somebody_is_taking_is_skipped(dead, orders):
@@ -634,9 +619,9 @@ def test_a_mover_that_is_killed_loses_nothing(dead, orders, small_batches):
         query("SELECT pg_terminate_backend(%s)", row.pid)
         mover.join(20)
     assert not mover.is_alive() and [type(f) for f in failures if not isinstance(f, BrokerError)] == []
-    assert failures and present(dead) == list(range(8, 21)) and agree(dead, orders)
+    assert failures and r.present(dead) == list(range(8, 21)) and agree(dead, orders)
     assert rabbitmq.move(dead, BACK).count == 13
-    assert Counter(texts(take(orders, 50))) == Counter(str(i) for i in range(20))
+    assert Counter(r.texts(r.take(orders, 50))) == Counter(str(i) for i in range(20))
     assert agree(dead, orders)
 
 
@@ -652,4 +637,4 @@ def test_a_target_that_is_deleted_meanwhile_takes_none(dead, orders):
         eventually(lambda: query(waiting, mine.info.backend_pid))
     mover.join(20)
     assert failures == [] and reports[0].left == {Left(Why.NO_QUEUE, "orders"): 3}
-    assert present(dead) == [1, 2, 3] and ledger_agrees(dead)
+    assert r.present(dead) == [1, 2, 3] and r.ledger_agrees(dead)

@@ -163,7 +163,7 @@ def test_what_is_no_longer_as_it_was_is_not_done(vhost):
     assert rabbitmq.list_policies(vhost) == []
     would = rabbitmq.preview_policy(vhost, policy)
     rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 9}))
-    with pytest.raises(WorldMoved, match="it has changed"):
+    with pytest.raises(WorldMoved, match="settings have changed"):
         rabbitmq.apply_policy(would)
     assert rabbitmq.get_queue(queue).messages == 3
 

@@ -9,9 +9,8 @@ import re
 import uuid
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core import rabbitmq
 from broker_core.common.types import EntityAddress
@@ -21,6 +20,7 @@ from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.rabbitmq.topology import compiled
 from broker_core.store.driver import run
 from broker_core.store.statements import call
+from tests.model_machines import run_machine
 
 EXCHANGES = st.sampled_from(["amq.topic", "amq.direct", "x", "y", "z"])
 QUEUES = st.sampled_from(["q", "r", "xq"])
@@ -296,13 +296,4 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
 
 def test_a_virtual_host_agrees_with_its_model(broker_database):
-    run_state_machine_as_test(
-        BrokerAgainstModel,
-        settings=settings(
-            max_examples=10,
-            stateful_step_count=30,
-            deadline=None,
-            phases=[Phase.explicit, Phase.reuse, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(BrokerAgainstModel, 10)

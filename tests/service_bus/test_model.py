@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound
 from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
 from broker_core.service_bus import entities
 from tests.looking import events, ledger_agrees, now
+from tests.model_machines import run_machine
+from tests.service_bus.specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 from . import specification as sb
-from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
 
@@ -302,17 +302,4 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("broker_database")
 def test_the_broker_agrees_with_the_rules():
-    run_state_machine_as_test(
-        BrokerAgainstModel,
-        settings=settings(
-            max_examples=25,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-            ),  # shrinking against a database takes minutes; the steps are printed
-        ),
-    )
+    run_machine(BrokerAgainstModel, 25)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from tests.looking import ledger_agrees, now
+from tests.model_machines import run_machine
 
 SECOND = timedelta(seconds=1)
 WINDOW = timedelta(seconds=60)
@@ -341,13 +341,4 @@ def _expected(held: Held):
 
 
 def test_the_broker_agrees_with_the_network(broker_database):
-    run_state_machine_as_test(
-        BrokerAgainstNetwork,
-        settings=settings(
-            max_examples=8,
-            stateful_step_count=25,
-            deadline=None,
-            phases=[Phase.explicit, Phase.reuse, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(BrokerAgainstNetwork, 8, 25)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound, NoSessionAvailable, SessionCannotBeLocked, SessionLockLost
@@ -16,9 +15,10 @@ from broker_core.common.types import EntityAddress, Message, MessageState, Queue
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from tests.looking import entity_id, events, ledger_agrees, now
+from tests.model_machines import run_machine
+from tests.service_bus.specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 from . import specification as sb
-from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
 NAMES = ("a", "b", "c")
@@ -370,17 +370,4 @@ class SessionsAgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("broker_database")
 def test_the_broker_agrees_with_the_rules_of_sessions():
-    run_state_machine_as_test(
-        SessionsAgainstModel,
-        settings=settings(
-            max_examples=20,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=(
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-            ),  # shrinking against a database takes minutes; the steps are printed
-        ),
-    )
+    run_machine(SessionsAgainstModel, 20)

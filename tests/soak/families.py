@@ -7,30 +7,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from . import rabbit, rabbit_truth, service_bus, storage, storage_truth, truth
+from . import rabbit, service_bus, storage, truth
 from .findings import Findings
-from .journal import Journal
 from .scene import Scene
 
 
 class Family(NamedTuple):
     """kinds: what it is asked for by. scene: of a namespace's name and the kinds wanted. acts: of clients, by their role.
 
-    come_to_rest: once all clients are gone. drain: one round of receiving what is there.
+    locks: how its events tell who holds a message. drain: one round of receiving what is there.
+    come_to_rest: called once all clients have ended.
     """
 
     kinds: tuple[str, ...]
     scene: Callable[[str, tuple[str, ...]], Any]
     acts: Mapping[str, Callable[[Any], None]]
-    drain: Callable[[Any, Journal], None]
-    examine: Callable[..., Findings]
+    locks: truth.Locks
+    drain: Callable[[Any], None]
     come_to_rest: Callable[[Any], None] = lambda scene: None
 
 
 FAMILIES = {
-    "servicebus": Family(("queues", "topics", "sessions"), Scene, service_bus.ACTS, service_bus.drain, truth.examine),
-    "storage": Family(("storage",), storage.Scene, storage.ACTS, storage.drain, storage_truth.examine),
-    "rabbit": Family(("rabbit",), rabbit.Scene, rabbit.ACTS, rabbit.drain, rabbit_truth.examine, rabbit.come_to_rest),
+    "servicebus": Family(
+        ("queues", "topics", "sessions"), Scene, service_bus.ACTS, service_bus.LOCKS, service_bus.drain, service_bus.come_to_rest
+    ),
+    "storage": Family(("storage",), storage.Scene, storage.ACTS, storage.LOCKS, storage.drain),
+    "rabbit": Family(("rabbit",), rabbit.Scene, rabbit.ACTS, rabbit.LOCKS, rabbit.drain, rabbit.come_to_rest),
 }
 KINDS = tuple(kind for family in FAMILIES.values() for kind in family.kinds)
 
@@ -45,14 +47,14 @@ class Part(NamedTuple):
     def acts(self) -> Mapping[str, Callable[[Any], None]]:
         return FAMILIES[self.family].acts
 
-    def drain(self, journal: Journal) -> None:
-        FAMILIES[self.family].drain(self.scene, journal)
+    def drain(self) -> None:
+        FAMILIES[self.family].drain(self.scene)
 
     def come_to_rest(self) -> None:
         FAMILIES[self.family].come_to_rest(self.scene)
 
     def examine(self, dsn: str, folder: Path, *, empty: bool = False) -> Findings:
-        return FAMILIES[self.family].examine(self.scene, dsn, folder, empty=empty)
+        return truth.examine(self.scene, FAMILIES[self.family].locks, dsn, folder, empty=empty)
 
 
 def parts_of(kinds: tuple[str, ...]) -> tuple[Part, ...]:

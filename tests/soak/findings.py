@@ -1,10 +1,9 @@
-"""What the truths of all families share: how a finding is told, and what the database has of an entity."""
+"""Findings, and what the database has of an entity."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -13,7 +12,6 @@ from broker_core.common.types import EntityAddress
 from broker_core.common.types import EventKind as Kind
 from tests.looking import ledger_agrees
 
-FOR_ALL = {"crash", "refused", "did"}  # what any client may have noted
 MOST_TOLD = 20  # findings of one kind that are spelled out
 
 
@@ -35,7 +33,7 @@ class Findings:
         )
 
     def heed(self, entry: dict[str, Any]) -> None:
-        """An entry that is one FOR_ALL."""
+        """What any client may have noted: a crash, a refusal, something done."""
         if entry["kind"] == "crash":
             self.wrong.append(f"a client crashed: {entry['trace']}")
         elif entry["kind"] == "refused":
@@ -59,10 +57,13 @@ def entities_of(connection: psycopg.Connection, namespace: str) -> list[Any]:
     return connection.execute(query, [namespace]).fetchall()
 
 
-def events_of(connection: psycopg.Connection, entity_id: int):
-    """An entity's events, message by message, each in the order in which the message lived through them."""
-    query = "SELECT * FROM vitrine_message_event WHERE entity_id = %s ORDER BY sequence_number, event_id"
-    return connection.execute(query, [entity_id])
+def events_of(connection: psycopg.Connection, entity_id: int, *, by_statement: bool = False):
+    """An entity's events, message by message, each in the order in which the message lived through them.
+
+    by_statement: in the order of the statements that wrote them, each of which locked all of its messages before.
+    """
+    order = "min(event_id) OVER (PARTITION BY xid), sequence_number, event_id" if by_statement else "sequence_number, event_id"
+    return connection.execute(f"SELECT * FROM vitrine_message_event WHERE entity_id = %s ORDER BY {order}", [entity_id])
 
 
 def rows_of(connection: psycopg.Connection, entity_id: int) -> dict[int, Any]:
@@ -96,8 +97,3 @@ def compare_ledger(connection: psycopg.Connection, address: EntityAddress, entit
     """
     if differences := connection.execute(query, {"id": entity_id}).fetchall():
         findings.wrong.append(f"{address.path}: the ledger has other holds than there are: {[tuple(d) for d in differences[:5]]}")
-
-
-def instant(text: str | None) -> datetime | None:
-    """As a journal has it."""
-    return None if text is None else datetime.fromisoformat(text)

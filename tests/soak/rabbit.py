@@ -1,8 +1,7 @@
 """Clients of RabbitMQ, and the virtual host they work in.
 
-A publisher notes what it is about to publish and where it was told that it went. A consumer has a connection with a channel, as
-long as nothing ends it, and notes what was delivered to it and what it settled: the queue's id, the number, and how often it
-had come back, which together are one delivery.
+A consumer keeps its connection and channel until something ends them. A delivery is told by its queue's id, the message's number,
+and how often it had come back.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from typing import Any
 from broker_core import rabbitmq, reads, sweeps
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
+from broker_core.common.types import EventKind as Kind
 from broker_core.rabbitmq import Back, Channel, Connection, Properties, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
 
 from .clients import BACKLOG_BREAK, MUST_LIVE_WITH, Client
-from .journal import Journal
+from .truth import Locks
 
 FEW, FULL = 10, 8  # how many two of the queues may have ready
 DELIVERY_LIMIT = 3
@@ -48,9 +48,6 @@ FAN = ("copy-1", "copy-2", "single", "quorum")
 NEWS = {"work.#": "work", "#": "all-news", "few.*": "few", "full": "full", "short": "short"}
 SPENT = ("spent-1", "spent-2")
 MOVED_TO = ("copy-1", "copy-2", "few", "full", "short")
-# Where the dead of a queue go; all-news has a dead-letter exchange only while a policy says so.
-DEAD_LETTERS = {"quorum": SPENT, "work": ("wait",), "wait": ("work",), "short": SPENT, "all-news": SPENT}
-ALWAYS_DEAD_LETTERS = ("quorum", "work", "wait", "short")
 KEYS = {"work.a.b": "work", "few.x": "few", "full": "full", "short": "short", "other": None}
 POLICIES = (
     Policy("ttl", "^all-news$", {"message-ttl": POLICY_TTL}, "queues", 1),
@@ -58,6 +55,15 @@ POLICIES = (
     Policy("both", "^all-news$", {"dead-letter-exchange": "dead", "message-ttl": POLICY_TTL}, "queues", 3),
     Policy("length", "^copy-1$", {"max-length": 30}, "queues", 1),
     Policy("fewer", "^few$", {"max-length": 5}, "queues", 1, True),
+)
+
+LOCKS = Locks(
+    by_holder=lambda event: (
+        event.kind in (Kind.COMPLETED, Kind.ABANDONED, Kind.LOCK_LOST) or event.reason in ("rejected", "delivery_limit")
+    ),
+    holds=(Kind.RECEIVED,),
+    anyway=(Kind.DELETED,),
+    own=True,
 )
 
 
@@ -85,13 +91,16 @@ class Scene:
             rabbitmq.bind_queue(self.namespace, name, "dead")
 
 
-def routed_to(exchange: str, key: str) -> set[str]:
-    """The queues of the scene that a message is routed to; others come and go."""
-    if exchange == "fan":
-        return set(FAN)
-    if exchange == "news":
-        return {"all-news"} | ({KEYS[key]} - {None})
-    return {key}
+def copies_of(publication: Publication) -> list[str]:
+    """The queues that a message is routed to and that always take it; `full` may refuse it, and others come and go."""
+    match publication.exchange:
+        case "fan":
+            names = set(FAN)
+        case "news":
+            names = {"all-news"} | ({KEYS[publication.routing_key]} - {None})
+        case _:
+            names = {publication.routing_key}
+    return sorted(names - {"full"})
 
 
 @dataclass
@@ -111,16 +120,27 @@ def publish(client: Client) -> None:
     """Publish a batch on a channel or without one, and look whether queues with a limit keep it."""
     with _refusals_noted(client):
         batch = [_a_publication(client) for _ in range(client.dice.choice((1, 1, 3, 10)))]
-        plan = [[p.exchange, p.routing_key, p.properties.message_id, p.properties.expiration] for p in batch]
-        client.journal.write("publishes", plan=plan)
+        _note_sends(client, batch)
         if client.chance(0.5):
             answers = _session(client).channel.publish(batch)
         else:
             answers = rabbitmq.publish(client.scene.namespace, batch, actor=client.actor())
-        told = [[p.properties.message_id, a.queues, a.refused] for p, a in zip(batch, answers, strict=True)]
-        client.journal.write("published", told=told)
-        _look_at_limits(client, {name for _, queues, _ in told for name, _ in queues})
+        made = [[*place, p.properties.message_id] for p, a in zip(batch, answers, strict=True) for place in a.queues]
+        client.journal.write("accepted", ids=sorted({message_id for *_, message_id in made}), made=made)
+        _look_at_limits(client, {name for name, *_ in made})
     time.sleep(client.dice.uniform(0, 8 * BACKLOG_BREAK))
+
+
+def _note_sends(client: Client, batch: Sequence[Publication]) -> None:
+    client.journal.write("sends", copies={p.properties.message_id: copies_of(p) for p in batch})
+
+
+def _publish_one(client: Client, queue: str) -> None:
+    """Without a channel."""
+    unique = client.unique()
+    publication = Publication(body_of(unique), "", queue, Properties(message_id=unique))
+    _note_sends(client, [publication])
+    rabbitmq.publish(client.scene.namespace, [publication], actor=client.actor())
 
 
 def _a_publication(client: Client) -> Publication:
@@ -147,13 +167,7 @@ def _look_at_limits(client: Client, names: set[str]) -> None:
             if ready <= most:
                 break
             time.sleep(0.1)
-            unique = client.unique()
-            client.journal.write("publishes", plan=[["", name, unique, None]])
-            rabbitmq.publish(
-                client.scene.namespace,
-                [Publication(body_of(unique), "", name, Properties(message_id=unique))],
-                actor=client.actor(),
-            )
+            _publish_one(client, name)
         else:
             client.journal.write("crash", trace=f"{name} has {ready} messages ready after a publish; {most} are allowed")
 
@@ -216,25 +230,21 @@ def _get(client: Client, session: Session) -> None:
     found = session.channel.get(name, no_ack=no_ack)
     if found is None:
         return
-    if no_ack:
-        _check(client, found)
-        client.journal.write("taken", path=name, number=found.number)
-    else:
-        _delivered(client, session, [found])
+    _delivered(client, session, [found])
 
 
 def _delivered(client: Client, session: Session, found: Sequence[Any]) -> None:
-    told = []
+    locks = []
     for tagged in found:
         _check(client, tagged)
         if tagged.token is None:
-            client.journal.write("taken", path=tagged.address.path, number=tagged.number)
+            client.journal.write("gone", path=tagged.address.path, numbers=[tagged.number], how=["RECEIVED_AND_DELETED"])
             continue
         place = session.channel.unacked[tagged.delivery_tag].entity_id, tagged.number, tagged.delivery_count
         session.held[tagged.delivery_tag] = place
-        told.append([*place, tagged.redelivered])
-    if told:
-        client.journal.write("delivered", who=session.connection.name, deliveries=told)
+        locks.append(str(place))
+    if locks:
+        client.journal.write("got", locks=locks)
 
 
 def _check(client: Client, tagged: Any) -> None:
@@ -260,7 +270,13 @@ def _settle(client: Client, session: Session) -> None:
             channel.ack(tag, multiple=multiple)
         else:
             channel.nack(tag, multiple=multiple, requeue=act == "requeued")
-    client.journal.write(act, who=session.connection.name, deliveries=[session.held.pop(tag) for tag in tags])
+    places = [session.held.pop(tag) for tag in tags]
+    if act != "recovered":
+        client.journal.write("settled", locks=[str(place) for place in places])
+    client.journal.write("did", what=f"rabbit {act}", count=len(places))
+    if how := {"acked": ["COMPLETED"], "rejected": ["DROPPED", "MOVED"]}.get(act):
+        for entity, number, _ in places:
+            client.journal.write("gone", path=entity, numbers=[number], how=how)
 
 
 def _leave(client: Client, session: Session) -> None:
@@ -350,11 +366,7 @@ def _an_idle_queue(client: Client) -> None:
     name = f"idle-{client.unique()}"
     address = client.scene.address(name)
     rabbitmq.declare_queue(address, arguments={"x-expires": IDLE}, actor=client.actor())
-    unique = client.unique()
-    client.journal.write("publishes", plan=[["", name, unique, None]])
-    rabbitmq.publish(
-        client.scene.namespace, [Publication(body_of(unique), "", name, Properties(message_id=unique))], actor=client.actor()
-    )
+    _publish_one(client, name)
 
 
 def _change_topology(client: Client) -> None:
@@ -387,18 +399,17 @@ def come_to_rest(scene: Scene) -> None:
         if not connections.current().execute(query, [scene.namespace]).fetchone().n:
             break
         time.sleep(0.1)
+    else:
+        raise AssertionError("connections of processes that are dead are still there")
     time.sleep(IDLE / 1000)
     sweeps.delete_idle_entities()
     for policy in POLICIES:
         rabbitmq.delete_policy(scene.namespace, policy.name, policy.is_operator)
 
 
-def drain(scene: Scene, journal: Journal) -> None:
+def drain(scene: Scene) -> None:
     """Take what is ready now, queue by queue, and forget the messages of queues that are gone."""
     for queue in rabbitmq.list_queues(scene.namespace):
-        numbers = []
-        while (found := rabbitmq.get(scene.address(queue.name), no_ack=True)) is not None:
-            numbers.append(found.number)
-        if numbers:
-            journal.write("drained", path=queue.name, numbers=numbers)
+        while rabbitmq.get(scene.address(queue.name), no_ack=True) is not None:
+            pass
     sweeps.remove_deleted_entities()

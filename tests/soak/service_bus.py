@@ -9,32 +9,34 @@ from dataclasses import replace
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import BrokerError, NoSessionAvailable
 from broker_core.common.types import EntityAddress, LockedMessage, MessageState
+from broker_core.common.types import EventKind as Kind
 
 from .clients import BACKLOG_BREAK, MUST_LIVE_WITH, Client
-from .journal import Journal
-from .scene import LOCK, Scene, a_message, body_of
+from .scene import LOCK, SCHEDULED_SECONDS, Scene, a_message, body_of, taken_by
+from .truth import Locks
+
+_BY_HOLDER = (Kind.COMPLETED, Kind.ABANDONED, Kind.RELEASED, Kind.DEFERRED, Kind.RENEWED)
+LOCKS = Locks(
+    by_holder=lambda event: event.kind in _BY_HOLDER or (event.kind == Kind.DEAD_LETTERED and event.locked_until is not None),
+    holds=(Kind.RECEIVED, Kind.RENEWED),
+    in_sessions=True,
+)
 
 
 def _note(client: Client, act: str, address, report) -> None:
-    client.journal.write(
-        act,
-        path=address.path,
-        list=int(address.subqueue),
-        settled=[[str(t), n] for t, n in report.settled],
-        lost=len(report.lost),
-    )
+    if act != "renew":
+        client.journal.write("settled", locks=[str(token) for token, _ in report.settled])
+    if act == "complete":
+        client.journal.write("gone", path=address.path, numbers=[n for _, n in report.settled], how=["COMPLETED"])
+    client.journal.write("did", what="late settlements refused", count=len(report.lost))
 
 
-def _got(client: Client, messages, hold: str = "") -> None:
+def _got(client: Client, messages) -> None:
     for m in messages:
         if bytes(m.body) != body_of(m.message_id):
             client.journal.write("crash", trace=f"the body of {m.message_id} came back as {bytes(m.body)!r}")
     if messages:
-        address = messages[0].address
-        client.journal.write(
-            "got", path=address.path, list=int(address.subqueue), hold=hold,
-            locks=[[str(m.lock_token), m.sequence_number] for m in messages],
-        )  # fmt: skip
+        client.journal.write("got", locks=[str(m.lock_token) for m in messages])
 
 
 def send(client: Client) -> None:
@@ -45,7 +47,7 @@ def send(client: Client) -> None:
     if path == "talks":
         batch = [_in_session(client, message) for message in batch]
     ids = [message.message_id for message in batch]
-    client.journal.write("sends", path=path, ids=ids)
+    client.journal.write("sends", copies={each: sorted(taken_by(each)) if path == "topic" else [path] for each in ids})
     while True:
         try:
             service_bus.send(client.scene.address(path), batch, actor=client.actor())
@@ -54,7 +56,7 @@ def send(client: Client) -> None:
             if path != "once" or client.ending.is_set():
                 raise
             time.sleep(0.02)
-    client.journal.write("accepted", path=path, ids=ids)
+    client.journal.write("accepted", ids=ids)
     time.sleep(client.dice.uniform(0, 4 * BACKLOG_BREAK))
 
 
@@ -72,7 +74,8 @@ def receive(client: Client) -> None:
         return _dead_letters(client, address.dead_letter)
     if chance < 0.2:
         gone = service_bus.receive_and_delete(address, client.dice.randint(1, 3), actor=client.actor())
-        client.journal.write("deleted", path=address.path, numbers=[m.sequence_number for m in gone])
+        numbers = [m.sequence_number for m in gone]
+        client.journal.write("gone", path=address.path, numbers=numbers, how=["RECEIVED_AND_DELETED"])
         return None
     if chance < 0.3 and client.deferred:
         address, number = client.deferred.popleft()
@@ -119,8 +122,8 @@ def _settle(client: Client, messages: list[LockedMessage], act: str) -> None:
 def _dead_letters(client: Client, address) -> None:
     if client.dice.random() < 0.3:
         found = service_bus.peek(address, max_count=5, actor=client.actor())
-        answer = service_bus.resubmit(address, [m.sequence_number for m in found], actor=client.actor()) if found else {}
-        client.journal.write("resubmitted", path=address.path, numbers=sorted(answer.items()))
+        if found:
+            service_bus.resubmit(address, [m.sequence_number for m in found], actor=client.actor())
         return
     held = service_bus.receive(address, 4, actor=client.actor())
     _got(client, held)
@@ -130,12 +133,11 @@ def _dead_letters(client: Client, address) -> None:
 def _in_a_session(client: Client) -> None:
     """Hold the next session, work through some of it in order, and let it go, or let its lock end."""
     client.count += 1
-    hold = f"-{client.count}"
-    actor = client.actor(hold)
+    actor = client.actor(f"-{client.count}")
     session = service_bus.accept_session(client.scene.address("talks"), max_count=client.dice.choice((0, 1, 3)), actor=actor)
     held = list(session.messages)
     for _ in range(client.dice.randint(1, 6)):
-        _got(client, held, client.name + hold)
+        _got(client, held)
         for message in held:
             act = client.dice.choices(("complete", "abandon", "defer", "forget"), (80, 8, 2, 4))[0]
             if act != "forget":
@@ -147,7 +149,7 @@ def _in_a_session(client: Client) -> None:
         if client.dice.random() < 0.03:
             time.sleep(LOCK.total_seconds())
         held = service_bus.receive_from_session(session, client.dice.randint(1, 4), actor=actor)
-    _got(client, held, client.name + hold)
+    _got(client, held)
     if client.dice.random() < 0.9:
         service_bus.close_session(session, actor=actor)
 
@@ -174,7 +176,14 @@ ACTS = {"sender": send, "receiver": receive, "meddler": meddle}
 # The rest
 
 
-def drain(scene: Scene, journal: Journal) -> None:
+def come_to_rest(scene: Scene) -> None:
+    """What was scheduled is due: it is enqueued, published and forwarded."""
+    time.sleep(SCHEDULED_SECONDS)
+    sweeps.activate_scheduled()
+    sweeps.forward_messages()
+
+
+def drain(scene: Scene) -> None:
     """Receive and remove what there is now."""
     sweeps.activate_scheduled()
     sweeps.forward_messages()

@@ -1,8 +1,4 @@
-"""Clients of Queue Storage, and the queues they work on.
-
-What a client is told is noted with the number of the message and the receipt. Before it changes a text or puts one, it notes
-which, for it may be killed before it is told. Each text begins with what no other message has.
-"""
+"""Clients of Queue Storage, and the queues they work on. Each text begins with what no other message has."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from typing import Any
 
 from broker_core import queue_storage, sweeps
 from broker_core.common.types import EntityAddress
+from broker_core.common.types import EventKind as Kind
 from broker_core.queue_storage import GotMessage
 from broker_core.queue_storage.rules.errors import (
     InvalidQueryParameterValue,
@@ -23,7 +20,7 @@ from broker_core.queue_storage.rules.errors import (
 )
 
 from .clients import BACKLOG_BREAK, Client
-from .journal import Journal
+from .truth import Locks
 
 LEASE = timedelta(seconds=1)  # the shortest
 LIFE = timedelta(seconds=1)
@@ -31,6 +28,12 @@ GRACE = timedelta(milliseconds=200)
 TRIES = 3
 POISON = "tries-poison"
 REFUSALS = (MessageNotFound, PopReceiptMismatch, InvalidQueryParameterValue)
+# A receipt counts until there is a newer one, whatever is locked; only gets and moves need a message that is visible.
+LOCKS = Locks(
+    by_holder=lambda event: False,
+    holds=(Kind.RECEIVED, Kind.RENEWED),
+    anyway=(Kind.RENEWED, Kind.ABANDONED, Kind.RELEASED, Kind.COMPLETED, Kind.EXPIRED, Kind.PURGED),
+)
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,6 @@ class Scene:
         queue_storage.create_queue(self.address("brief"), strict_visibility=True, expiry_grace=GRACE)
 
 
-def base_of(text: str) -> str:
-    """What no other message's text begins with."""
-    return text.partition("|")[0]
-
-
 def put(client: Client) -> None:
     """Put one message or several, some delayed, some that live shortly."""
     dice = client.dice
@@ -65,18 +63,15 @@ def put(client: Client) -> None:
     delay = timedelta(seconds=dice.uniform(0, 0.5)) if client.chance(0.2) else timedelta(0)
     life = LIFE if path == "brief" or client.chance(0.1) else None
     given: dict[str, Any] = {"visibility_timeout": delay, "time_to_live": life, "actor": client.actor()}
-    client.journal.write("puts", path=path, texts=texts)
+    client.journal.write("puts", path=path, count=len(texts))
     address = client.scene.address(path)
     if len(texts) == 1:
         made = [queue_storage.put(address, texts[0], **given)]
     else:
         made = queue_storage.put_all(address, texts, **given)
-    client.journal.write(
-        "put",
-        path=path,
-        client=client.name,
-        made=[[m.sequence_number, str(m.pop_receipt), m.visible_at, text] for m, text in zip(made, texts, strict=True)],
-    )
+    made_ids = [[path, m.sequence_number, str(m.message_id)] for m in made]
+    client.journal.write("accepted", ids=[message_id for *_, message_id in made_ids], made=made_ids)
+    client.journal.write("got", locks=[str(m.pop_receipt) for m in made])
     client.recent.append((address, made[0]))
     time.sleep(dice.uniform(0, 4 * BACKLOG_BREAK))
 
@@ -96,9 +91,7 @@ def get(client: Client) -> None:
     if not held:
         time.sleep(BACKLOG_BREAK)
         return None
-    client.journal.write(
-        "got", path=path, got=[[m.sequence_number, m.dequeue_count, str(m.pop_receipt), m.visible_at, m.text] for m in held]
-    )
+    client.journal.write("got", locks=[str(m.pop_receipt) for m in held])
     client.recent.extend((address, m) for m in held)
     if client.chance(0.04):
         time.sleep(client.dice.uniform(0.9, 1.2) * LEASE.total_seconds())
@@ -123,25 +116,31 @@ def _settle(client: Client, address: EntityAddress, messages: list[Any]) -> None
         report = queue_storage.delete_all(address, messages, actor=client.actor())
         for message in messages:
             if message.message_id in report.deleted:
-                _note(client, "deleted", address, message)
+                _deleted(client, address, message.sequence_number, message.pop_receipt)
             else:
-                _note(client, "missing", address, message)
+                _late(client)
     elif act != "forget":
         for message in messages:
             _delete(client, address, message) if act == "delete" else _update(client, address, message)
 
 
-def _note(client: Client, act: str, address: EntityAddress, message: Any, **more: Any) -> None:
-    client.journal.write(act, path=address.path, number=message.sequence_number, receipt=str(message.pop_receipt), **more)
+def _deleted(client: Client, address: EntityAddress, number: int, receipt: Any) -> None:
+    client.journal.write("settled", locks=[str(receipt)])
+    client.journal.write("gone", path=address.path, numbers=[number], how=["COMPLETED"])
 
 
-def _delete(client: Client, address: EntityAddress, message: Any) -> None:
+def _late(client: Client) -> None:
+    client.journal.write("did", what="storage late receipts", count=1)
+
+
+def _delete(client: Client, address: EntityAddress, message: Any, receipt: Any = None) -> None:
+    receipt = receipt or message.pop_receipt
     try:
-        queue_storage.delete(address, message.message_id, message.pop_receipt, actor=client.actor())
-    except REFUSALS as exc:
-        _note(client, "late", address, message, by=type(exc).__name__)
+        queue_storage.delete(address, message.message_id, receipt, actor=client.actor())
+    except REFUSALS:
+        _late(client)
     else:
-        _note(client, "deleted", address, message)
+        _deleted(client, address, message.sequence_number, receipt)
 
 
 def _update(client: Client, address: EntityAddress, message: Any) -> None:
@@ -149,30 +148,16 @@ def _update(client: Client, address: EntityAddress, message: Any) -> None:
     timeout = client.dice.choice((timedelta(0), timedelta(seconds=0.3), LEASE))
     text = None
     if isinstance(message, GotMessage) and client.chance(0.4):
-        text = _a_text(base_of(message.text), client.dice)
-        _note(client, "updates", address, message, text=text)
+        text = _a_text(message.text.partition("|")[0], client.dice)
     try:
         new = queue_storage.update(
             address, message.message_id, message.pop_receipt, visibility_timeout=timeout, text=text, actor=client.actor()
         )
-    except REFUSALS as exc:
-        return _note(client, "late", address, message, by=type(exc).__name__)
-    _note(client, "updated", address, message, new=str(new.pop_receipt), visible_at=new.visible_at)
-    if client.chance(0.5):
-        try:
-            queue_storage.delete(address, message.message_id, new.pop_receipt, actor=client.actor())
-        except REFUSALS as exc:
-            return _note(client, "late", address, _Renewed(message.sequence_number, new.pop_receipt), by=type(exc).__name__)
-        _note(client, "deleted", address, _Renewed(message.sequence_number, new.pop_receipt))
-    return None
-
-
-@dataclass(frozen=True)
-class _Renewed:
-    """A message under its newer receipt."""
-
-    sequence_number: int
-    pop_receipt: Any
+    except REFUSALS:
+        return _late(client)
+    client.journal.write("settled", locks=[str(message.pop_receipt)])
+    client.journal.write("got", locks=[str(new.pop_receipt)])
+    return _delete(client, address, message, new.pop_receipt) if client.chance(0.5) else None
 
 
 def meddle(client: Client) -> None:
@@ -198,25 +183,23 @@ def _operate(client: Client, address: EntityAddress, numbers: list[int]) -> None
         client.journal.write("did", what="storage messages cleared", count=queue_storage.clear(address, actor=client.actor()))
     elif act == "remove":
         done = queue_storage.remove(address, numbers[:2] + own[:1], actor=client.actor())
-        client.journal.write("removed", path=address.path, numbers=done)
+        client.journal.write("gone", path=address.path, numbers=done, how=["PURGED"])
     elif act == "release":
         queue_storage.release(address, own, actor=client.actor())
     elif address.path == POISON and numbers:
-        answer = queue_storage.requeue_poison(address, numbers + own, time_to_live=None, actor=client.actor())
-        client.journal.write("requeued", path=address.path, numbers=sorted(answer.items()))
+        queue_storage.requeue_poison(address, numbers + own, time_to_live=None, actor=client.actor())
 
 
 ACTS = {"sender": put, "receiver": get, "meddler": meddle}
 
 
-def drain(scene: Scene, journal: Journal) -> None:
+def drain(scene: Scene) -> None:
     """Get and delete what there is now; what has expired or was tried too often goes by the sweep."""
     sweeps.expire_messages()
     for path in (*scene.queues, POISON):
         address = scene.address(path)
         try:
             while held := queue_storage.get(address, 32, visibility_timeout=LEASE):
-                gone = queue_storage.delete_all(address, held).deleted
-                journal.write("drained", path=path, numbers=[m.sequence_number for m in held], deleted=len(gone))
+                queue_storage.delete_all(address, held)
         except QueueNotFound:
             _not_there(path)

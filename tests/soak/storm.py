@@ -25,7 +25,6 @@ from broker_core.store.connections import Database, close_all_of_this_thread, us
 from .clients import END, work
 from .families import KINDS, parts_of
 from .findings import Findings
-from .journal import Journal
 from .scene import LOCK
 
 APPLICATION = "vitrine-soak"  # how the clients' connections are told from others
@@ -177,11 +176,10 @@ class Soak:
 
     def _drain(self) -> None:
         """Receive and remove all there is, once its locks have ended: nothing may stay locked or hidden (invariant 5)."""
-        journals = [Journal(self.folder / part.family, "rest") for part in self.parts]
         ends_at = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < ends_at and self._left():
-            for part, journal in zip(self.parts, journals, strict=True):
-                part.drain(journal)
+            for part in self.parts:
+                part.drain()
             time.sleep(LOCK.total_seconds() / 4)
 
     def _left(self) -> int:

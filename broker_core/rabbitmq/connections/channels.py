@@ -27,6 +27,7 @@ from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import look_again
 from broker_core.store import aio
 from broker_core.store.driver import Atomically, Steps, UseCase, use_case
@@ -38,7 +39,6 @@ from .state import ChannelState, Tagged
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST_PREFETCH = 65_535
-OVERDUE_BATCH = 500
 
 
 class Channel(ChannelState):
@@ -314,7 +314,7 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
     """
     total = 0
     while True:
-        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=OVERDUE_BATCH)
+        rows = yield call("overdue_deliveries", default_timeout=default_timeout, max_count=BATCH)
         for (vhost, path), group in groupby(rows, key=lambda row: (row.vhost, row.path)):
             overdue = list(group)
             tokens = [row.lock_token for row in overdue]
@@ -323,7 +323,7 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
                 what = f"overdue {row.lock_token} {row.milliseconds}"
                 yield call("tell_connection", connection_id=row.owner_id, what=what)
         total += len(rows)
-        if len(rows) < OVERDUE_BATCH:
+        if len(rows) < BATCH:
             return {"overdue": total} if total else {}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from broker_core.common.types import EventKind
 from broker_core.rabbitmq.topology.compiled import QueueInfo
+from broker_core.runtime.pacing import BATCH, ROUNDS
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
@@ -19,8 +20,6 @@ from .local_delivery import hand_over, relieve
 from .placing import MOST_HOPS, Outgoing, Placing, die
 from .routing_transaction import Stale, Work
 
-BATCH = 500  # messages that are taken away in one transaction
-ROUNDS = 20  # such batches at most on the way of something else
 Arrived = Mapping[str, Sequence[int]]  # by the names of queues, the numbers that dead letters have there
 _Visit = tuple[str, Sequence[int], int]  # a queue, what has arrived there, and how many queues that went through
 EXPIRED, REJECTED, MAXLEN, DELIVERY_LIMIT = "expired", "rejected", "maxlen", "delivery_limit"

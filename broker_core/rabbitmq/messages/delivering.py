@@ -23,14 +23,14 @@ from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology import compiled, queue_expiry
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.runtime.entity_cache import Memory
-from broker_core.runtime.pacing import HEAD_LAG, advance_head
+from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
-from .dead_lettering import BATCH, DELIVERY_LIMIT, REJECTED, dead_letter, dying, take_in
+from .dead_lettering import DELIVERY_LIMIT, REJECTED, dead_letter, dying, take_in
 from .delivery import Delivery, as_delivery
 from .length_limits import is_limited, ready
 from .routing_transaction import Work, on_queue, transact

@@ -23,12 +23,12 @@ from broker_core.rabbitmq.rules.deaths import MOVED, Death
 from broker_core.rabbitmq.rules.expiration import parse
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
-from broker_core.runtime.pacing import advance_head
+from broker_core.runtime.pacing import BATCH, advance_head
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .arrivals import make_room, settle_in
-from .dead_lettering import BATCH, as_outgoing, bury
+from .dead_lettering import as_outgoing, bury
 from .length_limits import Rooms, drops_head, exceeds, ready
 from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
 from .properties import check_routing_key

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import BROKER, SubQueue
 from broker_core.runtime.entity_cache import Memory
-from broker_core.runtime.pacing import advance_head, in_batches
+from broker_core.runtime.pacing import BATCH, advance_head, in_batches, in_rounds
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
-from .dead_lettering import BATCH, EXPIRED, ROUNDS, dead_letter, dying, expire_at_head, hold_chain, keep_limits, take_in
+from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, hold_chain, keep_limits, take_in
 from .length_limits import drops_head
 from .routing_transaction import Work, transact
 
@@ -41,11 +42,7 @@ def expire_head(entity_id: int) -> Steps:
     """What has expired of a queue, as much as may be on the way of something else. Returns how many messages left."""
     total = 0
     for queue in (yield call("rabbit_queues_due", entity_ids=[entity_id])):
-        for _ in range(ROUNDS):
-            done = yield from expire_some(queue.namespace_name, queue.path)
-            total += done
-            if done < BATCH:
-                break
+        total += (yield from in_rounds(partial(expire_some, queue.namespace_name, queue.path)))[0]
     return total
 
 
@@ -95,10 +92,7 @@ def _expire_unless_busy(vhost: str, name: str) -> Steps:
 
 def clear_head(vhost: str, name: str) -> Steps[bool]:
     """Take away what has expired at the head, as much as may be on the way of something else. Returns whether that was all."""
-    for _ in range(ROUNDS):
-        if (yield from expire_some(vhost, name)) < BATCH:
-            return True
-    return False
+    return (yield from in_rounds(partial(expire_some, vhost, name)))[1]
 
 
 def expire_some(vhost: str, name: str) -> Steps:

@@ -372,7 +372,7 @@ def test_client_that_hangs_up_at_the_wrong_moment_leaves_nothing_locked(queue):
     """Send and hang up at the same time, often: whoever comes next gets the message, and no delivery was counted."""
     for _ in range(20):
         connection = raw_receive(queue, 60)
-        time.sleep(0.02)
+        eventually(lambda: somebody_waits(queue.address))
         sender = threading.Thread(target=service_bus.send, args=(queue.address, [Message(b"x")]))
         sender.start()
         connection.close()

@@ -1,0 +1,134 @@
+"""Every page of every family: whole, as a fragment for htmx, refused to those without the right; and bad links explained."""
+
+from types import SimpleNamespace
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern
+
+from explorer import urls
+from explorer.models import AuditRecord
+from explorer.rabbitmq import urls as rabbitmq_urls
+
+from . import rabbitmq_office
+from .conftest import FRAGMENT, addresses_of
+
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
+
+ELSEWHERE = {
+    "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
+    "names", "rabbitmq_export",
+}  # fmt: skip
+AZURE = SimpleNamespace(
+    changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
+             "/purge/", "/drop-locks/", "/clear/", "/bring-back/"),
+    some=("/", "/entities/{at}", "/messages/{at}/5", "/audit/", "/sweeps/", "/find/?q=order-2"),
+    bad=("/?sort=colour", "/?page=0", "/?page=x", "/entities/{at}?tab=lost", "/entities/{at}?cursor=%00",
+         "/entities/{at}?cursor=nonsense", "/entities/{at}?value=eu", "/entities/{at}?order=random", "/audit/?outcome=maybe",
+         "/audit/?before=x", "/entities/{at}?tab=history&cursor=x", "/find/?q=" + "x" * 200),
+    missing=("/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
+             "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"),
+    refusal=(404,),
+)  # fmt: skip
+AZURE.whole = (*AZURE.changes, "/words/")  # not asked for as a fragment
+RABBITMQ = SimpleNamespace(
+    changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
+             "/rabbitmq/purge/", "/rabbitmq/move/"),
+    whole=("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"),
+    some=("/rabbitmq/vhosts/{at}/", "/entities/{at}/mail", "/rabbitmq/connections/{at}/"),
+    bad=("/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?value=x"),
+    missing=("/rabbitmq/vhosts/none/", "/rabbitmq/queues/none/", "/entities/{at}/none", "/rabbitmq/policies/user/{at}/none",
+             "/rabbitmq/policies/other/{at}/low", "/rabbitmq/get/{at}/none", "/rabbitmq/new/policy/other/{at}/"),
+    refusal=(404, 409),
+)  # fmt: skip
+SITES = {"azure": AZURE, "rabbitmq": RABBITMQ}
+
+
+def body_of(response):
+    return response.content.decode()
+
+
+@pytest.fixture
+def site(request):
+    """The pages of Service Bus and Queue Storage, or those of RabbitMQ, with a queue that has something of everything."""
+    if request.param == "azure":
+        pages = request.getfixturevalue("pages")
+        return SimpleNamespace(all=pages.all, at=pages.at, ns=pages.shop.namespace, **vars(AZURE))
+    at = request.getfixturevalue("office").at
+    return SimpleNamespace(all=sum(rabbitmq_office.addresses_of(at).values(), []), at=at, ns=at, **vars(RABBITMQ))
+
+
+every_site = pytest.mark.parametrize("site", SITES, indirect=True)
+
+
+def each(what):
+    """For each site and each of the links of this sort."""
+    return pytest.mark.parametrize(
+        ("site", "link"), [(name, link) for name, one in SITES.items() for link in getattr(one, what)], indirect=["site"]
+    )
+
+
+def test_no_page_is_forgotten_by_these_tests(shop, jobs, office):
+    names = {pattern.name for pattern in (*urls.urlpatterns, *rabbitmq_urls.urlpatterns) if isinstance(pattern, URLPattern)}
+    assert names == addresses_of(shop, jobs).keys() | rabbitmq_office.addresses_of(office.at).keys() | ELSEWHERE
+
+
+@every_site
+def test_every_page_for_an_administrator(site, as_):
+    client = as_("administrator")
+    for address in site.all:
+        response = client.get(address)
+        page = body_of(response)
+        assert response.status_code == 200, address
+        assert page.count("<h1") == 1 and 'lang="en"' in page and "<main" in page, address
+        assert "style=" not in page and "<script>" not in page and "onclick" not in page, address
+        assert "HX-Request" in response["Vary"], address
+
+
+@every_site
+def test_every_page_as_htmx_asks_for_it(site, as_):
+    client = as_("administrator")
+    for address in site.all:
+        if address.startswith(site.whole):
+            continue
+        part = body_of(client.get(address, headers=FRAGMENT))
+        assert "<html" not in part and ("<section" in part or "<div" in part or "<form" in part), address
+        assert "<html" in body_of(client.get(address, headers={**FRAGMENT, "HX-Request-Type": "full"})), address
+
+
+@every_site
+def test_a_viewer_sees_all_but_what_changes(site, as_):
+    client = as_("viewer")
+    for address in site.all:
+        refused = address.startswith(site.changes) or "text=" in address
+        assert client.get(address).status_code == (403 if refused else 200), address
+
+
+@every_site
+def test_nobody_sees_anything_without_signing_in_or_without_a_role(site, person):
+    for address in site.all:
+        assert Client().get(address).status_code == 302, address
+    client = Client()
+    client.force_login(person(None, username="nobody"))
+    for link in site.some:
+        assert client.get(link.format(at=site.at)).status_code == 403, link
+
+
+@every_site
+def test_looking_is_no_act(site, as_):
+    client, before = as_("administrator"), AuditRecord.objects.count()
+    for address in site.all:
+        client.get(address)
+    assert AuditRecord.objects.count() == before
+
+
+@each("bad")
+@pytest.mark.parametrize("headers", [{}, FRAGMENT], ids=["page", "fragment"])
+def test_a_bad_query_is_a_400_with_an_explanation(site, as_, link, headers):
+    response = as_("operator").get(link.format(at=site.at), headers=headers)
+    assert response.status_code == 400 and 'role="alert"' in body_of(response)
+
+
+@each("missing")
+def test_what_is_not_there_is_a_404_or_a_refusal(site, as_, link):
+    assert as_("administrator").get(link.format(at=site.at, ns=site.ns)).status_code in site.refusal
