@@ -17,12 +17,12 @@ from explorer.shared.presenters import Deadline
 _BECAUSE = {
     Standing.DELAYED: "put with a delay",
     Standing.RESCHEDULED: "updated before the first get",
-    Standing.LEASED: "got",
+    Standing.LEASED: "received",
     Standing.EXTENDED: "updated after a get",
 }
 _ENDS = {Standing.DELAYED: "visible in", Standing.RESCHEDULED: "visible in"}
 _FLAGS = {
-    Code.WILL_EXPIRE_FIRST: "expires before visible",
+    Code.WILL_EXPIRE_FIRST: "expires first",
     Code.PARKED: "parked",
     Code.LAST_GET: "last dequeue",
     Code.SPENT: "spent",

@@ -36,7 +36,7 @@ HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXP
 _TABS = (
     ("messages", "all messages", "queue"), ("ready", "ready", "active"), ("unacked", "unacked", "locked"),
     ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
-    ("in-force", "effective settings", "gear"), ("history", "history", "gone"),
+    ("in-force", "settings", "gear"), ("history", "history", "gone"),
 )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ _GAPS = {
 
 _STORAGE = _Phrases(
     words={
-        EventKind.SENT: "put", EventKind.RECEIVED: "got", EventKind.RENEWED: "updated", EventKind.COMPLETED: "deleted",
+        EventKind.SENT: "put", EventKind.RECEIVED: "received", EventKind.RENEWED: "updated", EventKind.COMPLETED: "deleted",
         EventKind.ABANDONED: "updated: visible", EventKind.RELEASED: "released", EventKind.LOCK_LOST: "lease ended",
         EventKind.PURGED: "cleared", EventKind.MOVED: "moved",
     },

@@ -438,7 +438,7 @@ def test_the_holder_of_a_lock_names_host_and_process(connection, queue):
 
 def test_a_database_that_is_down_is_a_connection_error():
     connection = kombu.Connection("vitrine://", transport_options={"dsn": "host=/nonexistent dbname=x"})
-    with pytest.raises(connection.connection_errors, match="does not answer"):
+    with pytest.raises(connection.connection_errors, match="does not respond"):
         connection.connect()
     with pytest.raises(kombu.exceptions.OperationalError):
         connection.ensure_connection(max_retries=1, interval_start=0)

@@ -150,7 +150,7 @@ LIMITED = QueueFacts(3, "q-poison")
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), LIMITED, ("last get",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), QueueFacts(3, None), ("parked",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.UPDATE, visible_at=NOON + 2 * HOUR, expires_at=NOON + HOUR, delivery_count=1), QueueFacts(),
-         ("expires before visible",), NOON + HOUR),
+         ("expires first",), NOON + HOUR),
         (a_row(delivery_count=3), LIMITED, ("spent",), None),
         (a_row(expires_at=NOON), QueueFacts(expiry_grace=HOUR), (), NOON + HOUR),
         (a_row(expires_at=NOON + HOUR), LIMITED, (), NOON + HOUR),
@@ -316,7 +316,7 @@ def test_putting_with_a_delay_and_a_life(account, as_):
     ("data", "status", "said"),
     [
         ({"visibilitytimeout": "8 days"}, 400, "8 days is too long; the maximum is 7 days"),
-        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the message's life of 1 h"),
+        ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the time-to-live of 1 h"),
         ({"messagettl": "soon"}, 400, "is not a duration"),
         ({"copies": "0"}, 400, "greater than or equal to 1"),
         ({"text": "x" * 65_537}, 409, "65"),

@@ -160,7 +160,7 @@ def test_a_queue_has_no_subscriptions():
 
 @pytest.mark.parametrize("ask", [entities.get_queue, entities.update_queue, entities.delete_queue])
 def test_a_kind_that_was_not_asked_for_is_named(ask):
-    with pytest.raises(InvalidArgument, match="is a topic, where a queue is needed"):
+    with pytest.raises(InvalidArgument, match="is a topic; a queue is required"):
         ask(NEWS)
 
 
