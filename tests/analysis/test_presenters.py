@@ -18,7 +18,7 @@ def test_the_outcome_in_a_sentence_most_frequent_first():
         "Of 1,000 messages, 90 % were completed, 8 % were dead-lettered and 2 % are still in the queue. "
         "Most frequent reason: Bad."
     )
-    assert presenters.outcome_sentence(a_result(expired=1), []) == "Of 1 message that entered, 100 % was expired."
+    assert presenters.outcome_sentence(a_result(expired=1), []) == "Of 1 message, 100 % was expired."
 
 
 def test_reasons_are_of_what_left_for_a_reason():

@@ -89,9 +89,9 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     assert (
         "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message locked by a receiver stays" in page
     )
-    assert 'aria-label="This group only: because Refused"' in page
+    assert 'aria-label="This group only: reason: Refused"' in page
     page = body_of(client.get(url, {"group": REFUSED}))
-    assert "Resubmit dead letters because: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
+    assert "Resubmit dead letters with the reason: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
     assert dead_numbers(dead) == [1, 2, 3, 4, 5]
     assert client.post(url, {"group": REFUSED, "up_to": "3"}).status_code == 302
     assert dead_numbers(dead) == [2, 4, 5]
@@ -121,7 +121,7 @@ def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
     assert texts(poison.namespace, "mail") == ["c"] and texts(poison.namespace, "jobs-poison") == ["a", "b", "by hand"]
     client.post(url)
     assert texts(poison.namespace, "jobs") == ["a", "b", "by hand"] and texts(poison.namespace, "jobs-poison") == []
-    assert "There are no poison messages" in body_of(client.get(url))
+    assert "No poison messages" in body_of(client.get(url))
 
 
 def test_a_group_that_is_gone_and_one_that_is_none_are_told(dead, poison, as_):

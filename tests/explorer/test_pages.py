@@ -401,7 +401,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(p
 @pytest.mark.parametrize(
     ("bad", "named"),
     [({"lock_duration": "1 h"}, "5 s to 5 min"), ({"max_delivery_count": "0"}, "out of range"), ({"path": "a//b"}, "contain //"),
-     ({"path": "eu/orders"}, "already exists"), ({"default_message_time_to_live": "later"}, "no duration")],
+     ({"path": "eu/orders"}, "already exists"), ({"default_message_time_to_live": "later"}, "a duration")],
 )  # fmt: skip
 def test_a_setting_out_of_range_is_named_with_what_is_allowed(pages, as_, bad, named):
     client = as_("administrator")

@@ -93,7 +93,7 @@ def test_dead_letters_are_ticked_as_a_range_and_moved_back_in_a_dialog(committed
     assert page.inner_text("[data-bulk='Move back']") == "Move back 3"
     page.click("[data-bulk='Move back']")
     page.wait_for_selector("dialog#ask[open] #would")
-    assert "Move the 3 messages selected in dead?" in page.inner_text("#ask-title")
+    assert "Move the 3 selected messages in dead?" in page.inner_text("#ask-title")
     assert "3 messages move back to where they died last: 3 to mail." in page.inner_text("#would") and violations(page) == []
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog#ask", state="hidden")
@@ -168,7 +168,7 @@ def test_a_dead_letter_is_moved_back_without_javascript(committed, graveyard, br
 def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
     page = browser("viewer")
     page.goto(f"/entities/{committed.at}/mail")
-    page.click("nav.tabs a:has-text('in force')")
+    page.click("nav.tabs a:has-text('settings')")
     page.wait_for_selector("text=the lowest value wins")
     assert page.url.endswith("?tab=in-force")
     page.go_back()

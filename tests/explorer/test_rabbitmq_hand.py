@@ -363,7 +363,7 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
     monkeypatch.setattr(manual_consumers, "IDLE_MINUTES", 0)
     manual_consumers.look_after_all()
     assert desk.state == (4, 0, 0) and desk.connections == []
-    assert "has ended: it was not used for 0 minutes." in body_of(held.get(desk.url()))
+    assert "was closed: it was not used for 0 minutes." in body_of(held.get(desk.url()))
 
 
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):

@@ -60,7 +60,7 @@ def test_it_names_object_count_and_targets_before_it_asks(office, dead, as_):
     before = counts(office)
     asked = {"to": "back", "selected": "1", "numbers": ["1", "2", "3", "4"]}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert "Move the 4 messages selected?" in page and "3 messages move back to where they died last" in page
+    assert "Move the 4 selected messages?" in page and "3 messages move back to where they died last" in page
     assert "a consumer rejected it" in page and "expired" in page
     assert "1 message stays:</strong> no recorded death" in page
     assert "Move 3 messages" in page and 'value="back to where they died last"' in page

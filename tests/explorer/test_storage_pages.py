@@ -83,7 +83,7 @@ def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
         int(number): " ".join(re.sub(r"<[^>]+>", " ", row).split())
         for number, row in re.findall(r'<tr id="m-\d+-0-(\d+)">(.*?)</tr>', page, re.S)
     }
-    assert "leased" in cells[2] and "got by process:worker" in cells[2] and "lease ends in" in cells[2]
+    assert "leased" in cells[2] and "received by process:worker" in cells[2] and "lease ends in" in cells[2]
     assert "lease extended" in cells[3] and "updated after a get" in cells[3]
     assert "delayed" in cells[4] and "put with a delay" in cells[4] and "visible in" in cells[4]
     assert "rescheduled" in cells[5] and "updated before the first get" in cells[5]
@@ -245,7 +245,7 @@ def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, a
 
 
 def test_what_was_put_into_a_poison_queue_by_hand_says_so(jobs, as_):
-    assert "put here" in body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
+    assert "put directly" in body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
 
 
 def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
@@ -520,7 +520,7 @@ def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
     page = body_of(client.post(url, given | {"preview": "1"}))
-    assert "Not saved yet" in page and "1 message</strong>: moved to the poison queue (late-poison)" in page
+    assert "Not saved yet" in page and "1 message</strong> moves to the poison queue now (late-poison)" in page
     assert queue_storage.get_queue(queue).max_dequeue_count is None
     assert "max_dequeue_count" in client.post(url, given | {"preview": "1", "max_dequeue_count": "0"}).context["form"].errors
     client.post(url, given)
@@ -542,7 +542,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(a
     refused = client.post(url, given | {"token": token})
     page = body_of(refused)
     assert refused.status_code == 409 and "has changed since the preview" in page
-    assert "1 message</strong>: moved to the poison queue (late-poison)" in page and the_last_act().outcome == "refused"
+    assert "1 message</strong> moves to the poison queue now (late-poison)" in page and the_last_act().outcome == "refused"
     assert queue_storage.get_queue(queue).max_dequeue_count is None
     assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
     assert queue_storage.get_queue(queue).max_dequeue_count == 1
@@ -578,7 +578,7 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
     client = as_("viewer")
     response = client.get("/")
     figures = [figure.title for figure in response.context["figures"]]
-    assert figures == ["Available", "Held", "Waiting", "Set aside", "Expired", "Dead"]
+    assert figures == ["Available", "Held", "Waiting", "Deferred", "Expired", "Dead"]
     counted = {
         entity.address: [figure.of(entity) for figure in response.context["figures"]] for entity in response.context["entities"]
     }

@@ -187,7 +187,7 @@ def test_a_rule_of_each_kind_can_be_written(pages, as_):
     ("data", "field", "named"),
     [({"sql": "total >"}, "sql", "column 8"), ({"sql": ""}, "sql", "column 1"),
      ({"sql": "a = 1", "action": "SET"}, "action", "column 4"),
-     ({"name": "a?b", "sql": "a = 1"}, "name", "a?b"), ({"kind": "correlation"}, "__all__", "compares nothing"),
+     ({"name": "a?b", "sql": "a = 1"}, "name", "a?b"), ({"kind": "correlation"}, "__all__", "has no conditions"),
      ({"sql": "a = @x"}, "sql", "@x"),
      ({"sql": "a = @x", "parameter_name": "x", "parameter_type": "int", "parameter_value": "many"}, "__all__", "many")],
 )  # fmt: skip

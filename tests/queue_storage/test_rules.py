@@ -379,7 +379,7 @@ def test_where_a_visible_message_stands():
     assert codes(Facts(), place=Place(31)) == [(Code.BEHIND, False, None)]
     assert codes(Facts(), place=Place(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]
     (reason,) = explain(Facts(), QueueFacts(), NOON, place=Place(1))
-    assert reason.text == "1 message comes before it."
+    assert reason.text == "1 message ahead."
 
 
 def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():

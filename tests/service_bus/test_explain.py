@@ -47,7 +47,7 @@ def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
     monkeypatch.setattr("broker_core.service_bus.reading.PLACE_CAP", 4)
     service_bus.send(queue, [Message(b"x") for _ in range(9)])
     assert reason(queue, 9, Code.BEHIND).text == "4 or more messages ahead."
-    assert reason(queue, 2, Code.BEHIND).text == "1 message comes before it."
+    assert reason(queue, 2, Code.BEHIND).text == "1 message ahead."
     monkeypatch.setattr("broker_core.service_bus.reading.PLACE_ROWS", 2)
     service_bus.receive(queue, 3)
     assert reason(queue, 9, Code.BEHIND).text.startswith("Many messages that cannot be received now are ahead;")

@@ -154,7 +154,7 @@ def test_what_cannot_be_created_is_refused_and_nothing_is_stored(create, address
 
 def test_a_queue_has_no_subscriptions():
     entities.create_queue(ORDERS)
-    with pytest.raises(InvalidArgument, match="is a queue, where a topic is needed"):
+    with pytest.raises(InvalidArgument, match="is a queue; a topic is required"):
         entities.create_subscription(ORDERS.subscription("s"))
 
 
@@ -329,7 +329,7 @@ def test_rules_that_are_there_and_rules_that_are_not():
     ):
         with pytest.raises(EntityNotFound):
             missing()
-    with pytest.raises(InvalidArgument, match="is a topic, where a subscription is needed"):
+    with pytest.raises(InvalidArgument, match="is a topic; a subscription is required"):
         entities.list_rules(NEWS)
     text: Any = "color = 'red'"
     with pytest.raises(InvalidArgument, match="must be a Rule"):

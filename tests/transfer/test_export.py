@@ -246,7 +246,7 @@ BAD = [
     ("message", {"expires_at": "2001-01-01T00:00:00Z"}, r"message.expires_at: must come after enqueued_at"),
     ("message", {"time_to_live": "5 minutes"}, r"message.time_to_live: '5 minutes' must be a duration"),
     ("message", {"sequence_number": 99}, r"message.sequence_number: must be below the entity's next_number, 3"),
-    ("message", {"sequence_number": 2}, r"message.sequence_number: must rise"),
+    ("message", {"sequence_number": 2}, r"message.sequence_number: must increase"),
     ("message", {"sequence_number": True}, r"message.sequence_number: True must be a whole number"),
     ("message", {"message_id": "a\x00b"}, r"message.message_id: .* must be text that can be stored"),
     ("message", {"application_properties": {"n": 5}}, r"message.application_properties: .* must be an object"),
@@ -294,7 +294,7 @@ def test_a_bad_line_is_named_and_nothing_is_stored(queue, kind, fields, refusal)
         (lambda lines: [lines[0], '{"a": 1}', *lines[1:]], "line 2: must be an object with one member"),
         (lambda lines: [lines[0], "[" * 100_000, *lines[1:]], "line 2: is not valid JSON"),
         (lambda lines: [lines[0], lines[1], '{"thing": {}}', *lines[2:]], "line 3: 'thing' is not a valid kind of export line"),
-        (lambda lines: [x for line in lines for x in ([line, line] if '"message":' in line[:11] else [line])], "must rise"),
+        (lambda lines: [x for line in lines for x in ([line, line] if '"message":' in line[:11] else [line])], "must increase"),
     ],
 )
 def test_a_damaged_file_is_refused(queue, damage, refusal):

@@ -461,7 +461,7 @@ def test_a_line_that_is_there_twice_is_refused(vhost, kind):
     rabbitmq.set_policy(vhost, Policy("p", "^q", {"max-length": 9}))
     lines = exported(vhost)
     at = next(i for i, line in enumerate(lines) if kind in json.loads(line))
-    with pytest.raises(InvalidArgument, match=rf"line {at + 2}: {kind}\.\w+: .*(twice|bound so)"):
+    with pytest.raises(InvalidArgument, match=rf"line {at + 2}: {kind}\.\w+: .*(twice|repeats)"):
         import_([*lines[: at + 1], *lines[at:]], name="twice")
 
 

@@ -92,8 +92,8 @@ def test_a_null_is_equal_to_nothing():
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({}, "compares nothing"),
-        ({"subject": None, "properties": {}}, "compares nothing"),
+        ({}, "has no conditions"),
+        ({"subject": None, "properties": {}}, "has no conditions"),
         ({"subject": 5}, "subject: must be a string, not int"),
         ({"subject": "\x00"}, "NUL"),
         ({"properties": {"a": None}}, "'a'.*never equals anything"),
@@ -188,7 +188,7 @@ def test_what_is_no_rule_is_refused():
         {"name": "a", "filter": None},
         {"name": "a", "filter": {"type": "correlation", "other": "x"}},
     ):
-        with pytest.raises(InvalidArgument, match="no rule"):
+        with pytest.raises(InvalidArgument, match="not a valid stored rule"):
             rule_from_json(stored)
     with pytest.raises(InvalidArgument, match="must be sql, correlation, true or false"):
         rule_from_json({"name": "a", "filter": {"type": "x"}})

@@ -143,7 +143,7 @@ def test_a_correlation_rule_is_read_with_all_it_compares():
         ({"FilterType": "Tag"}, "FilterType", "must be Correlation or Sql"),
         ({"FilterType": "Sql"}, "SqlFilter", "is missing"),
         ({"FilterType": "Correlation", "CorrelationFilter": []}, "CorrelationFilter", "must be an object"),
-        ({"FilterType": "Correlation", "CorrelationFilter": {}}, "CorrelationFilter", "compares nothing"),
+        ({"FilterType": "Correlation", "CorrelationFilter": {}}, "CorrelationFilter", "has no conditions"),
         ({"FilterType": "Correlation", "CorrelationFilter": {"Subject": "x"}}, "CorrelationFilter.Subject", "is unknown"),
         ({"FilterType": "Correlation", "CorrelationFilter": {"To": 5}}, "CorrelationFilter", "must be a text"),
         (
@@ -277,7 +277,7 @@ def test_the_window_of_duplicate_detection_counts_only_with_its_flag():
         ('{"UserConfig": {"Namespaces": [{}]}}', "UserConfig.Namespaces[0].Name", "is missing"),
         ('{"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "A"}]}}', "UserConfig.Namespaces[1].Name", "there already"),
         ('{"UserConfig": {"Namespaces": [{"Name": "a b"}]}}', "UserConfig.Namespaces[0].Name", "letters"),
-        (config({"Name": "q"}, {"Name": "Q"}), "UserConfig.Namespaces[0].Queues[1].Name", "without case"),
+        (config({"Name": "q"}, {"Name": "Q"}), "UserConfig.Namespaces[0].Queues[1].Name", "case-insensitive"),
         (config({"Name": "/q"}), f"{QUEUE}.Name", "start or end"),
         (config({"Properties": {}}), f"{QUEUE}.Name", "is missing"),
         (config({"Name": 5}), f"{QUEUE}.Name", "characters"),
@@ -289,7 +289,7 @@ def test_the_window_of_duplicate_detection_counts_only_with_its_flag():
         (
             config({"Name": "q"}, Topics=[{"Name": "Q"}]),
             "UserConfig.Namespaces[0].Topics[0].Name",
-            "without case",
+            "case-insensitive",
         ),
         (config(Topics=[{"Name": "t", "Subscriptions": [{"Name": "a/b"}]}]), f"{SUBSCRIPTION}.Name", "letters"),
         (with_rules({"Name": "a/b", "Properties": {}}), f"{SUBSCRIPTION}.Rules[0].Name", "/ "),
