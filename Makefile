@@ -1,6 +1,6 @@
 # make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
 # make test   all tests, those in a real browser included
-# make lint   ruff, types, import contracts, templates
+# make lint   ruff, types, import contracts, templates, migrations, and 130 columns for SQL, Markdown, CSS and JavaScript
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
 # make test-rabbitmq  the same stories and random scripts told to a RabbitMQ server on loopback, which root installs from Debian if need
@@ -48,6 +48,8 @@ lint: $(VENV)/dev.stamp
 	$(VENV)/bin/djlint --lint --quiet $(TEMPLATES)
 	$(VENV)/bin/djangofmt --check $(TEMPLATES)
 	@find $(TEMPLATES) -name '*.html' -exec awk 'length > 130 {print FILENAME ":" FNR ": longer than 130 columns"; bad = 1} END {exit bad}' {} +
+	$(IN_VENV) -m tests.line_lengths
+	DATABASE_URL=postgres://nobody@127.0.0.1:9/none $(IN_VENV) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)

@@ -20,7 +20,6 @@ from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityNotFound, LockLost
 from broker_core.common.types import EntityAddress, LockedMessage, Message
 from broker_core.service_bus import entities
-from broker_core.store import aio
 
 QUESTIONS = EntityAddress("examples", "questions")
 IDLE = timedelta(minutes=5)  # the shortest that the service allows
@@ -111,7 +110,6 @@ async def main() -> None:
         print(name, "was told", answers)
     print("The reply queues are still there; in five minutes they are gone. See for yourself in the explorer.")
     await stop(*servers)
-    await aio.close()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import re
 
 from django.urls import register_converter
 
+ENTITY = "<namespace:namespace>/<entity:path>"
 _ESCAPED = {"~": "~7E", "/": "~2F", ".": "~2E"}
 _ESCAPES = {escape: character for character, escape in _ESCAPED.items()}
 _ESCAPE = re.compile("|".join(_ESCAPES), re.IGNORECASE)

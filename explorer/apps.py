@@ -12,6 +12,8 @@ class ExplorerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from explorer.shared import sign_in_limits  # noqa: F401  records sign-ins
+
         request_finished.connect(_close_broker_connections, dispatch_uid="explorer.close_broker_connections")
 
 

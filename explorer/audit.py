@@ -22,6 +22,11 @@ def refused(actor: Actor, action: str, address: EntityAddress | None, error: Bro
     )  # fmt: skip
 
 
+def record_refusal(actor: Actor, action: str, *, target: str, detail: str) -> None:
+    """Record an act that the site itself refused."""
+    _write(actor, action, None, AuditRecord.Outcome.REFUSED, target=target, detail=detail)
+
+
 def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> None:
     AuditRecord.objects.create(
         actor=str(actor)[:200],

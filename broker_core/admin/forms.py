@@ -3,93 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 
 from broker_core import namespaces
-from broker_core.common.durations import format_iso, human, parse_human_or_iso
 from broker_core.common.errors import EntityExists, InvalidArgument, InvalidFilter
 from broker_core.common.family import definition_of, installed
-from broker_core.common.limits import Range
 from broker_core.common.types import EntityAddress, EntityKind, Family
+from broker_core.form_fields import DurationField
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
+from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules import names as storage_names
 from broker_core.queue_storage.rules import options as storage_options
+from broker_core.service_bus.forms import DEFAULTS, EntitySettingsForm
 from broker_core.service_bus.rules import entity_settings
 from broker_core.service_bus.rules.filters import rule_from_json
-
-DEFAULTS = {name: value for kind in EntityKind for name, value in entity_settings.default_settings(kind).items()}
-
-
-class DurationField(forms.CharField):
-    """A duration as people or the wire write it. With `never`, that word stands for None."""
-
-    widget = AdminTextInputWidget
-
-    def __init__(self, *, never: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.never = never
-
-    def clean(self, value):
-        text = super().clean(value)
-        if not text:
-            return None
-        try:
-            found = parse_human_or_iso(text)
-        except InvalidArgument as exc:
-            raise forms.ValidationError(exc.problem) from exc
-        if found is None and not self.never:
-            raise forms.ValidationError("must be a duration, not never")
-        return found
-
-    def prepare_value(self, value):
-        if isinstance(value, str) or (value is None and not self.never):
-            return value
-        shown = human(value)
-        return shown if parse_human_or_iso(shown) == value else format_iso(value)
-
-    def has_changed(self, initial, data):
-        return self.prepare_value(initial) != data
-
 
 # Queues of the other families, which begin with their own defaults.
 FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Family.RABBITMQ}
 
 
-class EntityForm(forms.ModelForm):
+class EntityForm(EntitySettingsForm, forms.ModelForm):
     """A queue, topic or subscription with its settings; a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
         help_text="Cannot be changed later. The settings below do not apply to the last two kinds; edit theirs after creation.",
     )  # fmt: skip
-    lock_duration = DurationField(initial=DEFAULTS["lock_duration"])
-    duplicate_detection_history_time_window = DurationField(initial=DEFAULTS["duplicate_detection_history_time_window"])
-    default_message_time_to_live = DurationField(never=True)
-    auto_delete_on_idle = DurationField(never=True)
 
     class Meta:
         model = Entity
         fields = ["namespace", "path", *entity_settings.ALL_SETTINGS]
         help_texts = {"path": "For a subscription: topic/Subscriptions/name."}
-        widgets = {"user_metadata": AdminTextareaWidget(attrs={"rows": 3})}
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if self.instance.pk:
-            others = set(entity_settings.ALL_SETTINGS) - set(entity_settings.SETTINGS_OF[EntityKind(self.instance.kind)])
-            for name in {"new_kind", *others} & self.fields.keys():
-                del self.fields[name]
+    def __init__(self, *args, instance: Entity | None = None, **kwargs):
+        super().__init__(*args, instance=instance, kind=EntityKind(instance.kind) if instance else None, **kwargs)
+        if instance:
+            self.fields.pop("new_kind", None)
         if "namespace" in self.fields:
             self.fields["namespace"].queryset = Namespace.objects.filter(is_system=False, deleted_at=None)
-        if "expiry_mode" in self.fields:
-            self.fields["expiry_mode"].choices = [(mode, mode) for mode in entity_settings.EXPIRY_MODES]
-        for name in entity_settings.ALL_SETTINGS:
-            if name in self.fields:
-                self._explain(name)
 
     def clean(self):
         cleaned = super().clean()
@@ -147,64 +100,9 @@ class EntityForm(forms.ModelForm):
         except InvalidArgument as exc:
             self.add_error(name, exc.problem)
 
-    def _explain(self, name: str) -> None:
-        field = self.fields[name]
-        field.label = entity_settings.SERVICE_NAMES[name]
-        allowed = getattr(namespaces.limits(), name, None)
-        default = DEFAULTS[name]
-        if isinstance(allowed, Range):
-            shown = human(default) if name in entity_settings.DURATIONS else f"{default:,}"
-            field.help_text = f"{entity_settings.in_words(allowed)}. Default: {shown}."
-        elif name == "user_metadata":
-            field.help_text = f"At most {allowed:,} characters. Not used by the broker."
-        else:
-            field.help_text = _HELP.get(name, "")
 
-
-_HELP = {
-    "dead_lettering_on_message_expiration": "Expired messages go to the dead-letter queue; otherwise they are dropped.",
-    "dead_lettering_on_filter_evaluation_exceptions": "Subscriptions: messages that rules cannot evaluate are dead-lettered.",
-    "requires_session": "Messages belong to sessions, each received in order by one receiver. Cannot be changed after creation.",
-    "requires_duplicate_detection": "Messages whose id was seen within the window are dropped. Cannot be changed after creation.",
-    "forward_to": "The path of a queue or topic in the same namespace that receives all messages.",
-    "forward_dead_lettered_messages_to": "The path of a queue or topic in the same namespace that receives the dead letters.",
-    "expires_whole_sessions": "One expired message expires its whole session; otherwise each message expires separately.",
-    "drops_locks_on_change": "Changing the entity releases its locks, as Azure may do.",
-    "status": "Disables sending, receiving or both. Messages are kept.",
-    "expiry_mode": "eager: soon after expiry. on_activity: while a receiver is active, as in Azure.",
-    "history_level": "full: every event. lifecycle: without receives and renewals. off: no events and no timeline.",
-    "hidden": "Hidden in the overview by default.",
-}
-
-
-class StorageQueueForm(forms.ModelForm):
+class StorageQueueForm(QueueOptionsForm, forms.ModelForm):
     """The metadata and options of a storage queue that is there."""
-
-    metadata = forms.JSONField(
-        label="Metadata",
-        required=False,
-        help_text='{"name": "value"}: names in lower case.',
-        widget=AdminTextareaWidget(attrs={"rows": 3}),
-    )
-    max_dequeue_count = forms.IntegerField(
-        label="Max dequeue count",
-        required=False,
-        help_text="Dequeues before a message is moved to the poison queue. Empty: unlimited.",
-    )
-    poison_queue = forms.CharField(
-        label="Poison queue",
-        required=False,
-        widget=AdminTextInputWidget,
-        help_text="Empty: the queue's name followed by -poison.",
-    )
-    expiry_grace = DurationField(
-        label="Expiry grace", help_text="How long expired messages are shown here. Clients never see them."
-    )
-    strict_visibility = forms.BooleanField(
-        label="Strict visibility",
-        required=False,
-        help_text="Reject updates that hide a message until after it expires.",
-    )
 
     class Meta:
         model = Entity
@@ -213,9 +111,8 @@ class StorageQueueForm(forms.ModelForm):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         stored = storage_options.from_json(self.instance.options or {})
-        self.initial |= {field.name: getattr(stored, field.name) for field in fields(stored)} | {
-            "metadata": dict(stored.metadata)
-        }
+        self.initial |= {field.name: getattr(stored, field.name) for field in fields(stored)}
+        self.initial["metadata"] = as_lines(stored.metadata)
 
     def clean(self):
         cleaned = super().clean()
@@ -228,9 +125,8 @@ class StorageQueueForm(forms.ModelForm):
 
     def changes(self) -> dict[str, Any]:
         """Those of QueueOptions that are given otherwise."""
-        given = {name: self.cleaned_data[name] for name in self.changed_data if name != "history_level"}
-        empty: dict[str, Any] = {"metadata": {}, "poison_queue": None}
-        return {name: empty[name] if name in empty and not value else value for name, value in given.items()}
+        options = self.options()
+        return {name: options[name] for name in self.changed_data if name != "history_level"}
 
 
 class NamespaceForm(forms.ModelForm):
@@ -248,6 +144,7 @@ class NamespaceForm(forms.ModelForm):
     step = DurationField(
         label="Step",
         required=False,
+        too_short="a clock only moves forward",
         help_text="Move the clock forward, for example by 90 s, 5 min or 2 days. It never goes back.",
     )
     clock = forms.ChoiceField(
@@ -283,12 +180,6 @@ class NamespaceForm(forms.ModelForm):
             except InvalidArgument as exc:
                 self.add_error("name", exc.problem)
         return cleaned
-
-    def clean_step(self):
-        step = self.cleaned_data["step"]
-        if step is not None and step < timedelta(0):
-            raise forms.ValidationError("a clock only moves forward")
-        return step
 
 
 class RuleForm(forms.ModelForm):

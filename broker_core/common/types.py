@@ -38,6 +38,28 @@ class MessageState(IntEnum):
     SCHEDULED = 2
 
 
+class HoldKind(IntEnum):
+    """Why a storage queue's message is invisible until its visible_at. Stored, and how the ledger counts holds."""
+
+    GET = 10
+    PUT = 12
+    UPDATE_BEFORE_GET = 13
+    UPDATE = 14
+
+
+class LedgerState(IntEnum):
+    """What the ledger counts besides the states: messages that are locked or invisible, by the instant at which that ends.
+
+    They are also counted in their own state: the ledger's active messages include the locked ones.
+    """
+
+    LOCKED = 10  # of the active ones; in a storage queue: those a get returned
+    DEFERRED_LOCKED = 11  # always LOCKED + the state
+    DELAYED = 12  # in a storage queue, by their HoldKind: put with a delay,
+    RESCHEDULED = 13  # delayed by an update before any get,
+    EXTENDED = 14  # or kept longer by an update after one
+
+
 class Family(StrEnum):
     """Whose documented semantics a namespace follows (docs/design.md D10)."""
 
@@ -166,7 +188,6 @@ class Actor:
     holder: how a lock's holder is shown; defaults to kind:name.
     """
 
-    checks_itself: ClassVar = True
     process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: the rules ask the system nothing
 
     kind: str
@@ -224,8 +245,6 @@ class EntityAddress:
 
     path: a subscription's is topic/Subscriptions/name.
     """
-
-    checks_itself: ClassVar = True
 
     namespace: str
     path: str

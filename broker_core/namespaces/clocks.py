@@ -59,6 +59,8 @@ def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -
 def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps[Clock]:
     """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. Who asks twice at once for the
     same instant gets there once. Raises InvalidArgument for one that lies behind."""
+    if at.tzinfo is None:
+        raise InvalidArgument("at", f"needs a time zone, such as UTC: {at}")
     shown = yield from get_clock.steps(namespace, actor=actor)
     if at <= shown.now:
         when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
-from broker_core.common.arguments import RuledText
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
@@ -34,7 +33,7 @@ def update(
     pop_receipt: UUID | str,
     *,
     visibility_timeout: timedelta | None,
-    text: RuledText | None = None,
+    text: str | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Make a message invisible from now on for visibility_timeout, 0 for visible at once, and replace its text if one is given

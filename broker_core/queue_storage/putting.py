@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from broker_core.common.arguments import RuledText
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put, encode_text
@@ -20,7 +19,7 @@ from .values import put_message
 @use_case
 def put(
     address: EntityAddress,
-    text: RuledText,
+    text: str,
     *,
     visibility_timeout: timedelta = timedelta(0),
     time_to_live: timedelta | None = DEFAULT_LIFE,

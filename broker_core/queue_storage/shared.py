@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.queue_storage.rules.errors import QueueNotFound
@@ -18,6 +19,7 @@ FAMILY = Family.QUEUE_STORAGE
 
 def may(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
     """The actor, who has this right on what may be a queue's address. Raises NotAuthorized, InvalidArgument."""
+    require_kind("address", address, EntityAddress)
     actor = actor or Actor.local()
     actor.require(right, address)
     if address.subqueue:

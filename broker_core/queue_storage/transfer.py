@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from broker_core.common.types import EntityAddress, Family
+from broker_core.common.types import EntityAddress, Family, HoldKind
 from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
-from broker_core.queue_storage.rules.standing import HoldKind
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.transfer import part

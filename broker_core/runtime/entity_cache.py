@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.store import connections
@@ -40,6 +41,7 @@ _known = Memory(100_000)  # database, namespace and path -> Known
 
 
 def _key(address: EntityAddress):
+    require_kind("address", address, EntityAddress)  # it is a text, most often
     return connections.current_database(), address.namespace.lower(), address.path
 
 
@@ -65,6 +67,7 @@ def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
 
 def row_of(address: EntityAddress) -> Steps:
     """The entity behind an address as it is now. Raises EntityNotFound."""
+    require_kind("address", address, EntityAddress)
     rows = yield call("find_entity", namespace=address.namespace, path=address.path)
     if not rows:
         raise EntityNotFound(str(address))

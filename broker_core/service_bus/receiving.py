@@ -39,6 +39,8 @@ def receive(
     until the messages are settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is
     right with no sweep running (SB-032).
     """
+    if auto_renew is not None:
+        require_kind("auto_renew", auto_renew, timedelta)
     take = _taker("receive", address, max_count, actor, locked_message)
     messages = yield from patiently(take, address, max_wait_seconds)
     if auto_renew is not None:

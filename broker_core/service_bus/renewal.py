@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
-from broker_core.common.arguments import of_its_kinds
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Session
 from broker_core.store import connections
@@ -59,7 +58,6 @@ class LockRenewer:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    @of_its_kinds
     def hold(
         self,
         locked: LockedMessage | Session,

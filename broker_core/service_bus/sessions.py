@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from broker_core.common.arguments import require_count
+from broker_core.common.arguments import require_count, require_kind
 from broker_core.common.errors import (
     EntityNotFound,
     InvalidArgument,
@@ -62,6 +62,8 @@ def accept_session(
     actor.require(Right.LISTEN, address)
     if max_count:
         require_count("max_count", max_count)
+    if auto_renew is not None:
+        require_kind("auto_renew", auto_renew, timedelta)
     if session_id is not None:
         sessions.check_session_id(session_id)
         take = _accepter(address, _accept_this(address, session_id, actor), may_tidy=False)

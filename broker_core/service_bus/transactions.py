@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from broker_core.common.arguments import of_its_kinds
 from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.common.types import Actor, EntityAddress, Message, Right, SubQueue, Tokens, unique_tokens
 from broker_core.runtime.configured_limits import limits
@@ -54,7 +53,6 @@ class Transaction:
         elif self._ended is None:
             self.commit()
 
-    @of_its_kinds
     def send(self, address: EntityAddress, messages: Iterable[Message]) -> None:
         """Messages to be sent, or scheduled; checked now. Their numbers are in what `commit` returns."""
         prepared = prepare_all(address, messages)
@@ -68,22 +66,18 @@ class Transaction:
             check_namespace(via, address)
             self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
 
-    @of_its_kinds
     def complete(self, address: EntityAddress, tokens: Tokens) -> None:
         """As broker.complete."""
         self._settle(settling.complete, address, tokens)
 
-    @of_its_kinds
     def abandon(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
         """As broker.abandon."""
         self._settle(settling.abandon, address, tokens, properties)
 
-    @of_its_kinds
     def defer(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
         """As broker.defer."""
         self._settle(settling.defer, address, tokens, properties)
 
-    @of_its_kinds
     def dead_letter(
         self,
         address: EntityAddress,
@@ -95,7 +89,6 @@ class Transaction:
         """As broker.dead_letter."""
         self._settle(settling.dead_letter, address, tokens, reason, description, properties)
 
-    @of_its_kinds
     def renew(self, address: EntityAddress, tokens: Tokens) -> None:
         """As broker.renew."""
         self._settle(settling.renew, address, tokens)
@@ -171,7 +164,6 @@ class Transaction:
             self._ended = how
 
 
-@of_its_kinds
 def transaction(
     *, via: EntityAddress | None = None, actor: Actor | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Transaction:

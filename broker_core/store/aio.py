@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
-from psycopg_pool import AsyncConnectionPool
 
 from broker_core.common.errors import BrokerError
 
 from . import connections
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
+from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .pool import Pool
 from .statements import Statement
 
 T = TypeVar("T")
@@ -36,37 +36,23 @@ class Office:
 
     def __init__(self, database: connections.Database):
         self._database = database
-        self._pool: AsyncConnectionPool | None = None
-        self._opening = asyncio.Lock()
+        self.pool = Pool(database, POOL_SIZE, at_end=self._forget)
         self._waiting: dict[int, set[asyncio.Event]] = {}
         self._listener: asyncio.Task | None = None
         self._listens = asyncio.Event()
 
-    async def pool(self) -> AsyncConnectionPool:
-        async with self._opening:
-            if self._pool is None:
-                parameters = await asyncio.to_thread(self._database.parameters)
-                conninfo = parameters.pop("conninfo", "")
-                self._pool = AsyncConnectionPool(
-                    conninfo,
-                    kwargs=parameters,
-                    min_size=1,
-                    max_size=POOL_SIZE,
-                    timeout=10,
-                    reconnect_timeout=2,  # then the next call tries anew: a longer series waits ever longer between tries
-                    open=False,
-                    check=_require_alive,
-                )
-                await self._pool.open()
-        return self._pool
+    def _forget(self) -> None:
+        """The loop ends: a cancelled task would keep what it was connecting with."""
+        self._listener = None
+        for key in [key for key, office in _offices.items() if office is self]:
+            del _offices[key]
 
     async def close(self) -> None:
         if self._listener:
             self._listener.cancel()
             with suppress(asyncio.CancelledError):
                 await self._listener
-        if self._pool:
-            await self._pool.close()
+        await self.pool.close()
 
     async def listen(self, step: Listening) -> Any:
         wake = asyncio.Event()
@@ -85,7 +71,8 @@ class Office:
                     del self._waiting[entity_id]
 
     async def _pass_on_wake_ups(self) -> None:
-        while True:
+        task = asyncio.current_task()
+        while not (task and task.cancelling()):  # also where something below has swallowed a cancellation
             with suppress(psycopg.Error, OSError):
                 parameters = await asyncio.to_thread(self._database.parameters)
                 async with await psycopg.AsyncConnection.connect(**parameters) as connection:
@@ -112,7 +99,7 @@ def office() -> Office:
 
 
 async def close() -> None:
-    """Close the running loop's pools and listeners."""
+    """Close the running loop's connections and listeners now, and not when the loop ends."""
     for key in [key for key in _offices if key[0] is asyncio.get_running_loop()]:
         await _offices.pop(key).close()
 
@@ -192,11 +179,10 @@ async def _drive_at(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any
 async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
     match step:
         case Statement():
-            return await _execute(step, await at.pool())
+            return await _execute(step, at.pool)
         case Atomically():
-            pool = await at.pool()
             later: list[Steps] = []
-            async with pool.connection() as connection, connection.transaction():
+            async with at.pool.connection() as connection, connection.transaction():
                 value = await _drive_on(step.steps, connection, later)
             for steps in later:
                 await _drive_at(steps, at, wake)
@@ -248,7 +234,7 @@ async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: lis
     raise TypeError(f"a transaction yielded {step!r}")
 
 
-async def _execute(statement: Statement, pool: AsyncConnectionPool) -> list:
+async def _execute(statement: Statement, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
         try:
             async with pool.connection() as connection:
@@ -264,10 +250,7 @@ async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection)
         try:
             await cursor.execute(statement.sql, statement.params, binary=True)
         except UNSTORABLE as exc:
+            if not is_unstorable(exc):
+                raise
             raise unstorable(exc, statement.params) from exc
         return await cursor.fetchall() if cursor.rownumber is not None else []
-
-
-async def _require_alive(connection: psycopg.AsyncConnection) -> None:
-    if connections.is_dead(connection):
-        raise psycopg.OperationalError("the server closed the connection")

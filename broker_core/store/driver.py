@@ -15,17 +15,15 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, update_wrapper
+from functools import update_wrapper
 from inspect import signature
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from broker_core.common.arguments import Kinds
-
 from . import connections
-from .failures import TRANSIENT, UNSTORABLE, refusal, translated, unstorable
+from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .statements import Statement
 
 P = ParamSpec("P")
@@ -71,29 +69,18 @@ class WaitForMessages:
 
 class UseCase(Generic[P, T]):
     """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's
-    pool; `send.steps(...)` is the generator, to be composed with `yield from`. Raises InvalidArgument for an argument that is of
-    another kind than its signature says (see semantics.arguments)."""
+    pool; `send.steps(...)` is the generator, to be composed with `yield from`."""
 
     def __init__(self, steps: Callable[P, Steps[T]]):
         self.steps = steps
         update_wrapper(self, steps)
 
-    @cached_property
-    def _kinds(self) -> Kinds:
-        return Kinds(self.steps)
-
-    def check(self, *args: Any, **kwargs: Any) -> None:
-        """Raise InvalidArgument as a call would, of these arguments; for who composes with what was given as `**options`."""
-        self._kinds.check(args, kwargs)
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        self._kinds.check(args, kwargs)
         return run(self.steps(*args, **kwargs))
 
     async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T:
         from .aio import run as run_async
 
-        self._kinds.check(args, kwargs)
         return await run_async(self.steps(*args, **kwargs))
 
 
@@ -183,6 +170,8 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
                 cursor.execute(statement.sql, statement.params, binary=True)
                 return cursor.fetchall() if cursor.rownumber is not None else []
         except UNSTORABLE as exc:
+            if not is_unstorable(exc):
+                raise
             raise unstorable(exc, statement.params) from exc
         except TRANSIENT:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:

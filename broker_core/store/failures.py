@@ -10,13 +10,16 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
+from broker_core.common.arguments import storage_problem
 from broker_core.common.errors import BrokerError, BrokerUnavailable, InvalidArgument, ServerBusy, StorageFull
 
 # Nothing was changed, and the same statement may succeed at once.
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
-# Values that the database has no place for: a mistake of the caller's.
-UNSTORABLE = (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
-_HALF = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
+# Values that the database has no place for, or no use for in that statement: a mistake of the caller's.
+_NO_PLACE = (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
+_NO_USE = (errors.CannotCoerce, errors.DatatypeMismatch, errors.NotNullViolation, errors.UndefinedFunction)
+UNSTORABLE = (*_NO_PLACE, *_NO_USE, psycopg.ProgrammingError)  # where `is_unstorable` says so
+_ESCAPED = re.compile(r"\\u(0000|[dD][89a-fA-F])")  # how JSON writes what cannot be stored
 _BUSY = {
     errors.TooManyConnections: "The database has no free connections. Try again shortly, or raise max_connections.",
     errors.LockNotAvailable: "Another transaction holds a required lock. Retry; the Sweeps page shows the oldest transaction.",
@@ -55,13 +58,20 @@ def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | No
             return ServerBusy(text)
     if isinstance(exc, errors.DiskFull):
         return StorageFull("The database's disk is full. Nothing was stored; free some space and try again.")
-    if isinstance(exc, UNSTORABLE):
+    if is_unstorable(exc):
         return InvalidArgument("value", f"cannot be stored: {_first_line(exc)}")
     if "too many clients" in str(exc) or "remaining connection slots" in str(exc):
         return ServerBusy(_BUSY[errors.TooManyConnections])
     if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)):
         return BrokerUnavailable(f"The database does not respond ({_first_line(exc)}). Start it, or try again in a moment.")
     return None
+
+
+def is_unstorable(exc: Exception) -> bool:
+    """Whether it is about the values of a statement's parameters. (psycopg's own refusal to adapt a class has no code.)"""
+    if isinstance(exc, psycopg.ProgrammingError) and exc.sqlstate is None:
+        return "adapt" in str(exc)
+    return isinstance(exc, (*_NO_PLACE, *_NO_USE))
 
 
 def unstorable(exc: Exception, params: Mapping[str, Any]) -> InvalidArgument:
@@ -81,16 +91,14 @@ def _all_in(value: Any) -> Iterator[Any]:
 
 
 def _problem(value: Any) -> str | None:
-    """Why a value cannot be stored. In JSON a NUL, and half of a surrogate pair, are written as escapes."""
+    """Why a value cannot be stored."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return f"{value} must be a whole number from -2^63 to 2^63 - 1"
     if not isinstance(value, str):
         return None
-    if "\x00" in value or "\\u0000" in value:
-        return f"{value[:80]!r} contains a NUL character, which cannot be stored"
-    if _HALF.search(value):
-        return f"{value[:80]!r} has an unpaired surrogate"
-    return None
+    if _ESCAPED.search(value):
+        return f"{value[:80]!r} contains a NUL character or an unpaired surrogate, which cannot be stored"
+    return storage_problem(value)
 
 
 def _first_line(exc: Exception) -> str:

@@ -14,7 +14,7 @@ from broker_core.history import archive, manifest
 from explorer.models import AnalysisRun
 from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
-from explorer.shared.names import MOST_LISTED
+from explorer.shared.lists import MOST_LISTED
 
 from . import java, presenters, runs, submission
 from .forms import RECEIVABLE, AnalysisForm

@@ -15,8 +15,10 @@ from broker_core.common.types import Actor, EntityAddress, Message, QueueSetting
 from broker_core.common.values import Typed
 from broker_core.service_bus import entities, shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from explorer import people
 from explorer.analysis import demo_history
 from explorer.models import Demonstration
+from explorer.roles import ADMINISTRATOR, OPERATOR, VIEWER
 
 from . import pictures, rabbitmq
 
@@ -25,6 +27,7 @@ PLAYGROUND = "playground"
 SHOP_KEY, APP_KEY = "web-shop", "mobile-app"  # policies: the shop's, to send orders, and the apps', to listen
 WITH_HISTORY = ("orders", "payments", "notifications")
 HISTORY_MESSAGES = 30_000
+PEOPLE = {"vera": VIEWER, "otto": OPERATOR, "ada": ADMINISTRATOR}  # without passwords: they sign in by links
 GUIDE = Actor.local("guide")
 
 
@@ -94,6 +97,7 @@ def set_up_once() -> None:
             set_up(NAMESPACE, history_messages=HISTORY_MESSAGES)
             pictures.seed()
             rabbitmq.seed()
+            people.ensure(PEOPLE)
 
 
 def set_up(namespace: str, *, history_messages: int = 0) -> None:

@@ -24,6 +24,7 @@ from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Hi
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import Capped, Clock, EntityRow, MessageRow, Tab
 from broker_core.service_bus.rules.filters import rule_to_json
+from explorer.queue_storage import counts as storage_counts
 from explorer.queue_storage import lists as storage_lists
 from explorer.queue_storage import receiver as storage_receiver
 from explorer.queue_storage import rows as storage_rows
@@ -282,7 +283,7 @@ class StorageQueueWatch(Watch):
         self._entity_id = entity.id
         texts = _texts(entity, storage_lists.tab_views(entity, self._tab)) | _next_change(entity, self.actor)
         if not entity.expired_pending.capped:
-            texts[f"c-{entity.id}-wire"] = f"{figures.total(entity):,}"
+            texts[f"c-{entity.id}-wire"] = f"{storage_counts.total(entity):,}"
         if self._tab == HISTORY:
             return Picture(entity.clock, texts=texts, stamp=self._stamp(touched))
         rows, onward = self._messages()

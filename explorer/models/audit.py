@@ -10,6 +10,8 @@ class AuditRecord(models.Model):
     outcome: done, or refused with the reason in `detail`. tracking_id: of the refusal, as the person saw it.
     """
 
+    SIGN_IN = "sign in"  # the action whose records limit attempts at passwords
+
     class Outcome(models.TextChoices):
         DONE = "done"
         REFUSED = "refused"
@@ -30,6 +32,7 @@ class AuditRecord(models.Model):
         indexes = [
             models.Index(fields=["-at", "-id"], name="vitrine_audit_latest"),
             models.Index(fields=["namespace", "path", "-at"], name="vitrine_audit_entity"),
+            models.Index(fields=["actor", "target", "-at"], condition=models.Q(action="sign in"), name="vitrine_audit_sign_ins"),
         ]
 
     def __str__(self):

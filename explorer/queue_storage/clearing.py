@@ -9,12 +9,12 @@ from django.urls import reverse
 from broker_core import queue_storage, reads
 from broker_core.common.types import Right
 from broker_core.reads import EntityRow
-from explorer.service_bus.entity import selected_numbers
-from explorer.service_bus.forms.entity import TypedNameForm
-from explorer.shared import figures
-from explorer.shared.presenters import numbered
+from explorer.shared.actions import selected_numbers
+from explorer.shared.forms.typed_name import TypedNameForm
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, about, act, address_of
 
+from . import counts
 from .queue import left, named
 
 
@@ -33,7 +33,7 @@ def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _ask(request, entity, form=form, status=400)
     done = act(
         request, "clear", entity.address, lambda: queue_storage.clear(entity.address, actor=request.actor), target="all messages",
-        says=lambda count: f"Cleared {count:,} message{'' if count == 1 else 's'}.",
+        says=lambda count: f"Cleared {plural(count, 'message')}.",
     )  # fmt: skip
     return _ask(request, entity, done=done, status=done.status) if done.error else _go(entity)
 
@@ -68,8 +68,8 @@ def _ask(
         **about(request, entity),
         "numbers": numbers,
         "count": len(numbers) if numbers else entity.counts.active,
-        "delayed": figures.delayed(entity),
-        "leased": figures.leased(entity),
+        "delayed": counts.delayed(entity),
+        "leased": counts.leased(entity),
         "form": form or TypedNameForm(expected=entity.address.path),
         "error": done.error,
     }

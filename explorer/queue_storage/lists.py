@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_core import queue_storage, reads
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
-from broker_core.queue_storage.rules.standing import HoldKind, Standing
+from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
-from explorer.service_bus.entity import TabView
 from explorer.shared import figures
 from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.lists import TabView
+
+from . import counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,9 @@ LISTS = (
          "Messages stay here until they are deleted or expire."),
     List("visible", "visible", "active", (0,), _visible, "No visible messages",
          "A get returns visible messages. The other tabs list invisible messages by reason."),
-    List("delayed", "delayed", "scheduled", (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)), figures.delayed,
+    List("delayed", "delayed", "scheduled", (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)), counts.delayed,
          "No delayed messages", "Messages put with a visibility timeout are listed here until it ends."),
-    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), figures.leased, "No leased messages",
+    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), counts.leased, "No leased messages",
          "A get hides a message for its visibility timeout; until then it is listed here."),
     List("expired", "expired", "expired", (EXPIRED,), lambda e: e.expired_pending, "No expired messages",
          "Clients no longer see expired messages. They are listed here until they are removed."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest
 
 from broker_core import queue_storage
-from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.names import requeued_to
 from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import Explanation, MessageDetail, MessageRow
@@ -59,5 +59,4 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
     """Whether its current receipt is this actor's: leased or not, the receipt decides (QS-051)."""
-    mine = row.family is Family.QUEUE_STORAGE and row.locked_by == actor.holder_label
-    return mine and row.standing is not Standing.EXPIRED
+    return row.locked_by == actor.holder_label and row.standing is not Standing.EXPIRED

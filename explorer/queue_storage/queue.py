@@ -14,8 +14,9 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
-from explorer.service_bus.entity import TRAFFIC_MINUTES, Glance, selected_numbers, spark
+from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import StorageQuery
+from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, about, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
 

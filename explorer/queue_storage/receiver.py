@@ -14,8 +14,9 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.queue_storage.rules.messages import number_of
 from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import MessageRow, Tab
-from explorer.service_bus.receiver import LOOKED_AT, preview_of
 from explorer.shared import figures
+from explorer.shared.bodies import LOOKED_AT, preview_of
+from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
 
 from .forms import GetForm, ReceiptForm
@@ -88,7 +89,7 @@ def _get(request: HttpRequest, address: EntityAddress, given: dict) -> Act:
 def _said(found: list[queue_storage.GotMessage]) -> str:
     if not found:
         return "No messages are visible."
-    return f"Got {len(found)} message{'' if len(found) == 1 else 's'}, each with its own pop receipt."
+    return f"Got {plural(len(found), 'message')}, each with its own pop receipt."
 
 
 def by_receipt(request: HttpRequest, address: EntityAddress) -> Act:

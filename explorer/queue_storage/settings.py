@@ -13,13 +13,14 @@ from django.views.decorators.http import require_http_methods
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, InvalidArgument, WorldMoved
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.runtime.previews import Preview
-from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, May, act, address_of, page
 
-from .forms import NewQueueForm, QueueOptionsForm
+from .forms import NewQueueForm
 
 LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.items()}
 
@@ -32,7 +33,7 @@ def create(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.MANAGE, ", ".join(names) or "storage accounts")
     data = request.POST if request.method == "POST" else None
     form = NewQueueForm(data, accounts=names, initial={"account": request.GET.get("namespace")})
-    context: dict[str, Any] = {"kinds": list(EntityKind)}
+    context: dict[str, Any] = {}
     if not form.is_valid():
         return _show(request, "queue_new", form, status=400 if form.is_bound else 200, **context)
     address = EntityAddress(form.cleaned_data["account"], form.cleaned_data["queue"])
@@ -123,8 +124,8 @@ def _stored(queue: queue_storage.StorageQueue, name: str) -> Any:
 
 
 def _initial(queue: queue_storage.StorageQueue) -> dict:
-    lines = "\n".join(f"{name}={value}" for name, value in queue.metadata.items())
-    return {name: getattr(queue, name) for name in LABELS} | {"metadata": lines, "history_level": int(queue.history_level)}
+    given = {name: getattr(queue, name) for name in LABELS}
+    return given | {"metadata": as_lines(queue.metadata), "history_level": int(queue.history_level)}
 
 
 def _go(address: EntityAddress) -> HttpResponse:

@@ -15,7 +15,7 @@ from broker_core.common.types import Right
 from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
 from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
-from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.shell import Act, act, cleaned, page, tell_refusal
 
 from . import presenters

@@ -23,6 +23,7 @@ from broker_core.rabbitmq.messages.delivering import Delivery
 from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.topology import ConsumeForm
 from explorer.roles import actor_for
+from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, act
 
 from . import manual_consumers
@@ -156,7 +157,7 @@ def hold(request: HttpRequest, queue: EntityRow, count: int) -> Act:
 def _got(count: int) -> str:
     if not count:
         return "No messages are ready."
-    return f"Got {_messages(count)}, unacknowledged until you settle {'it' if count == 1 else 'them'}."
+    return f"Got {plural(count, 'message')}, unacknowledged until you settle {'it' if count == 1 else 'them'}."
 
 
 def consume(request: HttpRequest, queue: EntityRow, form: ConsumeForm) -> Act:
@@ -202,12 +203,8 @@ def _settle(request: HttpRequest, queue: EntityRow, action: str, channel: int) -
         request, how, queue.address,
         lambda: _opened_before(request, queue.address.namespace).settle(channel, tag, how, multiple=bool(every)),
         target=f"{'all up to ' if every else ''}delivery {tag} of channel {channel}",
-        says=lambda count: _SAID[how].format(_messages(count)),
+        says=lambda count: _SAID[how].format(plural(count, 'message'), "it is" if count == 1 else "they are"),
     )  # fmt: skip
-
-
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"
 
 
 def _opened(request: HttpRequest, queue: EntityRow) -> Hand:

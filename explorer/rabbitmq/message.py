@@ -5,6 +5,9 @@ Looking changes nothing (RMQ-906).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.http import HttpRequest
 
 from broker_core import rabbitmq
@@ -12,12 +15,14 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq import Back
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.moving import Why
+from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.reads import Explanation, MessageDetail
 from explorer.rabbitmq.forms.move import in_words
 from explorer.shared.actions import Action
 from explorer.shared.shell import Act, act
 
+from . import presenters
 from .moving import in_report
 
 
@@ -51,3 +56,9 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
 
 def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
     return browsing.explain(address, number, actor=actor)
+
+
+def anchors(headers: Mapping[str, Any]) -> dict[str, str]:
+    """The headers that the page shows in sections of their own, with those sections' ids."""
+    found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
+    return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}

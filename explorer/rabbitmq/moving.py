@@ -17,8 +17,8 @@ from broker_core.rabbitmq.messages.moving import Group, Left, Moved, MovePreview
 from broker_core.reads import EntityRow, MessageFilter, Tab
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
-from explorer.service_bus.entity import selected_numbers
-from explorer.shared.presenters import numbered
+from explorer.shared.actions import selected_numbers
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 from .exchanges import MOST_OFFERED
@@ -243,7 +243,7 @@ def _stayed(moved: Moved, left: Left) -> str:
     numbers = [number for number, why in moved.stayed.items() if why == left]
     named = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (" and more" if moved.left[left] > MOST_NUMBERS else "")
     count = moved.left[left]
-    return f"{count:,} message{'' if count == 1 else 's'} ({named}: {left})"
+    return f"{plural(count, 'message')} ({named}: {left})"
 
 
 def _by_count(left: Mapping[Left, int]) -> Sequence[tuple[Left, int]]:

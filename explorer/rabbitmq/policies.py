@@ -16,7 +16,7 @@ from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.policy import PolicyForm, initial_of
-from explorer.shared.presenters import effects_told
+from explorer.shared.presenters import effects_told, plural
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
@@ -168,7 +168,7 @@ def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, An
 def was_set(told: PolicyPreview) -> str:
     """What setting it did, in words."""
     queues, exchanges = told.governed
-    rules = f"It applies to {_count(queues, 'queue')} and {_count(exchanges, 'exchange')}."
+    rules = f"It rules {plural(queues, 'queue')} and {plural(exchanges, 'exchange')} now."
     return f"{'Changed' if told.before else 'Created'} the {_called(told)}. {rules} {_difference(told)}"
 
 
@@ -185,15 +185,11 @@ def _difference(told: PolicyPreview) -> str:
     queues, exchanges = len(told.queues), len(told.exchanges)
     if not queues and not exchanges:
         return "Effective settings did not change."
-    said = f"Effective settings changed for {_count(queues, 'queue')} and {_count(exchanges, 'exchange')}."
+    said = f"Effective settings changed for {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
     if told.lives:
         lives = "The expiry of 1 ready message was" if told.lives == 1 else f"The expiry of {told.lives:,} ready messages was"
         said += f" {lives} recalculated."
     return f"{said} {effects_told(told.effects)}" if queues else said
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @page

@@ -20,7 +20,8 @@ from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
 from explorer.rabbitmq.forms.move import BACK, QUEUE
 from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
-from explorer.service_bus.entity import TRAFFIC_MINUTES, spark
+from explorer.shared.glance import TRAFFIC_MINUTES, spark
+from explorer.shared.lists import TabView
 from explorer.shared.shell import Act, act, cleaned, page, tell_refusal, wants_fragment
 
 from . import presenters
@@ -38,15 +39,6 @@ _TABS = (
     ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
     ("in-force", "settings", "gear"), ("history", "history", "gone"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TabView:
-    slug: str
-    word: str
-    hue: str
-    count: int | None
-    selected: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
-from explorer.service_bus.forms.entity import TypedNameForm
 from explorer.shared import presenters as presenters_of_all
+from explorer.shared.forms.typed_name import TypedNameForm
+from explorer.shared.presenters import plural
 from explorer.shared.shell import May, act, cleaned, page
 
 from . import presenters
@@ -139,7 +140,7 @@ def where(request: HttpRequest) -> HttpResponse:
     form = WhereForm(request.GET or None, hosts=hosts)
     if form.is_valid():
         return HttpResponseRedirect(link("queue_new", form.cleaned_data["namespace"]))
-    context = {"section": "overview", "form": form, "kinds": list(EntityKind), "may": May(request.actor.rights)}
+    context = {"section": "overview", "form": form, "may": May(request.actor.rights)}
     return render(request, "explorer/rabbitmq/queue_new_where.html", context, status=400 if form.is_bound else 200)
 
 
@@ -218,7 +219,7 @@ def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         )
     done = act(
         request, "purge", queue.address, lambda: rabbitmq.purge_queue(queue.address, actor=request.actor), target="all ready",
-        says=lambda count: f"Purged {count:,} message{'' if count == 1 else 's'}; none was dead-lettered.",
+        says=lambda count: f"Purged {plural(count, 'message')}; none was dead-lettered.",
     )  # fmt: skip
     if done.error:
         return draw(request, "queue_purge", host, context, parent=above(queue), here="purge", place="queues", done=done)

@@ -17,7 +17,7 @@ from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.topology import VhostForm
-from explorer.service_bus.forms.entity import TypedNameForm
+from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import order_stamp, rate
 from explorer.shared.shell import Act, May, act, page
 

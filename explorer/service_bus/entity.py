@@ -14,11 +14,14 @@ from broker_core import reads, service_bus
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, EntityKind
-from broker_core.reads import Capped, EntityRow, Tab, TrafficPoint
+from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.shared.presenters import numbered
+from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
+from explorer.shared.lists import TabView
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import (
     Act,
     BadQuery,
@@ -31,9 +34,6 @@ from explorer.shared.shell import (
     shown_or_acted_on,
     wants_fragment,
 )
-
-TRAFFIC_MINUTES = 30
-MAX_SELECTED = reads.PAGE_ROWS
 
 _TABS = (
     (SUBSCRIPTIONS, "subscriptions", "subscription"),
@@ -58,45 +58,10 @@ PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
 @dataclass(frozen=True, slots=True)
-class TabView:
-    """A list as the page names it. count: how many are in it; None: not counted."""
-
-    slug: str
-    word: str
-    hue: str
-    count: int | Capped | None
-    selected: bool
-
-    @property
-    def text(self) -> str:
-        return f"{self.count:,}" if isinstance(self.count, int) else str(self.count)
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     name: str
     value: object
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """A setting in plain words. name: as Azure calls it."""
-
-    name: str
-    word: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Spark:
-    """A small chart: points of two SVG polylines over `width` by 40, and the same in words."""
-
-    sent: str
-    completed: str
-    width: int
-    words: str
 
 
 @page
@@ -177,15 +142,6 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
     return Act(error=InvalidArgument("action", f"{action!r} must be resubmit or cancel"))
 
 
-def selected_numbers(given: Sequence[str]) -> list[int]:
-    """The sequence numbers ticked in a list. Raises InvalidArgument for none, too many, or what is no number."""
-    if not given:
-        raise InvalidArgument("selection", "is empty; select messages first")
-    if len(given) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in given):
-        raise InvalidArgument("selection", f"must be at most {MAX_SELECTED} sequence numbers")
-    return sorted({int(n) for n in given})
-
-
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
     """The result of a resubmission in words, with what was left."""
     if len(new_numbers) == 1:
@@ -200,7 +156,7 @@ def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
 
 
 def _messages(numbers) -> str:
-    return f"{len(numbers):,} message{'' if len(numbers) == 1 else 's'}"
+    return f"{plural(len(numbers), 'message')}"
 
 
 def first_tab(entity: EntityRow) -> str:
@@ -249,23 +205,3 @@ def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -
 
 def _source(source: str, kind: EntityKind) -> str:
     return _SOURCES.get(source, source).format(kind)
-
-
-def spark(
-    points: Sequence[TrafficPoint], width: int = 600, *, completes: bool = True, words: tuple[str, str] = ("sent", "completed")
-) -> Spark | None:
-    """What came in and went out, as lines that share a scale; None where nothing passed. completes: False where nothing can.
-
-    words: what that is called.
-    """
-    highest = max((max(p.sent, p.completed) for p in points), default=0)
-    if not highest:
-        return None
-    step = width / max(1, len(points) - 1)
-
-    def line(values: Sequence[int]) -> str:
-        return " ".join(f"{i * step:.1f},{38 - 36 * v / highest:.1f}" for i, v in enumerate(values))
-
-    sent, completed = [p.sent for p in points], [p.completed for p in points]
-    both = f"{sum(sent):,} {words[0]} and {sum(completed):,} {words[1]}" if completes else f"{sum(sent):,} published"
-    return Spark(line(sent), line(completed), width, f"{both} in the last {TRAFFIC_MINUTES} minutes")

@@ -12,11 +12,10 @@ from broker_core import reads, service_bus
 from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import Counts, Tab
 from broker_core.service_bus import preview
-from explorer.service_bus.forms.entity import TypedNameForm
-from explorer.shared.presenters import numbered
+from explorer.shared.actions import selected_numbers
+from explorer.shared.forms.typed_name import TypedNameForm
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, about, act, address_of, page
-
-from .entity import selected_numbers
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
 
@@ -45,7 +44,7 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
     address = EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue)
     target = numbered(numbers) if numbers else f"all {TABS[tab]}{f' of session {session}' if session else ''}"
     done = act(
-        request, "purge", address, target=target, says=lambda count: f"Purged {count:,} message{'' if count == 1 else 's'}.",
+        request, "purge", address, target=target, says=lambda count: f"Purged {plural(count, 'message')}.",
         call=lambda: service_bus.purge(
             address, states=(tab.state,), sequence_numbers=numbers, session_id=session, actor=request.actor
         ),

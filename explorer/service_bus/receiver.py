@@ -10,17 +10,15 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, Right, StoredMessage, SubQueue
+from broker_core.common.types import Actor, EntityAddress, StoredMessage, SubQueue
 from broker_core.reads import MessageRow, Tab
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
-from explorer.shared import bodies
-from explorer.shared.presenters import SUBQUEUES, numbered
+from explorer.shared.bodies import LOOKED_AT, preview, preview_of
+from explorer.shared.presenters import SUBQUEUES, numbered, plural
 from explorer.shared.shell import Act, act, address_of, page, show, wants_fragment
 
 from . import sessions, settling
 
-LOOKED_AT = 200  # locked messages of a list among which one's own are looked for
-PREVIEW_BYTES = 600
 _LISTS = {SubQueue.MAIN: (Tab.LOCKED, Tab.DEFERRED), SubQueue.DEAD_LETTER: (Tab.DEAD_LETTER,)}
 
 
@@ -74,7 +72,7 @@ def _show(
         "accept_form": AcceptForm(initial={"session_id": request.GET.get("session", "")}),
         "receive_form": (forms or {}).get("receive") or ReceiveForm(),
         "deferred_form": (forms or {}).get("deferred") or ReceiveDeferredForm(),
-        "taken": [(m, _preview(m.body, len(m.body), m.content_type)) for m in taken or ()],
+        "taken": [(m, preview(m.body, len(m.body), m.content_type)) for m in taken or ()],
         "error": done.error,
         "holder": request.actor.holder_label,
     }
@@ -88,18 +86,6 @@ def held(address: EntityAddress, actor: Actor) -> list[Held]:
     ]
     rows = {row.sequence_number: row for page in pages for row in page.rows if settling.is_held_by(row, actor)}
     return [Held(row, preview_of(address, row, actor)) for _, row in sorted(rows.items())]
-
-
-def preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | None:
-    if Right.SEE_BODIES not in actor.rights:
-        return None
-    body = reads.body(address, row.sequence_number, length=PREVIEW_BYTES, actor=actor)
-    return _preview(body.content, body.total, body.content_type) if body else ""
-
-
-def _preview(content: bytes, total: int, content_type: str | None) -> str:
-    shown = bodies.readable(content[:PREVIEW_BYTES], total, content_type)
-    return shown.text or shown.note
 
 
 def available(entity: reads.EntityRow, subqueue: SubQueue) -> int:
@@ -144,4 +130,4 @@ def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, 
 def _received(found: list[StoredMessage]) -> str:
     if not found:
         return "No messages are available."
-    return f"Received {len(found)} message{'' if len(found) == 1 else 's'}."
+    return f"Received {plural(len(found), 'message')}."

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.types import Right
+from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, about, act, address_of, page
 
 
@@ -23,7 +24,7 @@ def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _ask(request, entity)
     done = act(
         request, "release locks", address, lambda: service_bus.drop_locks(address, actor=request.actor),
-        says=lambda count: f"Released {count:,} lock{'' if count == 1 else 's'} on {address}.",
+        says=lambda count: f"Ended {plural(count, 'lock')} on {address}.",
     )  # fmt: skip
     if done.error:
         return _ask(request, entity, done)

@@ -17,6 +17,8 @@ from explorer.shared import presenters
 from explorer.shared.copying import text_to_copy
 from explorer.shared.shell import Act, about, act, address_of, page, show, wants_fragment
 
+from .presenters import short_time_to_live_warning
+
 _FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
 
 
@@ -66,7 +68,7 @@ def warning_for(form: SendForm, entity: EntityRow) -> str | None:
     values = form.cleaned_data
     if values["time_to_live"] is None or values["scheduled"]:
         return None
-    return presenters.short_time_to_live_warning(values["time_to_live"], entity.oldest_active_age)
+    return short_time_to_live_warning(values["time_to_live"], entity.oldest_active_age)
 
 
 def sent(numbers: list[int | None]) -> str:

@@ -14,6 +14,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Session, StoredMessage
 from broker_core.reads import SessionRow
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, SessionForm
+from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, act
 
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
@@ -83,7 +84,7 @@ def _accepted(session: Session) -> str:
 
 
 def _with_messages(messages) -> str:
-    return f", with {len(messages)} message{'' if len(messages) == 1 else 's'} received" if messages else ""
+    return f", with {plural(len(messages), 'message')} received" if messages else ""
 
 
 def _receive(request: HttpRequest, session: Session, given: dict) -> tuple[Act, list[StoredMessage] | None]:
@@ -97,7 +98,7 @@ def _receive(request: HttpRequest, session: Session, given: dict) -> tuple[Act, 
 def _received(found: list[StoredMessage]) -> str:
     if not found:
         return "The session has no more messages to receive."
-    return f"Received {len(found)} message{'' if len(found) == 1 else 's'} of the session, in order."
+    return f"Received {plural(len(found), 'message')} of the session, in order."
 
 
 def _receive_deferred(request: HttpRequest, session: Session, data: QueryDict) -> Act:

@@ -18,10 +18,12 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, R
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
 from broker_core.service_bus.rules.filters import Rule, compile_filter
-from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm, TypedNameForm
-from explorer.shared import names
+from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
+from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import effects_told
 from explorer.shared.shell import Act, May, act, address_of, page
+
+from . import names
 
 FIRST_RULE = "Filter"
 _FIELDS = {"subscription": "name"}  # what a refusal names, where the form has another name for it
@@ -35,7 +37,7 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
         raise Http404(f"{kind} is not a kind of entity")
     kind = EntityKind(kind)
     form = _new_form(request, kind)
-    context: dict[str, Any] = {"kind": kind, "kinds": list(EntityKind)}
+    context: dict[str, Any] = {"kind": kind}
     if request.method != "POST":
         return _show(request, "service_bus/entity_new", form, **context)
     if not form.is_valid():

@@ -9,6 +9,12 @@ from typing import Any
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
+from broker_core import reads
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.reads import MessageRow
+
+LOOKED_AT = 200  # messages of a list among which the ones that an actor holds are looked for
+PREVIEW_BYTES = 600
 SHOWN_AT_ONCE = 16 * 1024  # larger bodies are shown when asked for, and then
 SHOWN_ON_DEMAND = 256 * 1024  # no more than this; the rest is in the download
 INDENTED_AT_MOST = 2 * 1024 * 1024  # characters; indenting what is nested deep and long would make thousands of bytes of each
@@ -126,3 +132,15 @@ def _as_text(content: bytes, *, is_cut: bool) -> str | None:
             return None
         text = content[: exc.start].decode()
     return None if _CONTROL.search(text) else text
+
+
+def preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | None:
+    if Right.SEE_BODIES not in actor.rights:
+        return None
+    body = reads.body(address, row.sequence_number, length=PREVIEW_BYTES, actor=actor)
+    return preview(body.content, body.total, body.content_type) if body else ""
+
+
+def preview(content: bytes, total: int, content_type: str | None) -> str:
+    shown = readable(content[:PREVIEW_BYTES], total, content_type)
+    return shown.text or shown.note

@@ -13,23 +13,15 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import namespaces, reads
 from broker_core.common.errors import InvalidArgument, MessageNotFound
-from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import Event, MessageDetail
-from explorer.queue_storage import message as storage_message
-from explorer.rabbitmq import message as rabbitmq_message
-from explorer.service_bus import message as service_bus_message
-from explorer.service_bus import settling
 
 from . import bodies, timeline
+from .family import MessagePage, pages_of
 from .shell import Act, about, address_of, page, show, tell_refusal, wants_fragment
 
 DOWNLOAD_CHUNK = 1024 * 1024
 _MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
-_OF_FAMILY = {
-    Family.SERVICE_BUS: service_bus_message,
-    Family.QUEUE_STORAGE: storage_message,
-    Family.RABBITMQ: rabbitmq_message,
-}
 
 
 @page
@@ -55,6 +47,8 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
     if detail is None and not own:
         raise MessageGone(entity.address, number)
     first = own[0] if own else None
+    of_family = pages_of(entity.family).message
+    sent = detail.application_properties if detail else (first.application_properties if first else {})
     context = {
         **about(request, entity),
         "number": number,
@@ -63,13 +57,12 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "first": first,
         "last": own[-1] if own else None,
         "entries": timeline.entries(events, entity.id, number, entity.family),
-        "properties": properties(detail, first, entity.family),
-        "facts": f"explorer/{entity.family}/_message_facts.html",
-        "application_properties": detail.application_properties if detail else (first.application_properties if first else {}),
-        "actions": _OF_FAMILY[entity.family].actions(detail, request.actor) if detail else [],
-        "explanation": _OF_FAMILY[entity.family].explain(address, number, request.actor) if detail else None,
-        "is_mine": detail is not None and settling.is_held_by(detail.row, request.actor),
-        "holds_receipt": detail is not None and storage_message.is_held_by(detail.row, request.actor),
+        "properties": properties(detail, first, of_family),
+        "application_properties": sent,
+        "anchors": of_family.anchors(sent),
+        "actions": of_family.actions(detail, request.actor) if detail else [],
+        "explanation": of_family.explain(address, number, request.actor) if detail else None,
+        "is_held": detail is not None and of_family.is_held_by(detail.row, request.actor),
         "error": done.error,
         **_body(request, address, number, detail),
     }
@@ -94,26 +87,21 @@ def _body(request: HttpRequest, address: EntityAddress, number: int, detail: Mes
     return {"body": bodies.readable(found.content, found.total, found.content_type) if found else None}
 
 
-def properties(detail: MessageDetail | None, first: Event | None, family: Family) -> list[tuple[str, str]]:
+def properties(detail: MessageDetail | None, first: Event | None, of_family: MessagePage) -> list[tuple[str, str]]:
     """Properties by the names that the family gives them, of the message itself or, when it is gone, of its first event."""
     stored = detail.broker_properties if detail else (first.properties if first else {})
     names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
-    named = str if family is Family.RABBITMQ else _as_azure_names_it
-    return [(named(n), _listed(stored[n])) for n in names if stored.get(n) not in (None, "")]
+    return [(of_family.property_name(n), _listed(stored[n])) for n in names if stored.get(n) not in (None, "")]
 
 
 def _listed(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, list) else value
 
 
-def _as_azure_names_it(name: str) -> str:
-    return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))
-
-
 def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:
     action = request.POST.get("action", "")
     family = namespaces.get_namespace(address.namespace, actor=request.actor).family
-    done = _OF_FAMILY[family].carry_out(request, address, number, action)
+    done = pages_of(family).message.carry_out(request, address, number, action)
     return Act(error=InvalidArgument("action", f"{action!r} is unknown")) if done is None else done
 
 

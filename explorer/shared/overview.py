@@ -124,7 +124,7 @@ def arrange(rows: list[EntityRow], query: dict) -> list[EntityRow]:
 
 
 def _key_of(name: str) -> Callable[[EntityRow], Any]:
-    figure = figures.BY_NAME.get(name)
+    figure = figures.by_name().get(name)
     return _KEYS[name] if figure is None else lambda e: -1 if (count := figure.of(e)) is None else count
 
 
@@ -148,7 +148,7 @@ def beneath(rows: list[EntityRow], sort: str) -> set[int]:
 def totals(rows: list[EntityRow], counted: Iterable[Figure]) -> list[Sum]:
     """The sums over the entities. What a topic was sent is left out: its messages do not count beside the copies of them."""
     kinds = [
-        Sum(f"{kind}s", f"{word}{'' if count == 1 else 's'}", f"{count:,}")
+        Sum(f"{kind}s", presenters.plural(count, word).partition(" ")[2], f"{count:,}")
         for (kind, count), word in zip(figures.count_of_kind(rows).items(), _KIND_WORDS.values(), strict=True)
         if count or kind == EntityKind.QUEUE
     ]

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from broker_core.common.durations import human
-from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
-from broker_core.queue_storage.rules.standing import Standing as StorageStanding
-from broker_core.rabbitmq.rules.standing import Standing as RabbitStanding
+from broker_core.common.types import EntityAddress, EntityStatus, SubQueue
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.runtime.previews import Effect
-from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
-from broker_core.service_bus.rules.standing import Standing
 
-from .figures import at_hand, is_poison
+from .family import pages_of
+from .figures import at_hand
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SUBQUEUE_SLUGS = {
@@ -50,58 +45,7 @@ class Deadline:
         return epoch_ms(self.at)
 
 
-_BADGES = {
-    Standing.AVAILABLE: Badge("active", "active", "active"),
-    Standing.LOCK_ENDED: Badge("active, lock ended", "active", "active"),
-    Standing.LOCKED: Badge("locked", "locked", "locked"),
-    Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
-    Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
-    Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
-    Standing.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
-    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
-    Standing.SPENT: Badge("max deliveries reached", "expired", "expired"),
-}
-_STORAGE_BADGES = {
-    StorageStanding.VISIBLE: Badge("visible", "active", "active"),
-    StorageStanding.DELAYED: Badge("delayed", "scheduled", "scheduled"),
-    StorageStanding.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
-    StorageStanding.LEASED: Badge("leased", "locked", "locked"),
-    StorageStanding.EXTENDED: Badge("lease extended", "locked", "locked"),
-    StorageStanding.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
-}
-_RABBIT_BADGES = {
-    RabbitStanding.READY: Badge("ready", "active", "active"),
-    RabbitStanding.UNACKED: Badge("unacked", "locked", "locked"),
-    RabbitStanding.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
-}
-_BADGES_OF: dict[Family, Mapping[Any, Badge]] = {
-    Family.SERVICE_BUS: _BADGES,
-    Family.QUEUE_STORAGE: _STORAGE_BADGES,
-    Family.RABBITMQ: _RABBIT_BADGES,
-}
-_ENDS = {  # what comes before the countdown to the instant at which the standing ends; else its life does
-    Standing.LOCKED: "lock ends in",
-    Standing.SCHEDULED: "due in",
-    StorageStanding.DELAYED: "visible in",
-    StorageStanding.RESCHEDULED: "visible in",
-    StorageStanding.LEASED: "lease ends in",
-    StorageStanding.EXTENDED: "lease ends in",
-}
-_MEANINGS = {
-    EntityKind.QUEUE: "Stores messages in order until they are received.",
-    EntityKind.TOPIC: "Copies each message to those of its subscriptions whose rules match.",
-    EntityKind.SUBSCRIPTION: "Stores its own copy of each message of its topic that matches its rules.",
-}
-_RABBIT_TAGS = (
-    ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
-    (
-        "exclusive",
-        "Usable only by the connection that declared it, and deleted with it",
-        lambda options: options.get("exclusive"),
-    ),
-    ("auto-delete", "Deleted with its last consumer", lambda options: options.get("auto_delete")),
-    ("transient", "Not durable", lambda options: options.get("durable") is False),
-)
+_CITED = re.compile(r" \(((?:SB|QS|RMQ)-\w+(?:, (?:SB|QS|RMQ)-\w+)*)\)")
 _MEETS = {  # what a change does to one message, and to several
     "expired": ("expires now", "expire now"),
     "too many": ("exceeds the limit", "exceed the limit"),
@@ -119,16 +63,12 @@ _MEETS = {  # what a change does to one message, and to several
     "given out again": ("becomes available again", "become available again"),
     "shown longer, expired": ("has expired and is shown longer", "have expired and are shown longer"),
 }
-_CITED = re.compile(r" \(((?:SB|QS|RMQ)-\w+(?:, (?:SB|QS|RMQ)-\w+)*)\)")
-_DEAD = Badge("dead-lettered", "dead", "dead")
 GONE = Badge("gone", "gone", "gone")
 
 
 def badge(row: MessageRow) -> Badge:
-    """The state of a message that is present. In a dead-letter queue it is dead-lettered unless somebody holds it there."""
-    standing = row.standing
-    in_dead_letters = row.subqueue != SubQueue.MAIN
-    return _DEAD if in_dead_letters and standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES_OF[row.family][standing]
+    """The state of a message that is present, as its family shows it."""
+    return pages_of(row.family).badge(row)
 
 
 def deadline(row: MessageRow) -> Deadline | None:
@@ -137,13 +77,7 @@ def deadline(row: MessageRow) -> Deadline | None:
     if at is None:
         return None
     expires_first = row.visible_at is not None and at != row.visible_at
-    return Deadline("expires in" if expires_first else _ENDS.get(row.standing, "expires in"), at)
-
-
-def deliveries(row: MessageRow) -> str:
-    """Failed deliveries of those allowed; in a dead-letter queue nothing is counted against a limit (SB-089)."""
-    limited = row.family is Family.SERVICE_BUS and row.subqueue == SubQueue.MAIN
-    return f"{row.delivery_count} of {row.max_delivery_count}" if limited else str(row.delivery_count)
+    return Deadline("expires in" if expires_first else pages_of(row.family).ends.get(row.standing, "expires in"), at)
 
 
 def age(delta: timedelta) -> str:
@@ -197,14 +131,19 @@ def rate(per_second: float) -> str:
     return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
 
 
-def numbered(numbers: Sequence[int]) -> str:
-    """Messages by their numbers: "message 4", "messages 4, 5"."""
-    return f"message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+def plural(count: int, one: str, several: str = "") -> str:
+    """A count with its noun: "1 message", "2,000 messages". several: where it is not the noun with an s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def copies(count: int) -> str:
     """How many copies of a message: "1 copy", "3 copies"."""
-    return "1 copy" if count == 1 else f"{count:,} copies"
+    return plural(count, "copy", "copies")
+
+
+def numbered(numbers: Sequence[int]) -> str:
+    """Messages by their numbers: "message 4", "messages 4, 5"."""
+    return f"message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 def epoch_ms(at: datetime) -> int:
@@ -233,28 +172,9 @@ def shown_path(address: EntityAddress) -> str:
     return f"{address.topic.path}/{address.name}" if address.topic else address.path
 
 
-def meaning(kind: EntityKind) -> str:
-    return _MEANINGS[kind]
-
-
 def tags(entity: EntityRow) -> list[tuple[str, str]]:
-    """What a list says of a RabbitMQ queue in a word, and what the word means."""
-    if entity.family is not Family.RABBITMQ:
-        return []
-    return [(word, meaning) for word, meaning, holds in _RABBIT_TAGS if holds(entity.options)]
-
-
-def rule_takes(filter: Filter) -> tuple[str, bool]:
-    """Which messages a filter takes, and whether that is code rather than words."""
-    match filter:
-        case TrueFilter():
-            return "every message", False
-        case FalseFilter():
-            return "no message", False
-        case SqlFilter():
-            return filter.text, True
-    compared = {name.replace("_", " "): value for name, value in filter.texts.items()} | dict(filter.properties)
-    return " and ".join(f"{name} is {getattr(value, 'value', value)!r}" for name, value in compared.items()), False
+    """What a list says of an entity in a word, and what the word means."""
+    return [*pages_of(entity.family).tags(entity)]
 
 
 def effects_told(effects: Sequence[Effect]) -> str:
@@ -279,14 +199,12 @@ def without_rules(text: str) -> tuple[str, str]:
     return _CITED.sub("", text), ", ".join(dict.fromkeys(cited))
 
 
-def state_text(state: bytes) -> str:
-    text = state.decode("utf-8", "replace")
-    return text if text.isprintable() and "\ufffd" not in text else state[:24].hex(" ")
-
-
 def is_neglected(entity: EntityRow) -> bool:
-    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy). Poison waits for people."""
-    if is_poison(entity):
+    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy).
+
+    What waits for a person waits for no receiver.
+    """
+    if pages_of(entity.family).needs_a_person(entity):
         return False
     if not at_hand(entity) or entity.consumers or entity.consumers_waiting or not entity.status.may_receive:
         return False
@@ -301,24 +219,15 @@ def consuming(entity: EntityRow) -> str:
     if entity.forward_to:
         return "forwards"
     if entity.consumers:
-        return f"{entity.consumers:,} consumer{'' if entity.consumers == 1 else 's'}"
+        return f"{plural(entity.consumers, 'consumer')}"
     if entity.consumers_waiting:
         return "waiting"
     if entity.last_receive_at is None:
-        return "no consumers" if entity.family is Family.RABBITMQ else "none yet"
+        return pages_of(entity.family).texts.no_consumer
     idle = entity.clock.now - entity.last_receive_at
     return "active" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
 
 
-def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timedelta | None) -> str | None:
-    """Why a receiver may never see a message that lives only so long; None: no reason for worry.
-
-    usual_wait: median time that messages of this queue waited lately; None: not known.
-    """
-    if time_to_live is None:
-        return None
-    if usual_wait is not None and time_to_live < usual_wait:
-        return f"Messages here usually wait {human(usual_wait)}; this one expires after {human(time_to_live)}."
-    if time_to_live < timedelta(seconds=5):
-        return f"This message expires after {human(time_to_live)}, possibly before any receiver asks for it."
-    return None
+def as_azure_names_it(name: str) -> str:
+    """A property's name as Azure writes it: content_type -> ContentType."""
+    return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))

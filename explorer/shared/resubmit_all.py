@@ -1,31 +1,25 @@
-"""Bringing back all dead letters of a Service Bus entity, or all messages of a storage poison queue, or one group of them.
+"""Bringing back all messages that failed, or one group of them: the frame that families with such a list share.
 
-It names the groups with what each holds, and asks. Of RabbitMQ's dead letters pages/rabbitmq/moving.py does the same.
+The page names the groups with what each holds, and asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from broker_core import queue_storage, reads, service_bus
+from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.queue_storage.rules.names import REQUEUED, SPENT, requeued_to
 from broker_core.reads import EntityRow, Group
-from explorer.queue_storage.lists import origin_address
-from explorer.queue_storage.queue import requeued
-from explorer.service_bus.entity import resubmitted
 from explorer.shared.forms.groups import BringBackForm, Key, group_text
 
-from .shell import Act, BadQuery, about, act, address_of, cleaned, page
+from .shell import Act, about, act, cleaned
 
 BATCH = 500  # messages that one transaction brings back
-_STORAGE_REASONS = {SPENT: "max dequeue count reached", REQUEUED: "requeued by an operator", None: "put directly"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,41 +64,7 @@ class Line:
         return group_text(*self.key)
 
 
-@page
-def dead_letters(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    entity = reads.entity(address_of(namespace, path), actor=request.actor)
-    address = entity.address.dead_letter
-    way = Way(
-        address, "Resubmit", "dead letters", "?tab=dead-letter",
-        back=lambda numbers: service_bus.resubmit(address, numbers, actor=request.actor),
-        because=lambda group: group.reason or "no reason given",
-        goes_to=lambda group: entity.address.name,
-        says=resubmitted,
-    )  # fmt: skip
-    return _bring_back(request, entity, way)
-
-
-@page
-def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    entity = reads.entity(address_of(namespace, path), actor=request.actor)
-    address = entity.address
-    if origin_address(address, request.actor) is None:
-        raise BadQuery([("queue", f"{address.path} is not a poison queue.")])
-    way = Way(
-        address, "Requeue", "poison messages", "",
-        back=lambda numbers: queue_storage.requeue_poison(address, numbers, actor=request.actor),
-        because=lambda group: _STORAGE_REASONS.get(group.reason, group.reason or ""),
-        goes_to=partial(_requeued_to, address),
-        says=requeued,
-    )  # fmt: skip
-    return _bring_back(request, entity, way)
-
-
-def _requeued_to(address: EntityAddress, group: Group) -> str:
-    return requeued_to(address.path, {"path": group.origin, "reason": group.reason} if group.origin else None) or ""
-
-
-def _bring_back(request: HttpRequest, entity: EntityRow, way: Way) -> HttpResponse:
+def bring_back(request: HttpRequest, entity: EntityRow, way: Way) -> HttpResponse:
     """GET asks, about all or one group; POST brings back what was counted."""
     request.actor.require(Right.OPERATE, way.address)
     given = cleaned(BringBackForm(request.POST if request.method == "POST" else request.GET))

@@ -7,6 +7,7 @@ the link shows a button, which a script presses; previews of links, which run no
 from __future__ import annotations
 
 import hashlib
+import math
 
 from django.conf import settings
 from django.contrib.auth import get_user_model, login
@@ -37,6 +38,20 @@ def link_for(user: AbstractUser) -> str:
     return reverse("explorer:sign_in_link", args=[signing.dumps([user.pk, _last_sign_in(user)], salt=SALT)])
 
 
+class SignIn(LoginView):
+    """The form for name and password; 429 while attempts are limited (sign_in_limits)."""
+
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form) -> HttpResponse:
+        wait = getattr(self.request, "sign_in_wait", None)
+        if wait is None:
+            return super().form_invalid(form)
+        seconds = math.ceil(wait.total_seconds())
+        context = self.get_context_data(form=form, wait_minutes=math.ceil(seconds / 60))
+        return self.render_to_response(context, status=429, headers={"Retry-After": str(seconds)})
+
+
 @sensitive_variables("token")
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -47,7 +62,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
             user = _user_of(token, lock=request.method == "POST")
             if request.method != "POST":
                 return render(request, "registration/sign_in_link.html", {"person": user})
-            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     except LinkRefused as refused:
         return render(request, "registration/link_refused.html", {"reason": str(refused)}, status=403)
     return redirect(settings.LOGIN_REDIRECT_URL)
@@ -86,7 +101,7 @@ def _last_sign_in(user: AbstractUser) -> str:
 
 
 urlpatterns = [
-    path("sign-in/", LoginView.as_view(redirect_authenticated_user=True), name="sign_in"),
+    path("sign-in/", SignIn.as_view(), name="sign_in"),
     path("sign-in/<str:token>/", sign_in_link, name="sign_in_link"),
     path("sign-out/", LogoutView.as_view(), name="sign_out"),
 ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EventKind, Family
-from broker_core.rabbitmq.rules.deaths import MOVED as BY_OPERATOR
 from broker_core.reads import Event, Place
+
+from .family import EventTexts, pages_of
 
 SHORTEST_GAP = timedelta(milliseconds=500)
 
@@ -38,19 +39,6 @@ class Entry:
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
     links: tuple[Place, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Phrases:
-    """How one family speaks of events, where Service Bus differs. gaps: what a message does after one; {0} is how long."""
-
-    words: Mapping[EventKind, str]
-    texts: Mapping[EventKind, str]
-    gaps: Mapping[EventKind, str]
-    renewed: tuple[str, str] = ("Lock renewed", "Lock renewed {} times")
-    held: str = "locked for {}"
-    unnoticed: str = "lock expired {} before the broker processed it"
-    count: str = "failed deliveries"
 
 
 _WORDS = {
@@ -116,91 +104,35 @@ _GAPS = {
     EventKind.DEAD_LETTERED: "in dead letters for {0}",
 }
 
-_STORAGE = _Phrases(
-    words={
-        EventKind.SENT: "put", EventKind.RECEIVED: "received", EventKind.RENEWED: "updated", EventKind.COMPLETED: "deleted",
-        EventKind.ABANDONED: "updated: visible", EventKind.RELEASED: "released", EventKind.LOCK_LOST: "lease ended",
-        EventKind.PURGED: "cleared", EventKind.MOVED: "moved",
-    },
-    texts={
-        EventKind.SENT: "Put",
-        EventKind.RECEIVED: "Received by a get: leased, with a new pop receipt",
-        EventKind.COMPLETED: "Deleted with its pop receipt",
-        EventKind.ABANDONED: "Updated: visible at once, with a new pop receipt",
-        EventKind.RELEASED: "Released by an operator: visible; the old pop receipt no longer works",
-        EventKind.LOCK_LOST: "Lease expired; received by another get",
-        EventKind.EXPIRED: "Expired and removed",
-        EventKind.PURGED: "Removed without a pop receipt",
-        EventKind.MOVED: "Moved",
-    },
-    gaps={
-        EventKind.SENT: "waited {0} for a get",
-        EventKind.RECEIVED: "leased for {0}",
-        EventKind.RENEWED: "invisible for another {0}",
-        EventKind.ABANDONED: "waited {0} for the next get",
-        EventKind.RELEASED: "waited {0} for the next get",
-        EventKind.LOCK_LOST: "waited {0} for the next get",
-    },
-    renewed=("Updated: hidden for longer, with a new pop receipt", "Updated {} times: hidden for longer each time"),
-    held="invisible for {}",
-    unnoticed="then visible again for {}",
-    count="dequeue count",
-)  # fmt: skip
-_RABBIT = _Phrases(
-    words={
-        EventKind.SENT: "published", EventKind.RECEIVED: "delivered", EventKind.COMPLETED: "acknowledged",
-        EventKind.ABANDONED: "requeued", EventKind.RELEASED: "requeued", EventKind.LOCK_LOST: "requeued",
-        EventKind.MOVED: "dead-lettered", EventKind.RECEIVED_AND_DELETED: "delivered, no ack",
-    },
-    texts={
-        EventKind.SENT: "Published",
-        EventKind.RECEIVED: "Delivered, awaiting acknowledgement",
-        EventKind.COMPLETED: "Acknowledged",
-        EventKind.ABANDONED: "Requeued at its original position",
-        EventKind.RELEASED: "Requeued at its original position; delivery count unchanged",
-        EventKind.LOCK_LOST: "Requeued: its connection or channel was closed",
-        EventKind.EXPIRED: "Expired at the head and dropped",
-        EventKind.MOVED: "Dead-lettered",
-        EventKind.RECEIVED_AND_DELETED: "Delivered without acknowledgement",
-    },
-    gaps={
-        EventKind.SENT: "was ready for {0}",
-        EventKind.RECEIVED: "unacked for {0}",
-        EventKind.ABANDONED: "was ready for {0}",
-        EventKind.RELEASED: "was ready for {0}",
-        EventKind.LOCK_LOST: "was ready for {0}",
-    },
-    count="returns",
-)  # fmt: skip
-_PHRASES = {
-    Family.SERVICE_BUS: _Phrases({}, _TEXTS, _GAPS),
-    Family.QUEUE_STORAGE: _STORAGE,
-    Family.RABBITMQ: _RABBIT,
-}
+COMMON = EventTexts({}, {}, _GAPS)
 
 
-def words(kind: EventKind, family: Family = Family.SERVICE_BUS, reason: str | None = None) -> Words:
-    """The word, icon and hue of what happened, as the family calls it."""
-    found = _WORDS[kind]
-    if kind == EventKind.MOVED and reason == BY_OPERATOR:
+def words(kind: EventKind, family: Family | None = None, reason: str | None = None) -> Words:
+    """The word, icon and hue of what happened, as the family calls it. family: None where it is not known."""
+    found, texts = _WORDS[kind], texts_of(family)
+    if kind == EventKind.MOVED and reason is not None and reason == texts.moved_by_operator:
         return replace(found, icon="back", hue="active")
-    return replace(found, word=_PHRASES[family].words.get(kind, found.word))
+    return replace(found, word=texts.words.get(kind, found.word))
 
 
-def entries(events: Sequence[Event], entity_id: int, sequence_number: int, family: Family = Family.SERVICE_BUS) -> list[Entry]:
+def texts_of(family: Family | None) -> EventTexts:
+    return COMMON if family is None else pages_of(family).events
+
+
+def entries(events: Sequence[Event], entity_id: int, sequence_number: int, family: Family | None = None) -> list[Entry]:
     """The timeline, oldest first, seen from the message with this number. A row of renewals is one line."""
     lines: list[Entry] = []
-    grouped, phrases = _with_renewals_grouped(events), _PHRASES[family]
+    grouped, texts = _with_renewals_grouped(events), texts_of(family)
     for i, (event, times) in enumerate(grouped):
         before = grouped[i - 1][0] if i else None
-        if before is not None and (gap := _gap(before, event, phrases)):
+        if before is not None and (gap := _gap(before, event, texts)):
             lines.append(Entry(gap))
         here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
         elsewhere = None if here else (event.address, event.sequence_number)
         lines.append(
             Entry(
-                _text(event, times, phrases), words(event.kind, family, event.reason), event.at, event.actor,
-                _note(event, phrases), elsewhere, _links(event, entity_id, sequence_number),
+                _text(event, times, texts), words(event.kind, family, event.reason), event.at, event.actor,
+                _note(event, texts), elsewhere, _links(event, entity_id, sequence_number),
             )
         )  # fmt: skip
     return lines
@@ -217,32 +149,32 @@ def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
     return grouped
 
 
-def _gap(before: Event, after: Event, phrases: _Phrases) -> str:
+def _gap(before: Event, after: Event, texts: EventTexts) -> str:
     """What the time between two events was, in words; nothing where it was short."""
     length = after.at - before.at
-    if length < SHORTEST_GAP or before.kind not in phrases.gaps:
+    if length < SHORTEST_GAP or before.kind not in texts.gaps:
         return ""
-    ended, says = before.locked_until, phrases.gaps[before.kind]
+    ended, says = before.locked_until, texts.gaps[before.kind]
     if before.kind in (EventKind.RECEIVED, EventKind.RENEWED) and ended is not None and after.at - ended > SHORTEST_GAP:
-        return f"{says.format(human(ended - before.at))}; {phrases.unnoticed.format(human(after.at - ended))}"
+        return f"{says.format(human(ended - before.at))}; {texts.unnoticed.format(human(after.at - ended))}"
     return says.format(human(length))
 
 
-def _text(event: Event, times: int, phrases: _Phrases) -> str:
-    text = phrases.texts.get(event.kind, _TEXTS.get(event.kind, ""))
+def _text(event: Event, times: int, texts: EventTexts) -> str:
+    text = texts.sentences.get(event.kind, _TEXTS.get(event.kind, ""))
     match event.kind:
         case EventKind.RENEWED:
-            return phrases.renewed[times > 1].format(times)
+            return texts.renewed[times > 1].format(times)
         case EventKind.PUBLISHED if "copies" in event.details:
             return _published(event.details["copies"])
         case EventKind.FORWARDED if event.other:
             duplicate = ", where it was dropped as a duplicate" if event.details.get("duplicate") else ""
             return f"Forwarded to {_named(event.other)}{duplicate}"
         case EventKind.MOVED:
-            moved, because = _moved(event.reason, phrases)
+            moved, because = _moved(event.reason, texts)
             return f"{moved} to {_listed(event.others)}{because}"
         case EventKind.SENT if isinstance(event.details.get("from"), dict):
-            moved, because = _moved(event.details["from"].get("reason"), phrases)
+            moved, because = _moved(event.details["from"].get("reason"), texts)
             return f"{moved} here from {_named(event.other)}{because}"
     if "published_from" in event.details:
         return _arrived(event)
@@ -263,11 +195,11 @@ def _listed(places: Sequence[Place]) -> str:
     return ", ".join(dict.fromkeys(map(_named, places))) or "no queue"
 
 
-def _moved(reason: str | None, phrases: _Phrases) -> tuple[str, str]:
+def _moved(reason: str | None, texts: EventTexts) -> tuple[str, str]:
     """What moving is called, and why it was done; an operator needs no reason."""
-    if reason == BY_OPERATOR:
+    if reason is not None and reason == texts.moved_by_operator:
         return _TEXTS[EventKind.MOVED], ""
-    return phrases.texts.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), f": {reason}" if reason else ""
+    return texts.sentences.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), f": {reason}" if reason else ""
 
 
 def _published(copies: int) -> str:
@@ -287,12 +219,12 @@ def _arrived(event: Event) -> str:
     return f"Forwarded from {origin.path if origin else 'a deleted entity'}"
 
 
-def _note(event: Event, phrases: _Phrases) -> str:
+def _note(event: Event, texts: EventTexts) -> str:
     parts = []
     if event.kind in (EventKind.RECEIVED, EventKind.RENEWED) and event.locked_until:
-        parts.append(phrases.held.format(human(event.locked_until - event.at)))
+        parts.append(texts.held.format(human(event.locked_until - event.at)))
     if event.kind in (EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.DEAD_LETTERED) and event.delivery_count:
-        parts.append(f"{phrases.count}: {event.delivery_count}")
+        parts.append(f"{texts.count}: {event.delivery_count}")
     if event.kind in (EventKind.SENT, EventKind.SCHEDULED) and event.time_to_live:
         parts.append(f"time-to-live {human(event.time_to_live)}")
     if "visible_at" in event.details:

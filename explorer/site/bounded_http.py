@@ -49,7 +49,8 @@ class BoundedHttp(HttpToolsProtocol):
         limit = settings.CONNECTIONS_PER_ADDRESS
         if not limit or self.client is None or len(self.connections) <= limit:
             return False
-        return sum(other.client is not None and other.client[0] == self.client[0] for other in self.connections) > limit
+        clients = (getattr(other, "client", None) for other in self.connections)  # WebSockets are among them
+        return sum(client is not None and client[0] == self.client[0] for client in clients) > limit
 
     # Bytes
 

@@ -67,6 +67,7 @@ LOGIN_URL = "explorer:sign_in"
 LOGIN_REDIRECT_URL = "explorer:overview"
 LOGOUT_REDIRECT_URL = "explorer:sign_in"
 CSRF_FAILURE_VIEW = "explorer.site.errors.csrf_failure"
+AUTHENTICATION_BACKENDS = ["explorer.shared.sign_in_limits.LimitedPasswords"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -111,11 +112,14 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates", *sorted((BASE_DIR / "explorer").glob("*/templates"))],
         "APP_DIRS": True,
         "OPTIONS": {
+            "libraries": {
+                one.parent.name: f"explorer.{one.parent.name}.tags" for one in (BASE_DIR / "explorer").glob("*/tags.py")
+            },
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
         },
     }
 ]

@@ -12,11 +12,10 @@ from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
 from broker_core.common.durations import format_iso, human
-from broker_core.common.family import definition_of
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow
-from broker_core.service_bus.rules.filters import Rule
-from explorer.shared import figures, presenters, timeline
+from explorer.shared import presenters, timeline
+from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.figures import Figure
 from explorer.shared.preferences import Preferences
 
@@ -29,15 +28,38 @@ register.filter("age", presenters.age)
 register.filter("absolute", presenters.absolute)
 register.filter("badge", presenters.badge)
 register.filter("deadline", presenters.deadline)
-register.filter("deliveries", presenters.deliveries)
 register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
 register.filter("shown_path", presenters.shown_path)
-register.filter("meaning", presenters.meaning)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
-register.filter("set_word", lambda family: definition_of(family).container_noun)
-register.filter("family_title", lambda family: definition_of(family).title)
+register.filter("family_pages", pages_of)
+register.filter("family_texts", lambda family: pages_of(family).texts)
+
+
+@register.simple_tag(takes_context=True)
+def family_part(context, family: Family | None, name: str) -> str:
+    """The family's part of a shared page, drawn with the page's context; nothing where it has none. None: of the first family."""
+    template_name = (pages_of(family) if family else installed()[0]).parts.get(name)
+    return context.template.engine.get_template(template_name).render(context) if template_name else ""
+
+
+@register.simple_tag
+def families() -> tuple[FamilyPages, ...]:
+    return installed()
+
+
+@register.simple_tag(takes_context=True)
+def new_entities(context) -> list[tuple[NewEntity, str]]:
+    """The forms that create an entity, of all families, with their addresses; those beside this page keep its query."""
+    request = context["request"]
+    query = f"?{request.GET.urlencode()}" if request.GET else ""
+    found = []
+    for pages in installed():
+        urls = [one.url() for one in pages.new_entities]
+        kept = query if len(urls) > 1 and request.path in urls else ""
+        found += [(one, url + kept) for one, url in zip(pages.new_entities, urls, strict=True)]
+    return found
 
 
 @register.filter
@@ -64,23 +86,9 @@ def counted(column: Figure, entity: EntityRow) -> str:
         return figure(count or 0, count is not None)
     if column.hue == "dead":
         label = f"{plural(count, 'dead letter,dead letters')} in {presenters.shown_path(entity.address)}"
-        url = address_url("entity", entity.address) + ("" if figures.is_poison(entity) else "?tab=dead-letter")
+        url = address_url("entity", entity.address) + pages_of(entity.family).dead_tab
         return format_html('<a class="dead-count" href="{}" aria-label="{}">{}</a>', url, label, thousands(count))
     return format_html('<span class="state-{}">{}</span>', column.hue, entity.expired_pending)
-
-
-@register.simple_tag
-def rule_words(rule: Rule) -> str:
-    """What a rule takes, and in short what it does to a copy."""
-    takes, code = presenters.rule_takes(rule.filter)
-    takes = format_html("<code>{}</code>", takes) if code else takes
-    return format_html('{} <span class="quiet">then {}</span>', takes, rule.action.text) if rule.action else takes
-
-
-@register.filter
-def state_text(state: bytes) -> str:
-    """A session's state in a list: its text, or its bytes where it is none."""
-    return presenters.state_text(state)
 
 
 @register.simple_tag
@@ -178,6 +186,13 @@ def preferences(context) -> Preferences:
 
 
 @register.simple_tag
+def version() -> str:
+    from explorer import __version__
+
+    return __version__
+
+
+@register.simple_tag
 def role_of(user) -> str:
     from explorer.roles import role_name
 
@@ -187,8 +202,7 @@ def role_of(user) -> str:
 @register.filter
 def plural(count, words: str) -> str:
     """{{ 3|plural:"message,messages" }} -> 3 messages, with thousands separated."""
-    one, _, many = words.partition(",")
-    return f"{count:,} {one if count == 1 else many}"
+    return presenters.plural(count, *words.split(",", 1))
 
 
 @register.filter
@@ -212,7 +226,7 @@ def setting_value(value) -> str:
 
 @register.simple_tag
 def event_words(kind, family: Family | None = None, reason: str | None = None) -> timeline.Words:
-    return timeline.words(kind, family or Family.SERVICE_BUS, reason)
+    return timeline.words(kind, family, reason)
 
 
 @register.simple_tag

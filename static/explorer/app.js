@@ -208,7 +208,8 @@
     if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
     focusedPart = "";
   });
-  document.addEventListener("htmx:error", () => notice("No response from the server. The action may not have been performed; reload the page before you retry."));
+  document.addEventListener("htmx:error", () =>
+    notice("No response from the server. The action may not have been performed; reload the page before you retry."));
   document.addEventListener("htmx:response:error", (event) => {
     if (event.detail.ctx?.response?.raw?.status === 500) notice("Internal server error. You can retry; see the server log for details.");
   });
@@ -216,5 +217,6 @@
   reveal(document);
   showOpenTab(document);
   tellSelection();
-  if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus(); // a form that came back: to what is wrong in it
+  // a form that came back: to what is wrong in it
+  if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

@@ -1,6 +1,6 @@
 // The live page: countdowns by the namespace's clock, frames from the feed, and the one indicator that says how live it all is.
-// A frame is described in explorer/live/frames.py. hx-ws keeps the connection; applying a frame is done here, with htmx's morph, so
-// that focus, selection and typed text stay. Nothing here evaluates code or writes styles.
+// A frame is described in explorer/live/frames.py. hx-ws keeps the connection; applying a frame is done here, with htmx's morph,
+// so that focus, selection and typed text stay. Nothing here evaluates code or writes styles.
 (() => {
   "use strict";
 
@@ -8,7 +8,8 @@
   const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
   const SAME_CLOCK_MS = 5000; // what a page takes to arrive, at most
   const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
-  const RELOADED = "#messages, #message, #receiver, #queues, #connections, #overview, #fullest"; // what is fetched again where rows do not tell all
+  // what is fetched again where rows do not tell all
+  const RELOADED = "#messages, #message, #receiver, #queues, #connections, #overview, #fullest";
   const UNREPEATABLE = "[role=alert], #taken-title"; // but not while it shows a refusal, or what was received and deleted
 
   const connection = document.getElementById("live-connection");
@@ -23,7 +24,8 @@
 
   let moved = 0; // by how much it was set otherwise than it would have gone on
 
-  // read: the real time at which the server read it. What was under way while a later reading came is no news: whether it was set.
+  // read: the real time at which the server read it. What was under way while a later reading came is no news: whether it was
+  // set.
   function setClock(now, rate, at, read) {
     if (read <= clock.read) return false;
     moved += now + (performance.now() - at) * rate - clockNow();
@@ -41,7 +43,8 @@
   // Who paused or resumed it somewhere else: the notice of it comes, or goes.
   function fetchClockControl(manual) {
     const control = document.getElementById("clock");
-    if (!control?.dataset.url || (Number(control.dataset.rate) === clock.rate && Boolean(control.dataset.manual) === manual)) return;
+    if (!control?.dataset.url) return;
+    if (Number(control.dataset.rate) === clock.rate && Boolean(control.dataset.manual) === manual) return;
     htmx.ajax("GET", control.dataset.url, { source: connection, target: control, swap: "outerMorph" });
   }
 
@@ -101,8 +104,9 @@
     }
   }
 
-  // How far the clock that an age was read by is from the page's: a row of another namespace, a real instant on a page of a manual one.
-  // What was read after a step may be here before the page is told of that step: then the two clocks turn out to be one.
+  // How far the clock that an age was read by is from the page's: a row of another namespace, a real instant on a page of a
+  // manual one. What was read after a step may be here before the page is told of that step: then the two clocks turn out to be
+  // one.
   const skews = new WeakMap();
 
   function skew(element, now) {
@@ -376,7 +380,8 @@
   }
 
   function scrollBack() {
-    if (scrolled && (scrolled[0] !== scrollX || scrolled[1] !== scrollY)) scrollTo({ left: scrolled[0], top: scrolled[1], behavior: "instant" });
+    if (scrolled && (scrolled[0] !== scrollX || scrolled[1] !== scrollY))
+      scrollTo({ left: scrolled[0], top: scrolled[1], behavior: "instant" });
     scrolled = null;
   }
 
@@ -394,7 +399,8 @@
 
   function onKey(event) { // the key p presses the button, as app.js has it
     const shortcuts = document.documentElement.dataset.shortcuts !== "off" && !document.querySelector("dialog[open]");
-    if (event.key !== " " || event.target !== document.body || !shortcuts || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key !== " " || event.target !== document.body || !shortcuts) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     pause(!paused);
   }
@@ -418,7 +424,8 @@
     document.addEventListener("htmx:before:swap", onSwap);
     document.addEventListener("htmx:after:swap", onSwapped);
     document.addEventListener("keydown", onKey);
-    // htmx may have gone over the page before hx-ws was loaded; and a connection made before now would not have been noticed here.
+    // htmx may have gone over the page before hx-ws was loaded; and a connection made before now would not have been noticed
+    // here.
     htmx.process(connection);
     connection.dispatchEvent(new Event("live-ready"));
   }

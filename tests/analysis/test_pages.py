@@ -74,7 +74,7 @@ def test_the_list_names_runs_and_says_when_there_is_none(viewer, finished):
     AnalysisRun.objects.all().delete()
     assert b"No analyses yet" in page(viewer, "analysis_runs").content
     fragment = page(viewer, "analysis_runs", headers=HTMX).content
-    assert b"No analysis yet" in fragment and b"<html" not in fragment
+    assert b"No analyses yet" in fragment and b"<html" not in fragment
 
 
 def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_bad_choice_is_refused_in_words_and_starts_nothing(operator, queue, ha
 
 
 def test_a_viewer_sees_why_the_button_does_not_work_and_is_refused(viewer, queue, handed):
-    assert b"Only operators start analyses" in page(viewer, "analysis_new").content
+    assert b"Starting analyses requires the operator role" in page(viewer, "analysis_new").content
     response = viewer.post(reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"})
     assert response.status_code == 403
     assert handed == []

@@ -10,7 +10,7 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.analysis import pages as analysis
 from explorer.models import AnalysisRun
-from explorer.shared import names
+from explorer.service_bus import names
 from tests.html import body_of
 
 from .conftest import FRAGMENT
@@ -101,7 +101,7 @@ def test_a_topic_among_very_many_is_typed(pages, as_, few):
     assert client.post("/new/subscription/", data).status_code == 302
     assert entities.get_subscription(pages.market.subscription("typed"))
     for wrong, status, said in (
-        (f"{space}/nowhere", 404, "This topic does not exist."),
+        (f"{space}/nowhere", 404, "There is no such topic."),
         ("news", 400, "Enter a namespace, a slash and the name of a topic."),
         ("", 400, "This field is required."),
     ):

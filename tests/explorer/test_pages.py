@@ -173,7 +173,7 @@ def test_purging_selected_asks_first_and_says_what_it_left(pages, as_):
 def test_purging_a_list_needs_the_name_typed(pages, as_):
     client = as_("operator")
     refused = client.post(f"/purge/dead-letter/{pages.at}", {"name": "orders", "confirmed": "1"})
-    assert refused.status_code == 400 and "must be exactly eu/orders" in body_of(refused)
+    assert refused.status_code == 400 and "Enter exactly eu/orders" in body_of(refused)
     client.post(f"/purge/dead-letter/{pages.at}", {"name": "eu/orders", "confirmed": "1"})
     assert reads.counts(pages.shop).dead_letter == 0 and the_last_act().detail == "Purged 1 message."
 

@@ -11,8 +11,8 @@ from broker_core.queue_storage.rules.standing import Standing as StorageStanding
 from broker_core.rabbitmq.rules.standing import Standing as RabbitStanding
 from broker_core.reads import Capped, Counts, Event, Place, TrafficPoint
 from broker_core.service_bus.rules.standing import Standing
-from explorer.service_bus import entity
-from explorer.shared import bodies, presenters, sweeps, timeline
+from explorer.service_bus import presenters as service_bus_presenters
+from explorer.shared import bodies, glance, presenters, sweeps, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = EntityAddress("demo", "orders")
@@ -121,7 +121,7 @@ def test_nobody_is_consuming_only_where_messages_wait_in_vain(changes, expected)
 def test_a_time_to_live_too_short_to_be_seen_warns(time_to_live, waiting, warns):
     lives = None if time_to_live is None else seconds(time_to_live)
     waits = None if waiting is None else seconds(waiting)
-    assert bool(presenters.short_time_to_live_warning(lives, waits)) is warns
+    assert bool(service_bus_presenters.short_time_to_live_warning(lives, waits)) is warns
 
 
 # Bodies
@@ -303,8 +303,8 @@ def test_each_family_speaks_of_events_in_its_own_words():
 
 def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
     points = [TrafficPoint(NOON, 10, sent, 0, 0) for sent in (0, 4, 2)]
-    assert entity.spark([]) is None and entity.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
-    assert entity.spark(points, width=100).sent == "0.0,38.0 50.0,2.0 100.0,20.0"
+    assert glance.spark([]) is None and glance.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
+    assert glance.spark(points, width=100).sent == "0.0,38.0 50.0,2.0 100.0,20.0"
 
 
 @pytest.mark.parametrize(

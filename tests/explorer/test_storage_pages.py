@@ -8,9 +8,8 @@ import pytest
 from django.urls import resolve, reverse
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads
-from broker_core.common.types import Actor, EntityAddress, Family, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, Family, HoldKind, Right, SubQueue
 from broker_core.queue_storage.rules.explaining import QueueFacts
-from broker_core.queue_storage.rules.standing import HoldKind
 from broker_core.service_bus import entities
 from explorer.models import AuditRecord
 from explorer.queue_storage import lists, rows

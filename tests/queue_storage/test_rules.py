@@ -11,11 +11,12 @@ import pytest
 from broker_core.common import errors as shared_errors
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.explanations import Place
+from broker_core.common.types import HoldKind
 from broker_core.queue_storage.rules import errors, messages, names, options, standing
 from broker_core.queue_storage.rules.explaining import Code, QueueFacts, explain, why_not
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.options import Poison, QueueOptions
-from broker_core.queue_storage.rules.standing import HoldKind, Standing
+from broker_core.queue_storage.rules.standing import Standing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

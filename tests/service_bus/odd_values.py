@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.types import Actor, EntityAddress, Message, Right
@@ -22,10 +21,8 @@ from broker_core.service_bus.rules.filters.rules import Rule
 from broker_core.store.driver import run
 
 ODD: tuple[Any, ...] = (
-    *(None, True, -1, 0, 2**31, 2**63, 1.5, math.nan, math.inf),
-    *("", "\x00", "\ud800", "x" * 20_000, b"", b"\xff"),
-    *(object(), [], [object()], [None], ["\ud800"], [2**63], {"a": object()}, {"\ud800": 1}, {1: {"a": math.nan}}),
-    *(datetime(2020, 1, 1), datetime.min.replace(tzinfo=UTC), timedelta.max, timedelta(seconds=-1), UUID(int=2**128 - 1)),
+    *(None, True, -1, 2**63, math.nan, "", "\x00", "\ud800", "x" * 20_000, "yesterday", b"\xff"),
+    *(object(), [], [object()], {"a": object()}, {"\ud800": 1}, datetime(2020, 1, 1), timedelta(seconds=-1)),
 )
 SECOND = timedelta(seconds=1)
 LINES = ['{"kind": "vitrine"']

@@ -19,9 +19,9 @@ from broker_core.common.types import EntityAddress, Message, MessageState, Queue
 from broker_core.service_bus import entities
 from tests.looking import events, ledger_agrees, now
 from tests.model_machines import run_machine
-from tests.service_bus.specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 from . import specification as sb
+from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
 

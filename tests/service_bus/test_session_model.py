@@ -16,9 +16,9 @@ from broker_core.service_bus import entities
 from broker_core.store import connections
 from tests.looking import entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
-from tests.service_bus.specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 from . import specification as sb
+from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
 NAMES = ("a", "b", "c")

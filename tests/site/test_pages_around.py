@@ -1,9 +1,11 @@
 """What every answer carries, the pages for mistakes, and the state of the parts."""
 
 import json
+import tomllib
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 from django.test import RequestFactory
 from django.utils import timezone
@@ -34,7 +36,7 @@ def test_every_answer_has_the_strict_policy(client, db, path):
 def test_an_unknown_address_is_a_plain_404(client, db):
     answer = client.get("/no/such/page")
     assert answer.status_code == 404
-    assert b"Nothing is here" in answer.content
+    assert b"Page not found" in answer.content
 
 
 def test_a_foreign_host_name_is_told_what_to_set(client, db):
@@ -73,7 +75,7 @@ def test_a_form_without_its_proof_is_refused_in_words(person):
 
     answer = Client(enforce_csrf_checks=True).post("/sign-in/", {"username": "a", "password": "b"})
     assert answer.status_code == 403
-    assert b"The form was too old" in answer.content
+    assert b"Form expired" in answer.content
 
 
 def test_a_script_gets_only_the_notice():
@@ -109,3 +111,9 @@ def test_health_says_when_the_database_is_away(client, monkeypatch):
     answer = client.get("/healthz")
     assert answer.status_code == 503
     assert json.loads(answer.content)["parts"]["database"]["state"] == "down"
+
+
+def test_the_sidebar_names_the_version_of_the_project(client, person):
+    client.force_login(person("viewer"))
+    stated = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["project"]["version"]
+    assert f"Vitrine {stated}" in client.get("/").content.decode()

@@ -33,6 +33,7 @@ OF_REAL_TIME = {
     "register_process": "a process's lease is of real time",
     "give_to_the_dead": "a process's lease is of real time",
     "renew_lease": "a process's lease is of real time",
+    "consumers_elsewhere": "a process's lease is of real time",
     "condemn_dead_processes": "a process's lease is of real time",
 }
 OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")

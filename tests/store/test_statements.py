@@ -9,23 +9,20 @@ from psycopg._queries import PostgresQuery, _query2pg
 from psycopg.adapt import Transformer
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, EventKind, HistoryLevel, Message, MessageState, SubQueue
+from broker_core.common.types import EntityAddress, Message, SubQueue
+from broker_core.management.commands.show_sql import PLANNED, plan_of
 from broker_core.runtime.entity_cache import entity_id_of
 from broker_core.runtime.pacing import advance_head
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run
-from broker_core.store.statements import PACKAGE, SQL, call
+from broker_core.store.statements import PACKAGE, SQL, call, load
 from tests.looking import ledger_agrees
-
-PLACEHOLDER = re.compile(r"%\(\w+\)[sbt]")
-PLANNED = re.compile(r"^(--[^\n]*\n|\s)*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(SQL) if PLANNED.match(SQL[name])])  # those that EXPLAIN takes
 def test_statement_is_sound(db, name):
-    with connections.current().transaction(force_rollback=True):
-        connections.current().execute(f"EXPLAIN {PLACEHOLDER.sub('NULL', SQL[name]).replace('%%', '%')}")
+    assert plan_of(name)
 
 
 def test_each_statement_says_what_it_promises():
@@ -35,14 +32,38 @@ def test_each_statement_says_what_it_promises():
     assert bare == []
 
 
+def test_the_numbers_in_statements_have_names():
+    """A column of an enum is never compared with, or set to, a bare number."""
+    bare = re.compile(r"\b(subqueue|state|kind|op|hold_kind|history_level|body_kind) *(=|<>|<=?|>=?|IN \(|= ANY \('\{) *\d")
+    found = [
+        f"{file.name}: {line}"
+        for file in PACKAGE.glob("*/sql/*.sql")
+        for line in file.read_text().splitlines()
+        if bare.search(line)
+    ]
+    assert found == []
+
+
+def test_a_name_stands_for_the_number_of_its_enum(tmp_path):
+    (tmp_path / "a.sql").write_text(
+        "-- name: all\nSELECT '{@SUBQUEUE_MAIN,@STATE_SCHEDULED}', @LEDGER_LOCKED + @OP_SENT, @EVENT_MOVED;\n"
+    )
+    assert load(tmp_path.glob("*.sql")) == {"all": "SELECT '{0,2}', 10 + 1, 22"}
+
+
 @pytest.mark.parametrize(
-    ("column", "numbers"), [("subqueue", SubQueue), ("state", MessageState), ("kind", EventKind), ("history_level", HistoryLevel)]
+    ("text", "error"),
+    [
+        ("-- name: bad\nSELECT\n  @STATE_ACTIV", r"a\.sql:3: unknown name @STATE_ACTIV; .*@STATE_ACTIVE, @STATE_DEFERRED"),
+        ("-- fragment: bad\n@STAT_ACTIVE", r"a\.sql:2: unknown name @STAT_ACTIVE; .*@STATE_\.\.\."),
+        ("-- name: bad\nSELECT\n  -- include: nothing\n", "statement 'bad' includes 'nothing'"),
+        ("-- name: bad\nSELECT 1\n-- name: bad\nSELECT 2", "name 'bad' is defined twice"),
+    ],
 )
-def test_the_numbers_in_statements_are_explained(column, numbers):
-    """In the head of shared.sql, by their names in common.types."""
-    head = (PACKAGE / "store" / "sql" / "shared.sql").read_text().partition("-- fragment:")[0]
-    (told,) = re.findall(rf"^-- {column} +((?:.|\n--  )*)$", head, re.MULTILINE)
-    assert {int(number): name for number, name in re.findall(r"(\d+) (\w+)", told)} == {n: n.name.lower() for n in numbers}
+def test_a_faulty_file_is_refused_when_it_is_loaded(tmp_path, text, error):
+    (tmp_path / "a.sql").write_text(text)
+    with pytest.raises(ValueError, match=error):
+        load(tmp_path.glob("*.sql"))
 
 
 def test_an_unknown_statement_is_named():

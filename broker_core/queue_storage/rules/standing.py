@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Protocol
 
-
-class HoldKind(IntEnum):
-    """Why a message is invisible until visible_at. The numbers are stored, and are the ledger's states of invisible messages."""
-
-    GET = 10
-    PUT = 12
-    UPDATE_BEFORE_GET = 13
-    UPDATE = 14
+from broker_core.common.types import HoldKind
 
 
 class Standing(StrEnum):

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from broker_core.common.arguments import require_count
+from broker_core.common.arguments import require_count, require_kind
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.rabbitmq.messages import delivering, local_consumers, publishing, tidying
@@ -274,7 +274,6 @@ def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False,
     """Declare a queue (see queues.declare_queue), which the empty name means from then on. An exclusive one is the
     connection's."""
     connection, address = channel.connection, EntityAddress(channel.connection.vhost, queue)
-    queues.declare_queue.check(**options)
     options |= {"exclusive": exclusive, "owner_id": connection.id, "actor": connection.actor}
 
     def steps() -> Steps:
@@ -435,6 +434,7 @@ def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
 
 def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
     """The tags that an acknowledgement means; the one it names must be outstanding. Raises AmqpError (406)."""
+    require_kind("delivery_tag", delivery_tag, int)  # anything else that is unknown would end the channel
     if multiple and delivery_tag == 0:
         return list(channel.unacked)
     if delivery_tag not in channel.unacked:

@@ -60,6 +60,7 @@ class Process:
             self.epoch: int = self._run("register_process", label=Actor.local().name).epoch
             self._keeper.execute(f"LISTEN {CHANNEL}")
             unless_it_succeeds.pop_all()
+        self.database = database
         self.is_fresh = True  # nobody has looked yet what the dead before it left
         self.lost: str | None = None
         self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()

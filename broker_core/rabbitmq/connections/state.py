@@ -17,7 +17,7 @@ from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store.driver import Steps
 
-from . import processes
+from . import handed_over, processes
 from .processes import ConnectionLost
 
 REFRESH_SECONDS = 1.0  # how old may be what is known of the line of consumers
@@ -84,13 +84,17 @@ class ConnectionState:
         return ended_by
 
     def hear(self, what: str) -> None:
-        """What another process says: that it ended this connection, or that a message was held for too long."""
+        """What another process says: that it ended this connection, that a message was held for too long, or that it has handed
+        messages over."""
         kind, _, rest = what.partition(" ")
         if kind == "closed":
             self.end(errors.connection_forced(rest))
         elif kind == "overdue":
             for channel in list(self.channels.values()):
                 channel.hear_overdue(rest)
+        elif kind == "handed":
+            entity_id, *numbers = map(int, rest.split())
+            handed_over.take_soon(self, self._process.database, entity_id, numbers)
 
 
 class ChannelState:

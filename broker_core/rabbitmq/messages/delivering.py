@@ -187,7 +187,7 @@ def requeue(
         return SettleReport((), tuple(tokens))
 
     def steps(_: Work | None = None) -> Steps:
-        how = {"actor": by, "counts": counts, "kind": kind}
+        how = {"actor": by, "counts": counts, "kind": int(kind)}
         rows = yield call("rabbit_requeue", entity_id=queue.id, **_held_by(tokens), **how)
         if rows:
             yield from _after_requeue(address, queue, rows, by)

@@ -1,7 +1,7 @@
 """The consumers of this process: what each has room for, whose turn it is, and what it is promised by transactions under way.
 
 Room (credit) is known only here: prefetch belongs to the channel and changes while it runs (RMQ-140, RMQ-141). So priorities
-among consumers, taking turns, and the hand-over of messages with a time-to-live of zero hold among those of one process.
+among consumers and taking turns hold among those of one process; see remote_delivery for messages with a time-to-live of zero.
 """
 
 from __future__ import annotations

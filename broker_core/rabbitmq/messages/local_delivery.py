@@ -14,6 +14,7 @@ from broker_core.store.statements import call
 
 from . import local_consumers
 from .delivery import Delivery, as_delivery
+from .remote_delivery import hand_to_others
 from .routing_transaction import Work
 
 RELIEF = 100  # messages that consumers are given at most before it is counted what is too much
@@ -25,14 +26,15 @@ FOR_GOOD = {
 
 
 def hand_over(work: Work, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
-    """Give messages to consumers of this process (RMQ-922). Returns the numbers that nobody has room for."""
+    """Give messages to consumers that have room: of this process first, then of others (RMQ-922). Returns the numbers that nobody
+    has room for."""
     with local_consumers.planned(local_consumers.takers(queue.id), len(numbers)) as plan:
         left = list(numbers[len(plan) :])
         for consumer in dict.fromkeys(plan):
             given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
             if not (yield from _give(work, name, queue, consumer, "rabbit_hand_over", numbers=given)):
                 left += given
-    return sorted(left)
+    return (yield from hand_to_others(work, queue, sorted(left)))
 
 
 def relieve(work: Work, name: str) -> Steps[None]:

@@ -250,6 +250,10 @@ def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
         case ToExchange(exchange, routing_key):
             check_routing_key("" if routing_key is None else routing_key)
             known.router.route(exchange, (), {})
+        case ToQueue() | Back():
+            pass
+        case _:
+            raise InvalidArgument("to", f"must be a ToQueue, a ToExchange or Back, not {to!r:.80}")
     return queue
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from broker_core.common.arguments import is_storable
 
@@ -40,8 +40,6 @@ APPLY_TO = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges",
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy as stored. priority: whole or not. definition: plain JSON values by key."""
-
-    checks_itself: ClassVar = True
 
     name: str
     pattern: str

@@ -1,44 +1,51 @@
--- What pages ask about a virtual host beyond what all families have. Nothing here writes: a look renews no queue's expiry and marks
--- no message as redelivered (RMQ-906).
+-- What pages ask about a virtual host beyond what all families have. Nothing here writes: a look renews no queue's expiry and
+-- marks no message as redelivered (RMQ-906).
 
 -- name: browse_message_facts
 -- Of these messages of a queue, what their publisher and the broker wrote on them. first_received_at: delivered before or now.
 SELECT m.sequence_number, m.properties ->> 'exchange' AS exchange, m.properties ->> 'routing_key' AS routing_key,
        m.properties ->> 'expiration' AS expiration, m.application_properties -> 'x-death' AS deaths,
-       m.first_received_at IS NOT NULL AND (m.owner_id IS NULL OR m.delivery_count > 0) AS redelivered, m.owner_id, k.name AS connection
+       m.first_received_at IS NOT NULL AND (m.owner_id IS NULL OR m.delivery_count > 0) AS redelivered,
+       m.owner_id, k.name AS connection
   FROM vitrine_message AS m LEFT JOIN vitrine_connection AS k ON k.id = m.owner_id
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)s::bigint[]);
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+   AND m.sequence_number = ANY (%(numbers)s::bigint[]);
 
 -- name: browse_queue_head
--- The first messages of a queue in the order of delivery: how many expired ones there are behind the head that blocks them (RMQ-013).
--- No more rows than the cap are looked at.
+-- The first messages of a queue in the order of delivery: how many expired ones there are behind the head that blocks them
+-- (RMQ-013). No more rows than the cap are looked at.
 WITH entity AS MATERIALIZED (
     SELECT id, now, default_message_time_to_live AS ttl, (effective ->> 'max_priority')::int > 0 AS by_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s
 ), head AS MATERIALIZED (
-    SELECT coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1) AS number
+    SELECT coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN),
+                    1) AS number
 ), looked_at AS MATERIALIZED (
     SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
            least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= (SELECT number FROM head)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= (SELECT number FROM head)
      ORDER BY m.sequence_number LIMIT %(cap)s
 ), ready AS MATERIALIZED (
     SELECT l.sequence_number, coalesce(l.is_over, false) AS is_over,
-           row_number() OVER (ORDER BY CASE WHEN (SELECT by_priority FROM entity) THEN -l.priority END NULLS LAST, l.sequence_number) AS place
+           row_number() OVER (ORDER BY CASE WHEN (SELECT by_priority FROM entity) THEN -l.priority END NULLS LAST,
+                              l.sequence_number) AS place
       FROM looked_at AS l WHERE l.owner_id IS NULL
 ), first_alive AS MATERIALIZED (
     SELECT sequence_number, place FROM ready WHERE NOT is_over ORDER BY place LIMIT 1
 )
 SELECT (SELECT count(*) FROM looked_at) AS scanned,
        (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place > (SELECT place FROM first_alive)) AS behind_the_head,
-       (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place < coalesce((SELECT place FROM first_alive), 'infinity'::float8)) AS at_the_head,
+       (SELECT count(*) FROM ready AS r
+         WHERE r.is_over AND r.place < coalesce((SELECT place FROM first_alive), 'infinity'::float8)) AS at_the_head,
        (SELECT sequence_number FROM first_alive) AS head,
        (SELECT
         -- include: unused_since
         + e.auto_delete_on_idle FROM vitrine_entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
          WHERE e.id = %(entity_id)s AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id)) AS expires_at,
-       (SELECT k.name FROM vitrine_entity AS e JOIN vitrine_connection AS k ON k.id = e.owner_id WHERE e.id = %(entity_id)s) AS owner;
+       (SELECT k.name FROM vitrine_entity AS e JOIN vitrine_connection AS k ON k.id = e.owner_id
+         WHERE e.id = %(entity_id)s) AS owner;
 
 -- name: browse_consumers
 -- Consumers of a virtual host, of one of its queues, or of one connection, the first in line of each queue first.
@@ -51,25 +58,29 @@ SELECT c.id, c.tag, c.channel, c.no_ack, c.exclusive, c.priority, c.prefetch, c.
  ORDER BY q.path, c.id LIMIT %(max_count)s;
 
 -- name: browse_connections
--- Connections of a virtual host with the process they live in; lease_left: how long that is believed to live without another sign.
-SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.lease_until, p.lease_until - clock_timestamp() AS lease_left,
+-- Connections of a virtual host with the process they live in; lease_left: how long that is believed to live without another
+-- sign.
+SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.lease_until,
+       p.lease_until - clock_timestamp() AS lease_left,
        (SELECT count(*) FROM vitrine_consumer AS c WHERE c.connection_id = k.id) AS consumers,
-       ARRAY(SELECT e.path FROM vitrine_entity AS e WHERE e.owner_id = k.id AND e.deleted_at IS NULL ORDER BY e.path LIMIT 20) AS owned
+       ARRAY(SELECT e.path FROM vitrine_entity AS e WHERE e.owner_id = k.id AND e.deleted_at IS NULL
+             ORDER BY e.path LIMIT 20) AS owned
   FROM vitrine_connection AS k JOIN vitrine_broker_process AS p ON p.epoch = k.epoch
   JOIN vitrine_namespace AS n ON n.id = k.namespace_id
  WHERE lower(n.name) = lower(%(vhost)s)
  ORDER BY k.id LIMIT %(max_count)s;
 
 -- name: browse_held
--- What connections hold unacknowledged, queue by queue. Of each queue no more rows than the cap are looked at, from its head on: held
--- ones lie there.
+-- What connections hold unacknowledged, queue by queue. Of each queue no more rows than the cap are looked at, from its head on:
+-- held ones lie there.
 SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or(m.scanned >= %(cap)s) AS capped
   FROM vitrine_entity AS e
  CROSS JOIN LATERAL (
        SELECT x.owner_id, count(*) OVER () AS scanned FROM (
            SELECT y.owner_id FROM vitrine_message AS y
-            WHERE y.entity_id = e.id AND y.subqueue = 0 AND y.state = 0
-              AND y.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0), 1)
+            WHERE y.entity_id = e.id AND y.subqueue = @SUBQUEUE_MAIN AND y.state = @STATE_ACTIVE
+              AND y.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                  WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
             ORDER BY y.sequence_number LIMIT %(cap)s) AS x) AS m
  WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND m.owner_id IS NOT NULL
  GROUP BY e.id, e.path, m.owner_id ORDER BY e.path, m.owner_id;
@@ -77,26 +88,31 @@ SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or
 -- name: browse_vhost_counts
 -- What a virtual host has of each. No row: there is no such host.
 SELECT (SELECT count(*) FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) AS exchanges,
-       (SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_exchange AS x ON x.id = b.source_id WHERE x.namespace_id = n.id) AS bindings,
+       (SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_exchange AS x ON x.id = b.source_id
+         WHERE x.namespace_id = n.id) AS bindings,
        (SELECT count(*) FROM vitrine_policy AS p WHERE p.namespace_id = n.id) AS policies,
        (SELECT count(*) FROM vitrine_connection AS k WHERE k.namespace_id = n.id) AS connections,
-       (SELECT count(*) FROM vitrine_consumer AS c JOIN vitrine_connection AS k ON k.id = c.connection_id WHERE k.namespace_id = n.id) AS consumers
+       (SELECT count(*) FROM vitrine_consumer AS c JOIN vitrine_connection AS k ON k.id = c.connection_id
+         WHERE k.namespace_id = n.id) AS consumers
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s);
 
 -- name: browse_place
--- How many messages a get or a consumer is given before this one. Of the queue no more than the cap are looked at, from its head on.
+-- How many messages a get or a consumer is given before this one. Of the queue no more than the cap are looked at, from its head
+-- on.
 WITH entity AS MATERIALIZED (
     SELECT id, now, default_message_time_to_live AS ttl, coalesce((effective ->> 'max_priority')::int, 0) > 0 AS by_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s
 ), own AS MATERIALIZED (
     SELECT sequence_number, coalesce(priority, 0) AS priority FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND subqueue = 0 AND state = 0 AND sequence_number = %(sequence_number)s
+     WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
+       AND sequence_number = %(sequence_number)s
 ), looked_at AS MATERIALIZED (
     SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
            least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                           WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN), 1)
      ORDER BY m.sequence_number LIMIT %(cap)s
 )
 SELECT (SELECT count(*) FROM looked_at) >= %(cap)s AS capped,

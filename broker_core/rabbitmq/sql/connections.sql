@@ -63,7 +63,8 @@ SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id
 WITH dead AS (
     INSERT INTO vitrine_broker_process (label, started_at, lease_until)
     VALUES (%(label)s, clock_timestamp(), to_timestamp(0)) RETURNING epoch)
-UPDATE vitrine_connection AS c SET epoch = dead.epoch FROM dead WHERE c.id = ANY (%(connection_ids)s::bigint[]) RETURNING dead.epoch;
+UPDATE vitrine_connection AS c SET epoch = dead.epoch FROM dead WHERE c.id = ANY (%(connection_ids)s::bigint[])
+ RETURNING dead.epoch;
 
 -- name: vhost_of_connection
 -- No row: it was ended.
@@ -99,10 +100,36 @@ DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
 -- To the process that it lives in, after the commit: over the connection that keeps its epoch, so that it hears or is dead.
 SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(what)s::text);
 
+-- name: consumers_elsewhere
+-- Connections whose consumers, none of them `here`, may be given messages of a queue at once. room: the prefetch of their consumers less what the
+-- connection holds of the queue, NULL for any number. The ledger says how many deliveries a queue has out, so looking ends with the last of them.
+WITH held AS MATERIALIZED (
+    SELECT h.owner_id, count(*) AS n
+      FROM (SELECT m.owner_id FROM vitrine_message AS m
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NOT NULL
+               AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
+             ORDER BY m.sequence_number
+             LIMIT (SELECT coalesce(sum(l.n), 0)
+                      FROM (SELECT n FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND state = 10 AND until = 'infinity'
+                            UNION ALL
+                            SELECT n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s AND state = 10 AND until = 'infinity') AS l)) AS h
+     GROUP BY h.owner_id)
+SELECT c.connection_id, x.name AS holder,
+       CASE WHEN bool_and(c.prefetch > 0 AND NOT c.no_ack) THEN greatest(sum(c.prefetch) - coalesce(max(h.n), 0), 0)::int END AS room
+  FROM vitrine_consumer AS c
+  JOIN vitrine_connection AS x ON x.id = c.connection_id
+  JOIN vitrine_broker_process AS p ON p.epoch = x.epoch AND p.lease_until > clock_timestamp()
+  LEFT JOIN held AS h ON h.owner_id = c.connection_id
+ WHERE c.queue_id = %(entity_id)s AND c.id <> ALL (%(here)s::bigint[])
+   AND (NOT %(one_only)s OR c.id = (SELECT min(id) FROM vitrine_consumer WHERE queue_id = %(entity_id)s))
+ GROUP BY c.connection_id, x.name
+ ORDER BY max(c.priority) DESC, coalesce(max(h.n), 0), c.connection_id;
+
 -- fragment: unused_since
--- When a queue's x-expires began: with its last use, or when the database server began, which is the broker (RMQ-047). A manual clock knows of uses
--- alone.
-greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+-- When a queue's x-expires began: with its last use, or when the database server began, which is the broker (RMQ-047). A manual
+-- clock knows of uses alone.
+greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x
+                                JOIN vitrine_namespace AS n ON n.id = x.namespace_id
                                WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
 
 -- fragment: unused_for_too_long
@@ -140,14 +167,16 @@ SELECT e.id, e.path FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS
 
 -- name: lock_queue_to_consume
 -- Nobody else begins or ends consuming from it before the transaction ends.
-SELECT e.id, e.options, e.effective FROM vitrine_entity AS e WHERE e.id = %(entity_id)s AND e.deleted_at IS NULL FOR NO KEY UPDATE;
+SELECT e.id, e.options, e.effective FROM vitrine_entity AS e
+ WHERE e.id = %(entity_id)s AND e.deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: add_consumer
 -- The next in line; its first one arms an auto-delete queue. No row: somebody has it to himself, or would not have (RMQ-149).
 WITH others AS MATERIALIZED (
     SELECT count(*) AS n, coalesce(bool_or(exclusive), false) AS exclusive FROM vitrine_consumer WHERE queue_id = %(queue_id)s),
 added AS (
-    INSERT INTO vitrine_consumer (connection_id, channel, queue_id, tag, no_ack, exclusive, priority, prefetch, arguments, began_at)
+    INSERT INTO vitrine_consumer (connection_id, channel, queue_id, tag, no_ack, exclusive, priority,
+                                  prefetch, arguments, began_at)
     SELECT %(connection_id)s, %(channel)s, e.id, %(tag)s, %(no_ack)s, %(exclusive)s, %(priority)s, %(prefetch)s,
            %(arguments)s::text::jsonb, e.now
       FROM others, vitrine_entity_now AS e
@@ -155,7 +184,8 @@ added AS (
     RETURNING id),
 armed AS (
     UPDATE vitrine_entity SET options = options || '{"had_consumer": true}'
-     WHERE id = %(queue_id)s AND (options->>'auto_delete')::bool AND NOT (options->>'had_consumer')::bool AND EXISTS (SELECT FROM added))
+     WHERE id = %(queue_id)s AND (options->>'auto_delete')::bool AND NOT (options->>'had_consumer')::bool
+       AND EXISTS (SELECT FROM added))
 SELECT added.id, others.n = 0 AS is_first FROM added, others;
 
 -- name: remove_consumer
@@ -166,15 +196,16 @@ DELETE FROM vitrine_consumer WHERE id = %(consumer_id)s RETURNING queue_id;
 -- What becomes of queues that lost consumers: an auto-delete one goes with the last, an expiring one is unused from now on.
 SELECT e.id, e.path, (e.options->>'auto_delete')::bool AND (e.options->>'had_consumer')::bool AS is_auto_delete
   FROM vitrine_entity AS e
- WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id);
+ WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL
+   AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id);
 
 -- name: lock_queues_left
 -- Nobody begins to consume from them before the transaction ends.
 SELECT id FROM vitrine_entity WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE;
 
 -- name: stand_in_line
--- The consumers that a channel still has: those of queues that are gone are missing. may_take: of a single-active-consumer queue only the
--- first in line is served (RMQ-148). consumer_id NULL: there is none; no row: the connection was ended.
+-- The consumers that a channel still has: those of queues that are gone are missing. may_take: of a single-active-consumer queue
+-- only the first in line is served (RMQ-148). consumer_id NULL: there is none; no row: the connection was ended.
 SELECT c.id AS consumer_id,
        NOT (coalesce((e.effective->>'single_active_consumer')::bool, false)
             AND EXISTS (SELECT FROM vitrine_consumer AS o WHERE o.queue_id = c.queue_id AND o.id < c.id)) AS may_take
@@ -184,20 +215,21 @@ SELECT c.id AS consumer_id,
  WHERE k.id = %(connection_id)s;
 
 -- name: overdue_deliveries
--- Deliveries that were not acknowledged for longer than their queue allows, 30 minutes where it says nothing (RMQ-126, RMQ-127, RMQ-924). Of a queue
--- as many rows are read as it takes to find all that are unacknowledged; those are mostly at its beginning. And those of connections that have ended:
--- a process that was stopped may have gone on with a delivery.
-SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number, t.timeout AS milliseconds
+-- Deliveries that were not acknowledged for longer than their queue allows, 30 minutes where it says nothing (RMQ-126, RMQ-127,
+-- RMQ-924). Of a queue as many rows are read as it takes to find all that are unacknowledged; those are mostly at its beginning.
+-- And those of connections that have ended: a process that was stopped may have gone on with a delivery.
+SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number,
+       t.timeout AS milliseconds
   FROM (SELECT l.entity_id, sum(l.n) AS n
-          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE state = 10 AND until = 'infinity'
-                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state = 10 AND until = 'infinity') AS l
+          FROM (SELECT entity_id, n FROM vitrine_count_base WHERE state = @LEDGER_LOCKED AND until = 'infinity'
+                UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state = @LEDGER_LOCKED AND until = 'infinity') AS l
          GROUP BY l.entity_id HAVING sum(l.n) > 0) AS unacked
   JOIN vitrine_entity_now AS e ON e.id = unacked.entity_id AND e.family = 'rabbitmq'
  CROSS JOIN LATERAL (SELECT coalesce((e.effective->>'consumer_timeout')::bigint, %(default_timeout)s::bigint) AS timeout) AS t
  CROSS JOIN LATERAL (
        SELECT owner_id, lock_token, sequence_number, last_received_at FROM vitrine_message
-        WHERE entity_id = e.id AND subqueue = 0 AND state = 0 AND owner_id IS NOT NULL
-          AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = 0)
+        WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE AND owner_id IS NOT NULL
+          AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)
         ORDER BY sequence_number LIMIT unacked.n) AS m
  WHERE t.timeout > 0 AND m.last_received_at + t.timeout * interval '1 ms' <= e.now
     OR NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.id = m.owner_id)

@@ -1,4 +1,5 @@
--- A virtual host's exchanges, bindings, queues and policies. Whoever changes them holds the host's row first, so they change one after the other.
+-- A virtual host's exchanges, bindings, queues and policies. Whoever changes them holds the host's row first, so they change one
+-- after the other.
 
 -- name: hold_vhost
 -- Nobody else changes its topology before the transaction ends. Publishers only read the row, and are not kept.
@@ -10,11 +11,13 @@ SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(nam
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL FOR SHARE;
 
 -- name: topology_changed
--- In the same transaction as the change, which holds the host: who remembers what a message is routed by reads what changed. A version is never given
--- twice, also where the transaction that raised it was rolled back: somebody may have seen it from inside. is_told: else everything is to be read.
+-- In the same transaction as the change, which holds the host: who remembers what a message is routed by reads what changed. A
+-- version is never given twice, also where the transaction that raised it was rolled back: somebody may have seen it from inside.
+-- is_told: else everything is to be read.
 WITH before AS MATERIALIZED (SELECT topology_version AS version FROM vitrine_namespace WHERE id = %(namespace_id)s),
 raised AS (
-    UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version') WHERE id = %(namespace_id)s RETURNING topology_version AS version),
+    UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version') WHERE id = %(namespace_id)s
+     RETURNING topology_version AS version),
 told AS (
     INSERT INTO vitrine_topology_change (version, previous, namespace_id, queues, exchanges, bindings)
     SELECT raised.version, before.version, %(namespace_id)s::bigint,
@@ -30,19 +33,26 @@ SELECT version FROM raised;
 -- name: insert_exchanges
 -- Those that are there already stay as they are.
 INSERT INTO vitrine_exchange AS x (namespace_id, name, type, durable, auto_delete, internal, arguments, effective, created_at)
-SELECT %(namespace_id)s::bigint, t.name, t.type, t.durable, t.auto_delete, t.internal, t.arguments::jsonb, t.effective::jsonb, clock_timestamp()
-  FROM unnest(%(names)s::text[], %(types)s::text[], %(durable)s::bool[], %(auto_delete)s::bool[], %(internal)s::bool[], %(arguments)s::text[],
+SELECT %(namespace_id)s::bigint, t.name, t.type, t.durable, t.auto_delete, t.internal, t.arguments::jsonb,
+       t.effective::jsonb, clock_timestamp()
+  FROM unnest(%(names)s::text[], %(types)s::text[], %(durable)s::bool[], %(auto_delete)s::bool[],
+              %(internal)s::bool[], %(arguments)s::text[],
               %(effective)s::text[]) AS t(name, type, durable, auto_delete, internal, arguments, effective)
 ON CONFLICT (namespace_id, name) DO NOTHING
 RETURNING x.id, x.name;
 
 -- name: find_rabbitmq_queue
--- A queue by its exact name; no row: the host is not there. id NULL: the queue is not. ready: messages that nobody holds, expired ones that wait for
--- the head included (RMQ-013).
-SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at,
-       (SELECT coalesce(sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END), 0)::bigint
-          FROM (SELECT state, until, n FROM vitrine_count_base WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)
-                UNION ALL SELECT state, until, n FROM vitrine_count_delta WHERE entity_id = e.id AND subqueue = 0 AND state IN (0, 10)) AS l) AS ready,
+-- A queue by its exact name; no row: the host is not there. id NULL: the queue is not. ready: messages that nobody holds, expired
+-- ones that wait for the head included (RMQ-013).
+SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.options, e.effective, e.owner_id,
+       e.history_level, e.created_at,
+       (SELECT coalesce(sum(CASE l.state WHEN @STATE_ACTIVE THEN l.n ELSE -l.n END), 0)::bigint
+          FROM (SELECT state, until, n FROM vitrine_count_base
+                 WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)
+                UNION ALL
+                SELECT state, until, n FROM vitrine_count_delta
+                 WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)
+               ) AS l) AS ready,
        (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = e.id) AS consumers
   FROM vitrine_namespace AS n
   LEFT JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.key = %(name)s AND e.deleted_at IS NULL
@@ -58,18 +68,20 @@ WITH consumers AS (DELETE FROM vitrine_consumer WHERE queue_id = ANY (%(entity_i
 DELETE FROM vitrine_binding WHERE queue_id = ANY (%(entity_ids)s) RETURNING id, source_id;
 
 -- name: delete_idle_exchanges
--- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Their names, those bindings, and the exchanges that
--- these were from (RMQ-313).
+-- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Their names, those bindings,
+-- and the exchanges that these were from (RMQ-313).
 WITH idle AS (
     SELECT x.id FROM vitrine_exchange AS x
      WHERE x.id = ANY (%(ids)s) AND x.auto_delete AND NOT EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id)),
 bindings AS (DELETE FROM vitrine_binding WHERE exchange_id IN (SELECT id FROM idle) RETURNING id, source_id),
 gone AS (DELETE FROM vitrine_exchange WHERE id IN (SELECT id FROM idle) RETURNING name)
-SELECT ARRAY(SELECT name FROM gone) AS names, ARRAY(SELECT id FROM bindings) AS bindings, ARRAY(SELECT DISTINCT source_id FROM bindings) AS sources;
+SELECT ARRAY(SELECT name FROM gone) AS names, ARRAY(SELECT id FROM bindings) AS bindings,
+       ARRAY(SELECT DISTINCT source_id FROM bindings) AS sources;
 
 -- name: find_exchange
 -- No row: the host is not there. id NULL: the exchange is not.
-SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective,
+SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.durable, x.auto_delete, x.internal,
+       x.arguments, x.effective,
        EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id) AS in_use
   FROM vitrine_namespace AS n LEFT JOIN vitrine_exchange AS x ON x.namespace_id = n.id AND x.name = %(name)s
  WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
@@ -82,8 +94,8 @@ SELECT id, source_id FROM bindings;
 
 -- name: find_ends
 -- What a binding would be between, and the binding if there is one. No row: the host is not there.
-SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.type, q.id AS queue_id, q.owner_id, d.id AS exchange_id,
-       coalesce(bq.id, bd.id) AS binding_id
+SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.type, q.id AS queue_id,
+       q.owner_id, d.id AS exchange_id, coalesce(bq.id, bd.id) AS binding_id
   FROM vitrine_namespace AS n
   LEFT JOIN vitrine_exchange AS s ON s.namespace_id = n.id AND s.name = %(source)s
   LEFT JOIN vitrine_entity AS q ON q.namespace_id = n.id AND q.key = %(queue)s::text AND q.deleted_at IS NULL
@@ -97,7 +109,8 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.typ
 -- name: insert_binding
 -- No row: there is the same one already (RMQ-350).
 INSERT INTO vitrine_binding (source_id, queue_id, exchange_id, routing_key, arguments, arguments_hash, created_at)
-VALUES (%(source_id)s, %(queue_id)s, %(exchange_id)s, %(routing_key)s, %(arguments)s::text::jsonb, %(arguments_hash)s, clock_timestamp())
+VALUES (%(source_id)s, %(queue_id)s, %(exchange_id)s, %(routing_key)s, %(arguments)s::text::jsonb,
+        %(arguments_hash)s, clock_timestamp())
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -115,7 +128,8 @@ RETURNING xmax = 0 AS created;
 
 -- name: delete_rabbitmq_policy
 -- No row: there is none of this name.
-DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s AND is_operator = %(is_operator)s AND name = %(name)s RETURNING id;
+DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s AND is_operator = %(is_operator)s AND name = %(name)s
+ RETURNING id;
 
 -- name: policies_of
 -- All policies of a virtual host: those that come first before (RMQ-917), operator policies last.
@@ -124,7 +138,8 @@ SELECT p.name, p.is_operator, p.pattern, p.apply_to, p.priority, p.definition
 
 -- name: queues_of
 -- What the effect of policies on them is made from.
-SELECT e.id, e.path AS name, e.options, e.effective, e.owner_id, e.default_message_time_to_live, e.auto_delete_on_idle, e.expiry_mode
+SELECT e.id, e.path AS name, e.options, e.effective, e.owner_id, e.default_message_time_to_live,
+       e.auto_delete_on_idle, e.expiry_mode
   FROM vitrine_entity AS e WHERE e.namespace_id = %(namespace_id)s AND e.deleted_at IS NULL ORDER BY e.path;
 
 -- name: exchanges_of
@@ -136,7 +151,8 @@ SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, 
 -- What is in force for queues from now on. A queue that gets another life while idle is idle from now (RMQ-048).
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 wanted AS (
-    SELECT * FROM unnest(%(ids)s::int8[], %(options)s::text[], %(effective)s::text[], %(times_to_live)s::interval[], %(idle)s::interval[],
+    SELECT * FROM unnest(%(ids)s::int8[], %(options)s::text[], %(effective)s::text[], %(times_to_live)s::interval[],
+                         %(idle)s::interval[],
                          %(expiry_modes)s::text[]) AS t(id, options, effective, time_to_live, idle, expiry_mode)),
 before AS MATERIALIZED (SELECT id, auto_delete_on_idle AS idle FROM vitrine_entity WHERE id = ANY (%(ids)s::int8[])),
 changed AS (
@@ -157,15 +173,18 @@ UPDATE vitrine_exchange AS x SET effective = w.effective::jsonb
   FROM unnest(%(ids)s::int8[], %(effective)s::text[]) AS w(id, effective) WHERE x.id = w.id RETURNING x.id;
 
 -- fragment: routed_exchanges
-coalesce(json_agg(json_build_array(x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective)), '[]') FROM vitrine_exchange AS x
+coalesce(json_agg(json_build_array(x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective)), '[]')
+FROM vitrine_exchange AS x
 
 -- fragment: routed_bindings
-coalesce(json_agg(json_build_array(b.id, s.name, coalesce(q.path, d.name), b.queue_id IS NOT NULL, b.routing_key, b.arguments)), '[]')
+coalesce(json_agg(json_build_array(b.id, s.name, coalesce(q.path, d.name), b.queue_id IS NOT NULL, b.routing_key, b.arguments)),
+         '[]')
   FROM vitrine_exchange AS s JOIN vitrine_binding AS b ON b.source_id = s.id
   LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
 
 -- fragment: routed_queues
-coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level)), '[]') FROM vitrine_entity AS e
+coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level)), '[]')
+FROM vitrine_entity AS e
 
 -- name: topology
 -- All that a virtual host's messages are routed by, and its version, as of one instant.
@@ -182,17 +201,21 @@ SELECT n.id, n.name, n.family, n.topology_version AS version,
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: topology_since
--- What changed of it since a version: what came or went or is another now, and of that what is there; the versions after that one, each with the one
--- before it; all as of one instant. Where the versions do not join up to the last, not all is told. No row: there is no such host.
+-- What changed of it since a version: what came or went or is another now, and of that what is there; the versions after that
+-- one, each with the one before it; all as of one instant. Where the versions do not join up to the last, not all is told. No
+-- row: there is no such host.
 WITH host AS MATERIALIZED (
-    SELECT id, name, family, topology_version AS version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL),
+    SELECT id, name, family, topology_version AS version FROM vitrine_namespace
+     WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL),
 change AS MATERIALIZED (
     SELECT c.* FROM vitrine_topology_change AS c JOIN host ON c.namespace_id = host.id WHERE c.version > %(since)s),
 touched AS MATERIALIZED (
-    SELECT ARRAY(SELECT DISTINCT unnest(queues) FROM change) AS queues, ARRAY(SELECT DISTINCT unnest(exchanges) FROM change) AS exchanges,
+    SELECT ARRAY(SELECT DISTINCT unnest(queues) FROM change) AS queues,
+           ARRAY(SELECT DISTINCT unnest(exchanges) FROM change) AS exchanges,
            ARRAY(SELECT DISTINCT unnest(bindings) FROM change) AS bindings)
 SELECT host.*, t.queues AS changed_queues, t.exchanges AS changed_exchanges, t.bindings AS changed_bindings,
-       ARRAY(SELECT version FROM change ORDER BY version) AS versions, ARRAY(SELECT previous FROM change ORDER BY version) AS previous,
+       ARRAY(SELECT version FROM change ORDER BY version) AS versions,
+       ARRAY(SELECT previous FROM change ORDER BY version) AS previous,
        (SELECT
 -- include: routed_exchanges
          WHERE x.namespace_id = host.id AND x.name = ANY (t.exchanges)) AS exchanges,
@@ -222,18 +245,21 @@ SELECT b.id, s.name AS source, q.path AS queue, d.name AS exchange, b.routing_ke
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash, b.id;
 
 -- name: list_rabbitmq_queues
--- The queues of a virtual host, or one by its exact name, with their counts, as find_rabbitmq_queue has them. The ledger is read once for all.
+-- The queues of a virtual host, or one by its exact name, with their counts, as find_rabbitmq_queue has them. The ledger is read
+-- once for all.
 WITH queue AS MATERIALIZED (
     SELECT e.id, n.name AS vhost, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at
       FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL
      WHERE lower(n.name) = lower(%(vhost)s) AND n.family = 'rabbitmq' AND (%(name)s::text IS NULL OR e.key = %(name)s::text)),
 ledger AS MATERIALIZED (
-    SELECT l.entity_id, sum(CASE l.state WHEN 0 THEN l.n ELSE -l.n END)::bigint AS ready
+    SELECT l.entity_id, sum(CASE l.state WHEN @STATE_ACTIVE THEN l.n ELSE -l.n END)::bigint AS ready
       FROM (SELECT entity_id, state, n FROM vitrine_count_base
-             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = 0 AND state IN (0, 10)
+             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = @SUBQUEUE_MAIN
+               AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)
             UNION ALL
             SELECT entity_id, state, n FROM vitrine_count_delta
-             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = 0 AND state IN (0, 10)) AS l
+             WHERE entity_id = ANY (ARRAY(SELECT id FROM queue)) AND subqueue = @SUBQUEUE_MAIN
+               AND state IN (@STATE_ACTIVE, @LEDGER_LOCKED)) AS l
      GROUP BY l.entity_id)
 SELECT q.*, coalesce(l.ready, 0) AS ready, (SELECT count(*) FROM vitrine_consumer AS c WHERE c.queue_id = q.id) AS consumers
   FROM queue AS q LEFT JOIN ledger AS l ON l.entity_id = q.id
@@ -241,7 +267,8 @@ SELECT q.*, coalesce(l.ready, 0) AS ready, (SELECT count(*) FROM vitrine_consume
 
 -- name: empty_vhost
 -- What a virtual host has of its own, before it goes. Its queues are deleted, and its connections ended.
-WITH bindings AS (DELETE FROM vitrine_binding WHERE source_id IN (SELECT id FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s)),
+WITH bindings AS (DELETE FROM vitrine_binding
+                   WHERE source_id IN (SELECT id FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s)),
 exchanges AS (DELETE FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s),
 policies AS (DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s)
 SELECT 1 AS done;

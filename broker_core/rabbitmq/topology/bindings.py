@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import arguments as checks
 from broker_core.rabbitmq.rules import errors, names, table
@@ -104,6 +105,8 @@ def _wanted(source, queue, exchange, routing_key, arguments, owner_id=None) -> _
     for name in (source, exchange):
         if name is not None:
             checks.check_not_default_exchange(name)
+    for what, name in (("exchange", source), ("queue", exchange if queue is None else queue)):
+        require_kind(what, name, str)
     names.clean(routing_key, "routing_key")  # a short string, as names are, whose line ends stay
     return _Wanted(source, queue, exchange, routing_key, dict(arguments or {}), owner_id)
 

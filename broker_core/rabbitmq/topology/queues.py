@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, HistoryLevel, Right
 from broker_core.namespaces.entity_columns import entity_columns
@@ -56,6 +57,8 @@ def declare_queue(
     actor = actor or Actor.local()
     actor.require(Right.BROWSE if passive else Right.MANAGE, address)
     vhost, name = address.namespace, names.clean(address.path)
+    if type is not None:
+        require_kind("type", type, str)
     if passive:
         found = yield from _look(vhost, name)
         if found.id is None or not (yield from _is_still_there(found)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityExists, InvalidArgument, NotAllowed
 from broker_core.common.types import (
     SUBSCRIPTIONS,
@@ -36,7 +37,8 @@ from broker_core.store.statements import call
 
 from . import rules
 from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row
-from .rows import entity_row, fanout_changed, lock_entity, require_kind
+from .rows import entity_row, fanout_changed, lock_entity
+from .rows import require_kind as require_entity_kind
 
 QUEUE, TOPIC, SUBSCRIPTION = EntityKind.QUEUE, EntityKind.TOPIC, EntityKind.SUBSCRIPTION
 FAMILY = str(Family.SERVICE_BUS)
@@ -237,6 +239,8 @@ def _create(
     rule: Rule | None = None,
 ) -> Steps:
     actor = _may_configure(address, actor)
+    if rule is not None:
+        require_kind("rule", rule, Rule)
     check_subscription_name(address.name) if kind is SUBSCRIPTION and address.topic else check_path(address.path)
 
     def steps() -> Steps:
@@ -356,7 +360,7 @@ def _delete_subscriptions(topic: Topic) -> Steps[None]:
 
 def _get(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:
     (actor or Actor.local()).require(Right.BROWSE, address)
-    return require_kind(from_row((yield from entity_row(address))), kind)
+    return require_entity_kind(from_row((yield from entity_row(address))), kind)
 
 
 def _list(kind: EntityKind | None, namespace: str | None, actor: Actor | None) -> Steps:

@@ -125,8 +125,11 @@ def check_policy_name(name: str) -> str:
 
 
 def kind_of(settings: Settings) -> EntityKind:
-    """What has settings of this type."""
-    return next(kind for kind, of in SETTINGS_TYPE.items() if isinstance(settings, of))
+    """What has settings of this type. Raises InvalidArgument."""
+    for kind, of in SETTINGS_TYPE.items():
+        if isinstance(settings, of):
+            return kind
+    raise InvalidArgument("settings", f"must be QueueSettings, TopicSettings or SubscriptionSettings, not {_shown(settings)}")
 
 
 def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 -- Why a message is or is not delivered now (broker_core/reads, explain). Nothing here writes.
 
 -- name: explain_message
--- One message of a list with what bears on its delivery, in one snapshot: its entity's settings, its session's standing, and how many
--- deliverable messages a receive would return before it, counted to place_cap and among at most scan_cap rows.
+-- One message of a list with what bears on its delivery, in one snapshot: its entity's settings, its session's standing, and how
+-- many deliverable messages a receive would return before it, counted to place_cap and among at most scan_cap rows.
 WITH
 -- include: entity
 ,
@@ -12,11 +12,13 @@ WITH
 -- include: message_columns
          , m.transfer
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{0,1,2}')
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s
+       AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
        AND m.sequence_number = %(sequence_number)s
 ), walked AS MATERIALIZED (
     SELECT m.ctid AS tid FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0 AND m.sequence_number < %(sequence_number)s
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+       AND m.sequence_number < %(sequence_number)s
        AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
      ORDER BY m.sequence_number LIMIT %(scan_cap)s
 ), before AS MATERIALIZED (
@@ -31,7 +33,8 @@ SELECT
 -- include: clock_columns
        f.*, c.kind, c.status, c.requires_session, c.forward_to, c.forward_dead_lettered_messages_to,
        c.dead_lettering_on_message_expiration, c.expiry_mode, c.in_session,
-       s.locked_until AS session_locked_until, s.locked_by AS session_locked_by, mate.sequence_number AS expired_number, mate.ends_at AS expired_at,
+       s.locked_until AS session_locked_until, s.locked_by AS session_locked_by, mate.sequence_number AS expired_number,
+       mate.ends_at AS expired_at,
        (SELECT count(*) FROM before) AS before, (SELECT count(*) FROM walked) AS walked
   FROM clock AS c CROSS JOIN found AS f
   LEFT JOIN vitrine_session AS s ON c.in_session AND s.entity_id = c.id AND s.session_id = f.session_id COLLATE "C"
@@ -41,7 +44,8 @@ SELECT
         WHERE s.session_id IS NOT NULL
           AND
               -- include: session_is_over
-          AND m.entity_id + 0 = c.id AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.subqueue = 0 AND m.state = 0
+          AND m.entity_id + 0 = c.id AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN
+          AND m.state = @STATE_ACTIVE
           AND m.sequence_number <> f.sequence_number
           AND coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now
           AND (m.locked_until IS NULL OR m.locked_until <= c.now)
@@ -51,10 +55,12 @@ SELECT
 clock AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
            CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate,
-           e.requires_session AND %(subqueue)s = 0 AS in_session
+           e.requires_session AND %(subqueue)s = @SUBQUEUE_MAIN AS in_session
       FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE e.id = %(entity_id)s)
 
 -- name: read_list_of
 -- The list a message is in.
 SELECT subqueue FROM vitrine_message
- WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2,3}') AND state = ANY ('{0,1,2}') AND sequence_number = %(sequence_number)s;
+ WHERE entity_id = %(entity_id)s
+   AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER,@SUBQUEUE_TRANSFER}')
+   AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;

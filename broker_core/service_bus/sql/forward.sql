@@ -1,8 +1,8 @@
 -- Duplicates, and messages on their way from one entity to another.
 
 -- name: claim_ids
--- Which of these message ids are new to the entity inside its window; from now on it has seen them (SB-130, SB-132). The counter is locked first, as
--- every send locks it, so that two senders of the same ids come one after the other.
+-- Which of these message ids are new to the entity inside its window; from now on it has seen them (SB-130, SB-132). The counter
+-- is locked first, as every send locks it, so that two senders of the same ids come one after the other.
 WITH
 -- include: entity
 ,
@@ -28,10 +28,12 @@ kept AS (
     SELECT message_id, sequence_number FROM noted
     UNION ALL
     SELECT message_id, sequence_number FROM vitrine_seen_id
-     WHERE entity_id = %(entity_id)s AND message_id = ANY (%(duplicates)b::text[]) AND message_id NOT IN (SELECT message_id FROM noted))
+     WHERE entity_id = %(entity_id)s AND message_id = ANY (%(duplicates)b::text[])
+       AND message_id NOT IN (SELECT message_id FROM noted))
 INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, message_id)
-SELECT e.now, e.id, 0, %(actor)s, 19, coalesce(k.sequence_number, 0), d.message_id
-  FROM entity AS e, unnest(%(duplicates)b::text[]) AS d(message_id) JOIN kept AS k USING (message_id) WHERE e.history_level > 0;
+SELECT e.now, e.id, @SUBQUEUE_MAIN, %(actor)s, @EVENT_DUPLICATE_DROPPED, coalesce(k.sequence_number, 0), d.message_id
+  FROM entity AS e, unnest(%(duplicates)b::text[]) AS d(message_id) JOIN kept AS k USING (message_id)
+ WHERE e.history_level > @HISTORY_OFF;
 
 -- name: forget_seen_ids
 -- Ids that left the window of their entity. One that is being seen anew is left alone.
@@ -50,20 +52,22 @@ SELECT count(*) AS done FROM forgotten;
 SELECT pg_advisory_xact_lock(hashtextextended('vitrine forward ' || %(entity_id)s::text || ' ' || %(subqueue)s::text, 0));
 
 -- name: forwardable
--- Messages of a list that are to go elsewhere, lowest number first: available ones of the main list, all unheld dead letters, and what a
--- transaction sent by way of this entity (SB-166), but for destinations that are known to be full.
+-- Messages of a list that are to go elsewhere, lowest number first: available ones of the main list, all unheld dead letters, and
+-- what a transaction sent by way of this entity (SB-166), but for destinations that are known to be full.
 WITH
 -- include: entity
 SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_id AS namespace_id, e.namespace_name AS namespace,
-       CASE m.subqueue WHEN 0 THEN e.forward_to WHEN 1 THEN e.forward_dead_lettered_messages_to ELSE m.transfer ->> 'to' END AS target
+       CASE m.subqueue WHEN @SUBQUEUE_MAIN THEN e.forward_to WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to
+            ELSE m.transfer ->> 'to' END AS target
   FROM vitrine_entity_now AS e, vitrine_message AS m
- WHERE e.id = %(entity_id)s AND m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0
+ WHERE e.id = %(entity_id)s AND m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
    AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
    AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
    AND CASE m.subqueue
-            WHEN 0 THEN e.forward_to IS NOT NULL AND e.status IN ('Active', 'SendDisabled')
-                 AND (coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) > (SELECT now FROM entity)) IS NOT FALSE
-            WHEN 1 THEN e.forward_dead_lettered_messages_to IS NOT NULL
+            WHEN @SUBQUEUE_MAIN THEN e.forward_to IS NOT NULL AND e.status IN ('Active', 'SendDisabled')
+                 AND (coalesce(m.expires_at,
+                               m.enqueued_at + e.default_message_time_to_live) > (SELECT now FROM entity)) IS NOT FALSE
+            WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to IS NOT NULL
             ELSE lower(m.transfer ->> 'to') <> ALL (%(waited_for)b::text[]) END
  ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE OF m SKIP LOCKED;
 
@@ -80,59 +84,65 @@ WITH
 gone AS (
     DELETE FROM vitrine_message AS m
      USING unnest(%(numbers)b::int8[], %(new_numbers)b::int8[]) AS t(number, new_number)
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0 AND m.sequence_number = t.number
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
  RETURNING m.*, t.new_number),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
-                                       last_received_at, message_id, session_id, details)
-    SELECT e.now, e.id, g.subqueue, 'process:broker', 17, g.sequence_number, g.delivery_count, g.enqueued_at, g.first_received_at,
-           g.last_received_at, g.message_id, g.session_id,
-           jsonb_strip_nulls(jsonb_build_object('to', jsonb_build_object('entity', %(to_id)s::bigint, 'sequence_number', g.new_number),
-                                                'duplicate', CASE WHEN g.new_number IS NULL THEN true END))
-      FROM gone AS g, entity AS e WHERE e.history_level > 0),
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id, session_id, details)
+    SELECT e.now, e.id, g.subqueue, 'process:broker', @EVENT_FORWARDED, g.sequence_number, g.delivery_count,
+           g.enqueued_at, g.first_received_at, g.last_received_at, g.message_id, g.session_id,
+           jsonb_strip_nulls(jsonb_build_object(
+               'to', jsonb_build_object('entity', %(to_id)s::bigint, 'sequence_number', g.new_number),
+               'duplicate', CASE WHEN g.new_number IS NULL THEN true END))
+      FROM gone AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, 0, -count(*), -sum(size), 17 FROM gone HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, @STATE_ACTIVE, -count(*), -sum(size), @OP_FORWARDED FROM gone
+    HAVING count(*) > 0)
 SELECT count(*) AS done FROM gone;
 
 -- name: forward_failed
--- These cannot go where they should: to the dead-letter queue of where they stand, or to its transfer dead-letter queue if they were dead letters or
--- on their way by a transaction (SB-166, SB-173, SB-174, SB-917).
+-- These cannot go where they should: to the dead-letter queue of where they stand, or to its transfer dead-letter queue if they
+-- were dead letters or on their way by a transaction (SB-166, SB-173, SB-174, SB-917).
 WITH
 -- include: entity
 ,
 moved AS (
     UPDATE vitrine_message AS m
        SET subqueue = %(to_subqueue)s, delivery_count = 0, lock_token = NULL, locked_until = NULL, locked_by = NULL,
-           dead_lettered_at = e.now, dead_letter_source = e.path, dead_letter_reason = t.reason, dead_letter_description = t.description
-      FROM entity AS e, unnest(%(numbers)b::int8[], %(reasons)b::text[], %(descriptions)b::text[]) AS t(number, reason, description)
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = 0 AND m.sequence_number = t.number
+           dead_lettered_at = e.now, dead_letter_source = e.path, dead_letter_reason = t.reason,
+           dead_letter_description = t.description
+      FROM entity AS e,
+           unnest(%(numbers)b::int8[], %(reasons)b::text[], %(descriptions)b::text[]) AS t(number, reason, description)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
  RETURNING m.*),
 lowered AS (
     UPDATE vitrine_queue_head SET head = least(head, (SELECT min(sequence_number) FROM moved))
      WHERE entity_id = %(entity_id)s AND subqueue = %(to_subqueue)s AND EXISTS (SELECT FROM moved)),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, first_received_at, last_received_at,
-                                       message_id, session_id, reason, details)
-    SELECT e.now, e.id, %(subqueue)s, 'process:broker', 10, m.sequence_number, m.enqueued_at, m.first_received_at, m.last_received_at,
-           m.message_id, m.session_id, m.dead_letter_reason,
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at,
+                                       first_received_at, last_received_at, message_id, session_id, reason, details)
+    SELECT e.now, e.id, %(subqueue)s, 'process:broker', @EVENT_DEAD_LETTERED, m.sequence_number, m.enqueued_at,
+           m.first_received_at, m.last_received_at, m.message_id, m.session_id, m.dead_letter_reason,
            jsonb_build_object('description', m.dead_letter_description, 'to_subqueue', m.subqueue)
-      FROM moved AS m, entity AS e WHERE e.history_level > 0),
+      FROM moved AS m, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, 0::smallint, -count(*), NULL::smallint FROM moved HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, @STATE_ACTIVE::smallint, -count(*), NULL::smallint FROM moved
+    HAVING count(*) > 0
     UNION ALL
-    SELECT %(entity_id)s, %(to_subqueue)s, 0, count(*), 10 FROM moved HAVING count(*) > 0)
+    SELECT %(entity_id)s, %(to_subqueue)s, @STATE_ACTIVE, count(*), @OP_DEAD_LETTERED FROM moved HAVING count(*) > 0)
 SELECT count(*) AS done FROM moved;
 
 -- name: entities_with_transfers
 -- Entities that may have something to forward, and from which list.
 SELECT e.id AS entity_id, s.subqueue
   FROM vitrine_entity_now AS e
- CROSS JOIN (VALUES (0::smallint), (1::smallint), (3::smallint)) AS s(subqueue)
- WHERE CASE s.subqueue WHEN 0 THEN e.forward_to IS NOT NULL WHEN 1 THEN e.forward_dead_lettered_messages_to IS NOT NULL ELSE true END
+ CROSS JOIN (VALUES (@SUBQUEUE_MAIN::smallint), (@SUBQUEUE_DEAD_LETTER::smallint), (@SUBQUEUE_TRANSFER::smallint)) AS s(subqueue)
+ WHERE CASE s.subqueue WHEN @SUBQUEUE_MAIN THEN e.forward_to IS NOT NULL
+            WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to IS NOT NULL ELSE true END
    AND EXISTS (SELECT FROM vitrine_message AS m
-                WHERE m.entity_id = e.id AND m.subqueue = s.subqueue AND m.state = 0
+                WHERE m.entity_id = e.id AND m.subqueue = s.subqueue AND m.state = @STATE_ACTIVE
                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = s.subqueue))
  ORDER BY 1, 2;
 
@@ -143,14 +153,16 @@ WITH
 ,
 due AS MATERIALIZED (
     SELECT ctid AS tid FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND state = 2 AND scheduled_enqueue_at <= (SELECT now FROM entity)
+     WHERE entity_id = %(entity_id)s AND state = @STATE_SCHEDULED AND scheduled_enqueue_at <= (SELECT now FROM entity)
      ORDER BY scheduled_enqueue_at, sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 taken AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM due)) RETURNING m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, message_id)
-    SELECT e.now, e.id, 0, 'process:broker', 3, t.sequence_number, t.scheduled_enqueue_at, t.message_id
-      FROM taken AS t, entity AS e WHERE e.history_level > 0),
+    SELECT e.now, e.id, @SUBQUEUE_MAIN, 'process:broker', @EVENT_ACTIVATED, t.sequence_number,
+           t.scheduled_enqueue_at, t.message_id
+      FROM taken AS t, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 2, -count(*), -sum(size), 3 FROM taken HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_SCHEDULED, -count(*), -sum(size), @OP_ACTIVATED FROM taken
+    HAVING count(*) > 0)
 SELECT t.*, e.default_message_time_to_live FROM taken AS t, entity AS e ORDER BY t.scheduled_enqueue_at, t.sequence_number;

@@ -1,15 +1,15 @@
 -- Messages that get another number or go for good, without having been received: activated, cancelled, resubmitted, purged.
 
 -- name: activate
--- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047, SB-024). That
--- instant, not the time of this statement, begins their life, so it does not matter when it runs.
+-- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047,
+-- SB-024). That instant, not the time of this statement, begins their life, so it does not matter when it runs.
 WITH
 -- include: entity
 ,
 due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, row_number() OVER (ORDER BY m.scheduled_enqueue_at, m.sequence_number) - 1 AS place
       FROM (SELECT ctid, sequence_number, scheduled_enqueue_at FROM vitrine_message
-             WHERE entity_id = %(entity_id)s AND state = 2 AND scheduled_enqueue_at <= (SELECT now FROM entity)
+             WHERE entity_id = %(entity_id)s AND state = @STATE_SCHEDULED AND scheduled_enqueue_at <= (SELECT now FROM entity)
              ORDER BY scheduled_enqueue_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS m),
 numbers AS (
     UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + (SELECT count(*) FROM due)
@@ -17,27 +17,28 @@ numbers AS (
  RETURNING c.next_number - (SELECT count(*) FROM due) AS first),
 active AS (
     UPDATE vitrine_message AS m
-       SET state = 0, sequence_number = n.first + d.place, enqueued_at = m.scheduled_enqueue_at,
+       SET state = @STATE_ACTIVE, sequence_number = n.first + d.place, enqueued_at = m.scheduled_enqueue_at,
            expires_at = m.scheduled_enqueue_at + m.time_to_live
       FROM due AS d, numbers AS n WHERE m.ctid = d.tid
  RETURNING d.sequence_number AS old_number, m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, message_id, details,
                                        size, time_to_live, session_id, properties, application_properties)
-    SELECT e.now, %(entity_id)s, 0, 'process:broker', x.*
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, 'process:broker', x.*
       FROM entity AS e, (
-           SELECT 3::smallint, old_number, enqueued_at, message_id, jsonb_build_object('to', sequence_number), NULL::integer, NULL::interval,
-                  NULL, NULL::jsonb, NULL::jsonb FROM active
+           SELECT @EVENT_ACTIVATED::smallint, old_number, enqueued_at, message_id, jsonb_build_object('to', sequence_number),
+                  NULL::integer, NULL::interval, NULL, NULL::jsonb, NULL::jsonb FROM active
            UNION ALL
-           SELECT 1::smallint, sequence_number, enqueued_at, message_id, jsonb_build_object('from', old_number), size, time_to_live,
-                  session_id, properties, CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
+           SELECT @EVENT_SENT::smallint, sequence_number, enqueued_at, message_id, jsonb_build_object('from', old_number), size,
+                  time_to_live, session_id, properties,
+                  CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
              FROM active) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s::bigint, 0, 2, -count(*), 3 FROM active HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_SCHEDULED, -count(*), @OP_ACTIVATED FROM active HAVING count(*) > 0
     UNION ALL
-    SELECT %(entity_id)s, 0, 0, count(*), NULL FROM active HAVING count(*) > 0),
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, @STATE_ACTIVE, count(*), NULL FROM active HAVING count(*) > 0),
 stored AS (SELECT entity_id, subqueue, state, session_id, sequence_number FROM active),
 -- include: sessions_of_stored
 SELECT count(*) AS done,
@@ -55,7 +56,8 @@ wanted AS MATERIALIZED (
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.size, m.enqueued_at FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 2 AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_SCHEDULED
+              AND m.sequence_number = t.number
               AND m.scheduled_enqueue_at > (SELECT now FROM entity) FOR UPDATE) AS found),
 cancelled AS (
     DELETE FROM vitrine_message AS m
@@ -64,11 +66,12 @@ cancelled AS (
  RETURNING m.sequence_number, m.message_id, m.size, m.enqueued_at),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at, message_id)
-    SELECT e.now, %(entity_id)s, 0, %(actor)s, 13, c.sequence_number, c.enqueued_at, c.message_id
-      FROM cancelled AS c, entity AS e WHERE e.history_level > 0),
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_CANCELLED, c.sequence_number, c.enqueued_at, c.message_id
+      FROM cancelled AS c, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 0, 2, -count(*), -sum(size), 13 FROM cancelled HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_SCHEDULED, -count(*), -sum(size), @OP_CANCELLED FROM cancelled
+    HAVING count(*) > 0)
 SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
  WHERE (SELECT CASE WHEN count(*) IN (0, (SELECT count(*) FROM wanted)) THEN true ELSE vitrine_try_again() END FROM cancelled);
 
@@ -76,8 +79,10 @@ SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
 -- Of messages that are there, by number.
 SELECT m.sequence_number, m.session_id
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.session_id IS NOT NULL
-   AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id AND s.locked_until > e.now);
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.sequence_number = ANY (%(numbers)b::bigint[])
+   AND m.session_id IS NOT NULL
+   AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id
+                                                      AND s.locked_until > e.now);
 
 -- name: dead_letter_groups
 -- Dead letters among the first scan_cap, by why they are there: which may be resubmitted, and how many receivers hold.
@@ -87,14 +92,16 @@ WITH
 looked_at AS MATERIALIZED (
     SELECT m.sequence_number, m.dead_letter_reason AS reason, m.locked_until > e.now IS TRUE AS held
       FROM entity AS e CROSS JOIN LATERAL (
-           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = 1 AND state = 0 ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
-SELECT NULL::text AS origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
+           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
+            ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
+SELECT NULL::text AS origin, reason,
+       coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
        count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM looked_at) AS scanned
   FROM looked_at GROUP BY reason ORDER BY count(*) DESC, reason;
 
 -- name: resubmit
--- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message that names
--- its ancestor. Those locked by a receiver are left alone.
+-- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message
+-- that names its ancestor. Those locked by a receiver are left alone.
 WITH
 -- include: entity
 ,
@@ -103,9 +110,11 @@ chosen AS MATERIALIZED (
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number,
-                  CASE WHEN %(body)b::bytea IS NULL THEN m.size ELSE m.size - octet_length(m.body) + octet_length(%(body)b::bytea) END AS size
+                  CASE WHEN %(body)b::bytea IS NULL THEN m.size
+                       ELSE m.size - octet_length(m.body) + octet_length(%(body)b::bytea) END AS size
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = 1 AND m.state = ANY ('{0,1}') AND m.sequence_number = t.number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_DEAD_LETTER
+              AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
               AND (m.session_id IS NOT NULL OR NOT (SELECT requires_session FROM entity))      -- nobody could receive it (SB-008)
@@ -118,12 +127,14 @@ numbers AS (
  RETURNING c.next_number - (SELECT count(*) FROM chosen) AS first),
 taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid RETURNING c.place, c.size AS new_size, m.*),
 stored AS (
-    INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at, time_to_live, message_id, session_id,
-                                 properties, application_properties, enqueued_sequence_number, resubmitted_from, body)
+    INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at,
+                                 time_to_live, message_id, session_id, properties, application_properties,
+                                 enqueued_sequence_number, resubmitted_from, body)
     SELECT %(entity_id)s, n.first + t.place, t.new_size, t.body_kind, e.now,
            CASE WHEN t.time_to_live IS NOT NULL THEN e.now + least(t.time_to_live, e.default_message_time_to_live) END,
-           CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END, t.message_id, t.session_id,
-           t.properties, coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
+           CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END,
+           t.message_id, t.session_id, t.properties,
+           coalesce(t.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, t.application_properties),
            t.enqueued_sequence_number,
            jsonb_build_object('sequence_number', t.sequence_number, 'reason', t.dead_letter_reason, 'at', e.now,
                               'times', coalesce((t.resubmitted_from->>'times')::int, 0) + 1),
@@ -131,23 +142,26 @@ stored AS (
       FROM taken AS t, numbers AS n, entity AS e
  RETURNING *),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, actor, subqueue, kind, sequence_number, message_id, enqueued_at, first_received_at,
-                                       last_received_at, details, size, time_to_live, session_id, properties, application_properties)
+    INSERT INTO vitrine_message_event (at, entity_id, actor, subqueue, kind, sequence_number, message_id,
+                                       enqueued_at, first_received_at, last_received_at, details, size, time_to_live, session_id,
+                                       properties, application_properties)
     SELECT e.now, %(entity_id)s, %(actor)s, x.*
       FROM entity AS e, (
-           SELECT 1::smallint, 15::smallint, t.sequence_number, t.message_id, t.enqueued_at, t.first_received_at, t.last_received_at,
-                  jsonb_build_object('to', n.first + t.place), NULL::integer, NULL::interval, NULL, NULL::jsonb, NULL::jsonb
+           SELECT @SUBQUEUE_DEAD_LETTER::smallint, @EVENT_RESUBMITTED::smallint, t.sequence_number, t.message_id, t.enqueued_at,
+                  t.first_received_at, t.last_received_at, jsonb_build_object('to', n.first + t.place), NULL::integer,
+                  NULL::interval, NULL, NULL::jsonb, NULL::jsonb
              FROM taken AS t, numbers AS n
            UNION ALL
-           SELECT 0::smallint, 1::smallint, sequence_number, message_id, enqueued_at, NULL, NULL, jsonb_build_object('resubmitted_from', resubmitted_from),
-                  size, time_to_live, session_id, properties, CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
+           SELECT @SUBQUEUE_MAIN::smallint, @EVENT_SENT::smallint, sequence_number, message_id, enqueued_at, NULL, NULL,
+                  jsonb_build_object('resubmitted_from', resubmitted_from), size, time_to_live, session_id, properties,
+                  CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END
              FROM stored) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, 1, state, -count(*), -sum(size), 15 FROM taken GROUP BY state
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_DEAD_LETTER, state, -count(*), -sum(size), @OP_RESUBMITTED FROM taken GROUP BY state
     UNION ALL
-    SELECT %(entity_id)s, 0, 0, count(*), 0, 1 FROM stored HAVING count(*) > 0),
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, @STATE_ACTIVE, count(*), 0, @OP_SENT FROM stored HAVING count(*) > 0),
 -- include: sessions_of_stored
 SELECT t.sequence_number AS old_number, n.first + t.place AS new_number, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
@@ -164,7 +178,7 @@ WITH
 chosen AS MATERIALIZED (
     SELECT m.ctid AS tid FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = %(state)s
-       AND m.sequence_number >= CASE WHEN %(state)s = 0
+       AND m.sequence_number >= CASE WHEN %(state)s = @STATE_ACTIVE
                THEN (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) ELSE 0 END
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
        AND (%(enqueued_before)s::timestamptz IS NULL OR m.enqueued_at < %(enqueued_before)s)
@@ -173,12 +187,12 @@ chosen AS MATERIALIZED (
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 purged AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen)) RETURNING m.*),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
-                                       last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 14, p.sequence_number, p.delivery_count, p.enqueued_at, p.first_received_at,
-           p.last_received_at, p.message_id
-      FROM purged AS p, entity AS e WHERE e.history_level > 0),
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_PURGED, p.sequence_number, p.delivery_count,
+           p.enqueued_at, p.first_received_at, p.last_received_at, p.message_id
+      FROM purged AS p, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, %(state)s, -count(*), -sum(size), 14 FROM purged HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, %(state)s, -count(*), -sum(size), @OP_PURGED FROM purged HAVING count(*) > 0)
 SELECT count(*) AS done FROM purged;

@@ -1,14 +1,17 @@
 -- What a change of configuration would do now (broker_core/service_bus/preview.py). Nothing here writes.
 
 -- name: preview_change
--- What becomes of the messages of an entity, and of a topic's subscriptions, were its settings the `new_` ones: for each way it changes, how many
--- messages, a checksum of which, and the first few. Looks at no more than scan_cap messages; `scanned` says how many. Always answers: with
--- nothing that changes there is one row without an entity. The fates are those that receiving and sweeping give (SB-025, SB-090, SB-091, SB-920).
+-- What becomes of the messages of an entity, and of a topic's subscriptions, were its settings the `new_` ones: for each way it
+-- changes, how many messages, a checksum of which, and the first few. Looks at no more than scan_cap messages; `scanned` says how
+-- many. Always answers: with nothing that changes there is one row without an entity. The fates are those that receiving and
+-- sweeping give (SB-025, SB-090, SB-091, SB-920).
 WITH target AS MATERIALIZED (
-    SELECT e.id, e.path, e.now, e.status, e.max_delivery_count, e.default_message_time_to_live, e.dead_lettering_on_message_expiration,
-           e.forward_to, e.forward_dead_lettered_messages_to, e.requires_session, e.expires_whole_sessions, x.is_changed,
+    SELECT e.id, e.path, e.now, e.status, e.max_delivery_count, e.default_message_time_to_live,
+           e.dead_lettering_on_message_expiration, e.forward_to, e.forward_dead_lettered_messages_to, e.requires_session,
+           e.expires_whole_sessions, x.is_changed,
            least(CASE WHEN x.is_changed THEN %(new_time_to_live)s::interval ELSE own.default_message_time_to_live END,
-                 CASE WHEN x.is_changed THEN t.default_message_time_to_live ELSE %(new_time_to_live)s::interval END) AS new_time_to_live
+                 CASE WHEN x.is_changed THEN t.default_message_time_to_live
+                      ELSE %(new_time_to_live)s::interval END) AS new_time_to_live
       FROM vitrine_entity_now AS e
       JOIN vitrine_entity AS own ON own.id = e.id
       LEFT JOIN vitrine_entity AS t ON t.id = e.topic_id
@@ -16,11 +19,14 @@ WITH target AS MATERIALIZED (
      WHERE e.id = %(entity_id)s OR e.topic_id = %(entity_id)s
 ), looked_at AS MATERIALIZED (
     SELECT l.id, m.*
-      FROM (SELECT t.id, h.subqueue, x.state, CASE x.state WHEN 0 THEN h.head ELSE 0 END AS head    -- below the head are only dead index entries
-              FROM target AS t JOIN vitrine_queue_head AS h ON h.entity_id = t.id AND h.subqueue IN (0, 1)
-             CROSS JOIN unnest('{0,1}'::smallint[]) AS x(state) ORDER BY t.id, h.subqueue, x.state) AS l
+      -- below the head are only dead index entries
+      FROM (SELECT t.id, h.subqueue, x.state, CASE x.state WHEN @STATE_ACTIVE THEN h.head ELSE 0 END AS head
+              FROM target AS t JOIN vitrine_queue_head AS h ON h.entity_id = t.id
+                   AND h.subqueue IN (@SUBQUEUE_MAIN, @SUBQUEUE_DEAD_LETTER)
+             CROSS JOIN unnest('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[]) AS x(state) ORDER BY t.id, h.subqueue, x.state) AS l
      CROSS JOIN LATERAL (
-           SELECT m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at, m.locked_until, m.session_id
+           SELECT m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at,
+                  m.locked_until, m.session_id
              FROM vitrine_message AS m
             WHERE m.entity_id = l.id AND m.subqueue = l.subqueue AND m.state = l.state AND m.sequence_number >= l.head
             ORDER BY m.sequence_number LIMIT %(scan_cap)s) AS m
@@ -28,37 +34,44 @@ WITH target AS MATERIALIZED (
 ), judged AS (
     -- Each message twice: as things are, and as they would be.
     SELECT m.id, m.subqueue, m.state, m.sequence_number, c.is_new, c.dead_lettering, c.status, c.forward,
-           x.locked, x.expired, x.failures >= c.max_delivery_count AND m.subqueue = 0 AS spent,
+           x.locked, x.expired, x.failures >= c.max_delivery_count AND m.subqueue = @SUBQUEUE_MAIN AS spent,
            -- One that expired and is held by nobody ends the life of its session (SB-037).
-           c.whole_sessions AND m.session_id IS NOT NULL AND m.subqueue = 0 AND m.state = 0 AND NOT x.locked
-           AND bool_or(x.expired AND m.state = 0 AND NOT x.locked) OVER (PARTITION BY m.id, c.is_new, m.subqueue, m.session_id) AS session_over,
-           m.state = 1 AND m.locked_until IS NOT NULL AND NOT x.locked AS lock_ended
+           c.whole_sessions AND m.session_id IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN
+           AND m.state = @STATE_ACTIVE AND NOT x.locked
+           AND bool_or(x.expired AND m.state = @STATE_ACTIVE AND NOT x.locked)
+               OVER (PARTITION BY m.id, c.is_new, m.subqueue, m.session_id) AS session_over,
+           m.state = @STATE_DEFERRED AND m.locked_until IS NOT NULL AND NOT x.locked AS lock_ended
       FROM looked_at AS m JOIN target AS t ON t.id = m.id
      CROSS JOIN LATERAL (
            SELECT false AS is_new, t.status, t.max_delivery_count, t.default_message_time_to_live AS time_to_live,
                   t.dead_lettering_on_message_expiration AS dead_lettering, false AS drops_locks,
-                  CASE m.subqueue WHEN 0 THEN t.forward_to ELSE t.forward_dead_lettered_messages_to END AS forward,
+                  CASE m.subqueue WHEN @SUBQUEUE_MAIN THEN t.forward_to ELSE t.forward_dead_lettered_messages_to END AS forward,
                   t.requires_session AND t.expires_whole_sessions AS whole_sessions
            UNION ALL
            SELECT true, %(new_status)s::text, %(new_max_delivery_count)s::int, t.new_time_to_live,
                   %(new_dead_lettering)s::bool, %(new_drops_locks)s::bool,
-                  CASE m.subqueue WHEN 0 THEN %(new_forward_to)s::text ELSE %(new_forward_dead_lettered_to)s::text END,
+                  CASE m.subqueue WHEN @SUBQUEUE_MAIN THEN %(new_forward_to)s::text
+                       ELSE %(new_forward_dead_lettered_to)s::text END,
                   t.requires_session AND %(new_expires_whole_sessions)s::bool WHERE t.is_changed
            UNION ALL
            SELECT true, t.status, t.max_delivery_count, t.new_time_to_live, t.dead_lettering_on_message_expiration, false,
-                  CASE m.subqueue WHEN 0 THEN t.forward_to ELSE t.forward_dead_lettered_messages_to END,
+                  CASE m.subqueue WHEN @SUBQUEUE_MAIN THEN t.forward_to ELSE t.forward_dead_lettered_messages_to END,
                   t.requires_session AND t.expires_whole_sessions WHERE NOT t.is_changed) AS c
      CROSS JOIN LATERAL (
            SELECT coalesce(m.locked_until > t.now, false) AND NOT c.drops_locks AS locked,
-                  m.subqueue = 0 AND coalesce(coalesce(m.expires_at, m.enqueued_at + c.time_to_live) <= t.now, false) AS expired,
-                  m.delivery_count + (m.locked_until IS NOT NULL AND (m.locked_until <= t.now OR c.drops_locks))::int AS failures) AS x
+                  m.subqueue = @SUBQUEUE_MAIN
+                  AND coalesce(coalesce(m.expires_at, m.enqueued_at + c.time_to_live) <= t.now, false) AS expired,
+                  m.delivery_count + (m.locked_until IS NOT NULL
+                                      AND (m.locked_until <= t.now OR c.drops_locks))::int AS failures) AS x
 ), fated AS (
     SELECT id, subqueue, sequence_number, is_new,
            CASE WHEN locked THEN 'locked'
-                WHEN state = 0 AND (expired OR session_over) THEN CASE WHEN dead_lettering THEN 'TTLExpiredException' ELSE 'dropped' END
-                WHEN spent AND (state = 0 OR lock_ended) THEN 'MaxDeliveryCountExceeded'
-                WHEN state = 1 THEN 'deferred'
-                WHEN forward IS NOT NULL AND (subqueue = 1 OR status IN ('Active', 'SendDisabled')) THEN 'forwarded'
+                WHEN state = @STATE_ACTIVE AND (expired OR session_over)
+                THEN CASE WHEN dead_lettering THEN 'TTLExpiredException' ELSE 'dropped' END
+                WHEN spent AND (state = @STATE_ACTIVE OR lock_ended) THEN 'MaxDeliveryCountExceeded'
+                WHEN state = @STATE_DEFERRED THEN 'deferred'
+                WHEN forward IS NOT NULL AND (subqueue = @SUBQUEUE_DEAD_LETTER OR status IN ('Active', 'SendDisabled'))
+                THEN 'forwarded'
                 WHEN status NOT IN ('Active', 'SendDisabled') THEN 'undeliverable'
                 ELSE 'deliverable' END AS fate
       FROM judged
@@ -75,13 +88,13 @@ SELECT (SELECT now FROM target WHERE is_changed) AS now, (SELECT count(*) FROM l
  ORDER BY t.path, c.subqueue, c.before, c.after;
 
 -- name: preview_delete
--- The messages that go with an entity, and with a topic's subscriptions, list by list, from the ledger: exact, and without looking at one. `locked`:
--- how many of them somebody holds. Always answers, as preview_change does.
+-- The messages that go with an entity, and with a topic's subscriptions, list by list, from the ledger: exact, and without
+-- looking at one. `locked`: how many of them somebody holds. Always answers, as preview_change does.
 WITH target AS MATERIALIZED (
     SELECT e.id, e.path, e.now FROM vitrine_entity_now AS e WHERE e.id = %(entity_id)s OR e.topic_id = %(entity_id)s
 ), counted AS (
-    SELECT t.path, l.subqueue, sum(l.n) FILTER (WHERE l.state < 10) AS n,
-           coalesce(sum(l.n) FILTER (WHERE l.state >= 10 AND l.until > t.now), 0) AS locked
+    SELECT t.path, l.subqueue, sum(l.n) FILTER (WHERE l.state < @LEDGER_LOCKED) AS n,
+           coalesce(sum(l.n) FILTER (WHERE l.state >= @LEDGER_LOCKED AND l.until > t.now), 0) AS locked
       FROM target AS t JOIN (
            SELECT entity_id, subqueue, state, until, n FROM vitrine_count_base
            UNION ALL SELECT entity_id, subqueue, state, until, n FROM vitrine_count_delta) AS l ON l.entity_id = t.id
@@ -93,11 +106,12 @@ SELECT (SELECT now FROM target WHERE id = %(entity_id)s) AS now, (SELECT count(*
  ORDER BY c.path, c.subqueue;
 
 -- name: preview_purge
--- What `purge` of these states of a list would take now: those nobody holds, and a checksum of which. Looks at no more than scan_cap messages.
+-- What `purge` of these states of a list would take now: those nobody holds, and a checksum of which. Looks at no more than
+-- scan_cap messages.
 WITH entity AS MATERIALIZED (SELECT id, now FROM vitrine_entity_now WHERE id = %(entity_id)s),
 looked_at AS MATERIALIZED (
     SELECT m.*
-      FROM (SELECT x.state, CASE x.state WHEN 0 THEN h.head ELSE 0 END AS head
+      FROM (SELECT x.state, CASE x.state WHEN @STATE_ACTIVE THEN h.head ELSE 0 END AS head
               FROM vitrine_queue_head AS h CROSS JOIN unnest(%(states)s::smallint[]) AS x(state)
              WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s ORDER BY x.state) AS l
      CROSS JOIN LATERAL (

@@ -1,68 +1,88 @@
--- Messages that become copies: a topic's for its subscriptions, and one that is forwarded. `entries` are the messages as they are to be stored,
--- given once each; `picks` says, for each entity that gets some, which of them. So a body is sent to the database once, whatever the number of copies.
+-- Messages that become copies: a topic's for its subscriptions, and one that is forwarded. `entries` are the messages as they are
+-- to be stored, given once each; `picks` says, for each entity that gets some, which of them. So a body is sent to the database
+-- once, whatever the number of copies.
 
 -- fragment: copies
--- What `gate` let through (its `first` is the topic's number for the first message, NULL where there is no topic). Counters are locked in the
--- order of ids, so that two publishers cannot meet crosswise.
+-- What `gate` let through (its `first` is the topic's number for the first message, NULL where there is no topic). Counters are
+-- locked in the order of ids, so that two publishers cannot meet crosswise.
 entries AS MATERIALIZED (
-    SELECT t.i::int AS i, t.place, t.size, coalesce(t.body_kind, 0) AS body_kind, t.message_id, t.session_id, t.time_to_live, t.scheduled_at,
-           t.properties::jsonb AS properties, t.application_properties::jsonb AS application_properties, t.enqueued_at,
-           t.enqueued_number, coalesce(t.list, 0) AS list, t.reason, t.description, t.source, t.transfer::jsonb AS transfer, (%(bodies)b::bytea[])[t.place + 1] AS body
+    SELECT t.i::int AS i, t.place, t.size, coalesce(t.body_kind, @BODY_DATA) AS body_kind, t.message_id, t.session_id,
+           t.time_to_live, t.scheduled_at, t.properties::jsonb AS properties,
+           t.application_properties::jsonb AS application_properties, t.enqueued_at, t.enqueued_number,
+           coalesce(t.list, @SUBQUEUE_MAIN) AS list, t.reason, t.description, t.source, t.transfer::jsonb AS transfer,
+           (%(bodies)b::bytea[])[t.place + 1] AS body
       FROM unnest(%(places)b::int4[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)b::text[], %(session_ids)b::text[],
-                  %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[], %(application_properties)b::text[],
-                  %(enqueued_at)s::timestamptz[], %(enqueued_numbers)b::int8[], %(lists)b::int2[], %(reasons)b::text[], %(descriptions)b::text[],
-                  %(sources)b::text[], %(transfers)b::text[]) WITH ORDINALITY
-           AS t(place, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, enqueued_at,
-                enqueued_number, list, reason, description, source, transfer, i)),
+                  %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[],
+                  %(application_properties)b::text[], %(enqueued_at)s::timestamptz[], %(enqueued_numbers)b::int8[],
+                  %(lists)b::int2[], %(reasons)b::text[], %(descriptions)b::text[], %(sources)b::text[],
+                  %(transfers)b::text[]) WITH ORDINALITY
+           AS t(place, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties,
+                application_properties, enqueued_at, enqueued_number, list, reason, description, source, transfer, i)),
 target AS MATERIALIZED (
-    SELECT id, path, kind, default_message_time_to_live, history_level, requires_session, forward_to, forward_dead_lettered_messages_to
+    SELECT id, path, kind, default_message_time_to_live, history_level, requires_session, forward_to,
+           forward_dead_lettered_messages_to
       FROM vitrine_entity_now WHERE id = ANY (%(entity_ids)b::int8[])),
 locked AS MATERIALIZED (
     SELECT t.entity_id, t.picks::int[] AS picks
       FROM gate, (SELECT * FROM unnest(%(entity_ids)b::int8[], %(picks)b::text[]) AS t(entity_id, picks) ORDER BY entity_id) AS t
      CROSS JOIN LATERAL (SELECT FROM vitrine_entity_counter AS c WHERE c.entity_id = t.entity_id FOR UPDATE) AS c),
 copies AS MATERIALIZED (
-    SELECT l.entity_id, p.i, p.place - 1 AS place FROM locked AS l CROSS JOIN LATERAL unnest(l.picks) WITH ORDINALITY AS p(i, place)),
+    SELECT l.entity_id, p.i, p.place - 1 AS place FROM locked AS l
+     CROSS JOIN LATERAL unnest(l.picks) WITH ORDINALITY AS p(i, place)),
 numbers AS (
     UPDATE vitrine_entity_counter AS c SET next_number = c.next_number + l.n, bytes_sent = c.bytes_sent + l.bytes
       FROM (SELECT entity_id, count(*) AS n, sum(size) AS bytes FROM copies JOIN entries USING (i) GROUP BY entity_id) AS l
      WHERE c.entity_id = l.entity_id
  RETURNING c.entity_id, c.next_number - l.n AS first),
 stored AS (
-    INSERT INTO vitrine_message (entity_id, subqueue, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
-                                 scheduled_enqueue_at, message_id, session_id, properties, application_properties, enqueued_sequence_number,
-                                 dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at, transfer, body)
+    INSERT INTO vitrine_message (entity_id, subqueue, sequence_number, state, size, body_kind, enqueued_at,
+                                 expires_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
+                                 application_properties, enqueued_sequence_number, dead_letter_reason, dead_letter_description,
+                                 dead_letter_source, dead_lettered_at, transfer, body)
     SELECT c.entity_id, m.list, n.first + c.place,
-           CASE WHEN x.is_scheduled THEN 2 ELSE 0 END, m.size, m.body_kind, x.enqueued_at,
+           CASE WHEN x.is_scheduled THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END, m.size, m.body_kind, x.enqueued_at,
            CASE WHEN NOT x.is_scheduled AND m.time_to_live IS NOT NULL
                 THEN x.enqueued_at + least(m.time_to_live, t.default_message_time_to_live) END,
            CASE WHEN m.time_to_live IS NOT NULL THEN least(m.time_to_live, t.default_message_time_to_live) END,
            m.scheduled_at, m.message_id, m.session_id, m.properties, m.application_properties,
            coalesce(m.enqueued_number, g.first + m.place), m.reason, m.description,
-           CASE m.list WHEN 1 THEN t.path ELSE m.source END, CASE m.list WHEN 1 THEN g.now END, m.transfer, m.body
-      FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i) JOIN target AS t ON t.id = c.entity_id
+           CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN t.path ELSE m.source END,
+           CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN g.now END, m.transfer, m.body
+      FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i)
+      JOIN target AS t ON t.id = c.entity_id
      CROSS JOIN LATERAL (
-           -- An instant that an action set counts where the copy is forwarded to, not in the subscription itself (SB-052). At a topic all
-           -- that is stored is scheduled: what came due meanwhile is still to be published.
+           -- An instant that an action set counts where the copy is forwarded to, not in the subscription itself (SB-052). At a
+           -- topic all that is stored is scheduled: what came due meanwhile is still to be published.
            SELECT coalesce(m.enqueued_at, g.now) AS enqueued_at,
-                  (m.list = 0 AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END) IS TRUE AS is_scheduled) AS x
- RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, message_id, session_id, enqueued_sequence_number,
-           scheduled_enqueue_at, dead_letter_reason, dead_letter_description),
+                  (m.list = @SUBQUEUE_MAIN
+                   AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END)
+                  IS TRUE AS is_scheduled) AS x
+ RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, message_id, session_id,
+           enqueued_sequence_number, scheduled_enqueue_at, dead_letter_reason, dead_letter_description),
 told AS MATERIALIZED (
-    SELECT x.number, jsonb_build_object('published_from', jsonb_build_object('entity', %(from_id)s::bigint, 'sequence_number', x.number)) AS details
+    SELECT x.number, jsonb_build_object('published_from',
+                                        jsonb_build_object('entity', %(from_id)s::bigint, 'sequence_number', x.number)) AS details
       FROM (SELECT DISTINCT coalesce(m.enqueued_number, g.first + m.place) AS number FROM gate AS g, entries AS m) AS x),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, session_id, reason, details)
-    SELECT g.now, s.entity_id, s.subqueue, %(actor)s, CASE WHEN s.subqueue = 1 THEN 10 WHEN s.state = 2 THEN 2 ELSE 1 END, s.sequence_number, s.size,
-           s.enqueued_at, s.time_to_live, s.message_id, s.session_id, CASE s.subqueue WHEN 1 THEN s.dead_letter_reason END,
-           CASE WHEN s.subqueue = 1 THEN o.details || jsonb_build_object('description', s.dead_letter_description)
-                WHEN s.state = 2 THEN o.details || jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at) ELSE o.details END
+    SELECT g.now, s.entity_id, s.subqueue, %(actor)s,
+           CASE WHEN s.subqueue = @SUBQUEUE_DEAD_LETTER THEN @EVENT_DEAD_LETTERED
+                WHEN s.state = @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, s.sequence_number, s.size,
+           s.enqueued_at, s.time_to_live, s.message_id, s.session_id,
+           CASE s.subqueue WHEN @SUBQUEUE_DEAD_LETTER THEN s.dead_letter_reason END,
+           CASE WHEN s.subqueue = @SUBQUEUE_DEAD_LETTER
+                THEN o.details || jsonb_build_object('description', s.dead_letter_description)
+                WHEN s.state = @STATE_SCHEDULED
+                THEN o.details || jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at)
+                ELSE o.details END
       FROM stored AS s JOIN target AS t ON t.id = s.entity_id JOIN told AS o ON o.number = s.enqueued_sequence_number, gate AS g
-     WHERE t.history_level > 0 AND s.subqueue <> 3),
+     WHERE t.history_level > @HISTORY_OFF AND s.subqueue <> @SUBQUEUE_TRANSFER),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT entity_id, subqueue, state, count(*), CASE WHEN subqueue = 1 THEN 10 WHEN subqueue = 3 THEN NULL WHEN state = 2 THEN 2 ELSE 1 END
+    SELECT entity_id, subqueue, state, count(*),
+           CASE WHEN subqueue = @SUBQUEUE_DEAD_LETTER THEN @OP_DEAD_LETTERED WHEN subqueue = @SUBQUEUE_TRANSFER THEN NULL
+                WHEN state = @STATE_SCHEDULED THEN @OP_SCHEDULED ELSE @OP_SENT END
       FROM stored GROUP BY entity_id, subqueue, state),
 -- include: sessions_of_stored
 
@@ -73,14 +93,15 @@ ARRAY(SELECT a.entity_id FROM vitrine_entity_activity AS a
 ARRAY(SELECT t.id FROM target AS t WHERE t.forward_to IS NOT NULL OR t.forward_dead_lettered_messages_to IS NOT NULL) AS forwards
 
 -- name: publish
--- A topic's batch to its subscriptions, all of it or nothing (SB-003, SB-210). The topic's own numbers are taken for every message, matched or
--- not (SB-014). No row: the topic is gone, takes no sends or none so large (SB-231), is full, or its rules are not those the picks were made by.
+-- A topic's batch to its subscriptions, all of it or nothing (SB-003, SB-210). The topic's own numbers are taken for every
+-- message, matched or not (SB-014). No row: the topic is gone, takes no sends or none so large (SB-231), is full, or its rules
+-- are not those the picks were made by.
 WITH
 -- include: entity
 ,
 used AS MATERIALIZED (
-    -- Copies are stored by the subscriptions and counted at the topic. Asked only where the bound of the topic's row says too much; which
-    -- is then made exact.
+    -- Copies are stored by the subscriptions and counted at the topic. Asked only where the bound of the topic's row says too
+    -- much; which is then made exact.
     SELECT coalesce(sum(u.bytes_sent + u.removed), 0) AS bytes,
            (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s) AS next_number
       FROM vitrine_entity AS s
@@ -92,41 +113,47 @@ used AS MATERIALIZED (
 gate AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + %(count)s,
-           copies_bound = %(bytes)s + CASE WHEN c.copies_bound + c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
-                                           THEN c.copies_bound ELSE (SELECT bytes FROM used) - c.bytes_sent END
+           copies_bound = %(bytes)s
+                          + CASE WHEN c.copies_bound + c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
+                                 THEN c.copies_bound ELSE (SELECT bytes FROM used) - c.bytes_sent END
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status = 'Active' AND e.rules_version = %(rules_version)s
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
        -- As in `send`: what was removed since the last roll-up is asked only where the topic is nearly full (SB-012).
        AND CASE WHEN c.copies_bound + c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
-                WHEN (SELECT next_number FROM used) <> c.next_number THEN vitrine_try_again()   -- another publisher was waited for
+                -- another publisher was waited for
+                WHEN (SELECT next_number FROM used) <> c.next_number THEN vitrine_try_again()
                 WHEN (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
                 ELSE (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
-                     - (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d JOIN vitrine_entity AS s ON s.id = d.entity_id
+                     - (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d
+                          JOIN vitrine_entity AS s ON s.id = d.entity_id
                          WHERE (s.topic_id = %(entity_id)s OR s.id = %(entity_id)s) AND s.deleted_at IS NULL) END
  RETURNING c.next_number - %(count)s AS first, e.now, e.history_level),
 -- include: copies
 ,
 published AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, message_id, session_id,
-                                       properties, application_properties, details)
-    SELECT g.now, %(entity_id)s, 0, %(actor)s, 20, g.first + m.place, m.size, coalesce(m.enqueued_at, g.now), m.message_id, m.session_id,
-           m.properties, CASE WHEN pg_column_size(m.application_properties) <= 4096 THEN m.application_properties END,
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size,
+                                       enqueued_at, message_id, session_id, properties, application_properties, details)
+    SELECT g.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_PUBLISHED, g.first + m.place, m.size,
+           coalesce(m.enqueued_at, g.now), m.message_id, m.session_id, m.properties,
+           CASE WHEN pg_column_size(m.application_properties) <= 4096 THEN m.application_properties END,
            jsonb_build_object('copies', coalesce(o.copies, 0))
       FROM gate AS g CROSS JOIN entries AS m
-      LEFT JOIN (SELECT o.place, count(*) AS copies FROM copies JOIN entries AS o USING (i) GROUP BY o.place) AS o ON o.place = m.place
-     WHERE m.i <= %(count)s AND g.history_level > 0),
+      LEFT JOIN (SELECT o.place, count(*) AS copies FROM copies JOIN entries AS o USING (i)
+                  GROUP BY o.place) AS o ON o.place = m.place
+     WHERE m.i <= %(count)s AND g.history_level > @HISTORY_OFF),
 traffic AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s::bigint, 0, 0, x.n, x.op FROM gate, (VALUES (%(count)s::int, 20::smallint), (-%(count)s::int, NULL)) AS x(n, op)),
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, x.n, x.op
+      FROM gate, (VALUES (%(count)s::int, @OP_PUBLISHED::smallint), (-%(count)s::int, NULL)) AS x(n, op)),
 -- include: touched_by_send
 SELECT gate.first, gate.now,
        -- include: published
   FROM gate;
 
 -- name: deliver
--- Messages taken from one entity to the end of another, a queue (or a topic, where they are scheduled). No row: it is gone, disabled or full,
--- or takes none so large.
+-- Messages taken from one entity to the end of another, a queue (or a topic, where they are scheduled). No row: it is gone,
+-- disabled or full, or takes none so large.
 WITH
 -- include: entity
 ,
@@ -145,9 +172,10 @@ SELECT numbers.first, gate.now,
   FROM gate, numbers;   -- none, where it was deleted while its counter was waited for
 
 -- name: topic_rules
--- The rules of a topic's subscriptions with the version they are of. A subscription without rules has none; a topic without subscriptions one empty row.
-SELECT t.rules_version, s.id AS entity_id, s.requires_session, s.dead_lettering_on_filter_evaluation_exceptions AS dead_letter_filter_errors,
-       r.name, r.filter, r.action
+-- The rules of a topic's subscriptions with the version they are of. A subscription without rules has none; a topic without
+-- subscriptions one empty row.
+SELECT t.rules_version, s.id AS entity_id, s.requires_session,
+       s.dead_lettering_on_filter_evaluation_exceptions AS dead_letter_filter_errors, r.name, r.filter, r.action
   FROM vitrine_entity AS t
   LEFT JOIN vitrine_entity AS s ON s.topic_id = t.id AND s.deleted_at IS NULL
   LEFT JOIN vitrine_rule AS r ON r.subscription_id = s.id

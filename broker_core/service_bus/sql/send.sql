@@ -9,7 +9,8 @@ numbers AS (
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status IN ('Active', 'ReceiveDisabled')
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
-       -- What was removed before the last roll-up gives room enough nearly always; only a nearly full entity asks the rest (SB-012).
+       -- What was removed before the last roll-up gives room enough nearly always; only a nearly full entity asks the rest
+       -- (SB-012).
        AND CASE WHEN c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
                 THEN true
@@ -17,45 +18,50 @@ numbers AS (
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) END
  -- A topic is sent only what is scheduled: what came due meanwhile waits there all the same, to be published (SB-051).
- RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, CASE WHEN e.kind = 'topic' THEN '-infinity' ELSE e.now END AS due_before,
-           e.now, e.default_message_time_to_live, e.history_level),
+ RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first,
+           CASE WHEN e.kind = 'topic' THEN '-infinity' ELSE e.now END AS due_before, e.now, e.default_message_time_to_live,
+           e.history_level),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
-    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN 2 ELSE 0 END, t.size, coalesce(t.body_kind, 0), n.now,
+    SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END,
+           t.size, coalesce(t.body_kind, @BODY_DATA), n.now,
            -- Only a life of its own is written down; the life of a scheduled message begins when it is due (SB-024).
            CASE WHEN (t.scheduled_at > n.due_before) IS NOT TRUE AND t.time_to_live IS NOT NULL
                 THEN n.now + least(t.time_to_live, n.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, n.default_message_time_to_live) END,
            t.scheduled_at, t.message_id, t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.body
       FROM numbers AS n,
-           unnest(%(bodies)b::bytea[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)b::text[], %(session_ids)b::text[],
-                  %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[],
-                  %(application_properties)b::text[]) WITH ORDINALITY
+           unnest(%(bodies)b::bytea[], %(sizes)b::int4[], %(body_kinds)b::int2[],
+                  %(message_ids)b::text[], %(session_ids)b::text[], %(times_to_live)s::interval[],
+                  %(scheduled_at)s::timestamptz[], %(properties)b::text[], %(application_properties)b::text[]) WITH ORDINALITY
            AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, i)
- RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
-           application_properties),
+ RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at,
+           message_id, session_id, properties, application_properties),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, session_id, properties, application_properties, details)
-    SELECT enqueued_at, %(entity_id)s, 0, %(actor)s, CASE state WHEN 2 THEN 2 ELSE 1 END, sequence_number, size, enqueued_at, time_to_live,
-           message_id, session_id, properties,
+    SELECT enqueued_at, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s,
+           CASE state WHEN @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, sequence_number, size,
+           enqueued_at, time_to_live, message_id, session_id, properties,
            CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END,
-           CASE state WHEN 2 THEN jsonb_build_object('scheduled_enqueue_at', scheduled_enqueue_at) END
-      FROM stored WHERE (SELECT history_level FROM numbers) > 0),
+           CASE state WHEN @STATE_SCHEDULED THEN jsonb_build_object('scheduled_enqueue_at', scheduled_enqueue_at) END
+      FROM stored WHERE (SELECT history_level FROM numbers) > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT %(entity_id)s, 0, state, count(*), CASE state WHEN 2 THEN 2 ELSE 1 END FROM stored GROUP BY state),
+    SELECT %(entity_id)s, @SUBQUEUE_MAIN, state, count(*), CASE state WHEN @STATE_SCHEDULED THEN @OP_SCHEDULED ELSE @OP_SENT END
+      FROM stored GROUP BY state),
 -- include: touched_by_send
 
 -- fragment: sessions_of_stored
--- The sessions that `stored` has active messages for: there from now on (SB-111). A row that is there is locked even where nothing in it
--- changes, so that a sender and whoever closes the session, and counts its messages, come one after the other. In the order of ids.
+-- The sessions that `stored` has active messages for: there from now on (SB-111). A row that is there is locked even where
+-- nothing in it changes, so that a sender and whoever closes the session, and counts its messages, come one after the other. In
+-- the order of ids.
 sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT o.entity_id, o.session_id, min(o.sequence_number)
       FROM stored AS o JOIN vitrine_entity AS e ON e.id = o.entity_id AND e.requires_session
-     WHERE o.state = 0 AND o.subqueue = 0 AND o.session_id IS NOT NULL
+     WHERE o.state = @STATE_ACTIVE AND o.subqueue = @SUBQUEUE_MAIN AND o.session_id IS NOT NULL
      GROUP BY 1, 2 ORDER BY 1, 2
         ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number WHERE s.first_number IS NULL)
 

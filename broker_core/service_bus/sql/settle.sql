@@ -1,4 +1,5 @@
--- How a lock ends, or goes on. A token that holds nothing any more is missing from the answer, and changes nothing (SB-071, SB-087).
+-- How a lock ends, or goes on. A token that holds nothing any more is missing from the answer, and changes nothing (SB-071,
+-- SB-087).
 
 -- name: complete
 -- Remove what these tokens still hold (SB-080). A token missing from the answer lost its lock (SB-087).
@@ -11,12 +12,13 @@ changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT ti
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
                                        enqueued_at, first_received_at, last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 6, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until,
-           o.enqueued_at, o.first_received_at, o.last_received_at, o.message_id
-      FROM owned AS o, entity AS e WHERE e.history_level > 0),
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_COMPLETED, o.sequence_number,
+           o.failures - (%(subqueue)s = @SUBQUEUE_MAIN)::int, o.old_until, o.enqueued_at, o.first_received_at,
+           o.last_received_at, o.message_id
+      FROM owned AS o, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, state, NULL, -count(*), -sum(size), 6 FROM owned GROUP BY state
+    SELECT %(entity_id)s::bigint, %(subqueue)s, state, NULL, -count(*), -sum(size), @OP_COMPLETED FROM owned GROUP BY state
     UNION ALL
     -- include: unlocked_counts
 )
@@ -26,8 +28,8 @@ SELECT sequence_number, lock_token FROM owned
 ;
 
 -- name: abandon
--- Give up these locks: a failed delivery each (SB-081, SB-090). What has expired meanwhile or failed once too often leaves the queue
--- (SB-027, SB-091); the others are available again at their place (SB-063).
+-- Give up these locks: a failed delivery each (SB-081, SB-090). What has expired meanwhile or failed once too often leaves the
+-- queue (SB-027, SB-091); the others are available again at their place (SB-063).
 WITH
 -- include: entity
 ,
@@ -39,8 +41,10 @@ WITH
 ,
 kept AS (
     UPDATE vitrine_message AS m
-       SET lock_token = NULL, locked_until = NULL, locked_by = NULL, delivery_count = CASE WHEN m.subqueue = 0 THEN f.failures ELSE 0 END,
-           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
+       SET lock_token = NULL, locked_until = NULL, locked_by = NULL,
+           delivery_count = CASE WHEN m.subqueue = @SUBQUEUE_MAIN THEN f.failures ELSE 0 END,
+           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb,
+                                             m.application_properties)
       FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'keep'
  RETURNING m.sequence_number),
 changed AS (SELECT FROM kept UNION ALL SELECT FROM moved UNION ALL SELECT FROM dropped),
@@ -50,14 +54,15 @@ events AS (
     )
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
-           SELECT %(actor)s, 7::smallint, sequence_number, failures, old_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, message_id,
-                  NULL, CASE WHEN %(properties)s::jsonb IS NOT NULL THEN jsonb_build_object('properties', %(properties)s::jsonb) END
-             FROM failed WHERE (SELECT history_level FROM entity) = 2
+           SELECT %(actor)s, @EVENT_ABANDONED::smallint, sequence_number, failures, old_until, NULL::timestamptz,
+                  NULL::timestamptz, NULL::timestamptz, message_id, NULL,
+                  CASE WHEN %(properties)s::jsonb IS NOT NULL THEN jsonb_build_object('properties', %(properties)s::jsonb) END
+             FROM failed WHERE (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT %(actor)s, b.* FROM (
                   -- include: buried_events
            ) AS b) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: unlocked_counts
@@ -77,9 +82,11 @@ changed AS (
     UPDATE vitrine_message AS m SET lock_token = NULL, locked_until = NULL, locked_by = NULL
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 8, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until, o.message_id
-      FROM owned AS o, entity AS e WHERE e.history_level = 2),
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       locked_until, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_RELEASED, o.sequence_number,
+           o.failures - (%(subqueue)s = @SUBQUEUE_MAIN)::int, o.old_until, o.message_id
+      FROM owned AS o, entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: unlocked_counts
@@ -109,19 +116,24 @@ WITH
 ,
 changed AS (
     UPDATE vitrine_message AS m
-       SET state = 1, lock_token = NULL, locked_until = NULL, locked_by = NULL,
-           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb, m.application_properties)
+       SET state = @STATE_DEFERRED, lock_token = NULL, locked_until = NULL, locked_by = NULL,
+           application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb,
+                                             m.application_properties)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id, details)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 9, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, o.old_until, o.message_id,
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       locked_until, message_id, details)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_DEFERRED, o.sequence_number,
+           o.failures - (%(subqueue)s = @SUBQUEUE_MAIN)::int, o.old_until, o.message_id,
            CASE WHEN %(properties)s::jsonb IS NOT NULL THEN jsonb_build_object('properties', %(properties)s::jsonb) END
-      FROM owned AS o, entity AS e WHERE e.history_level = 2),
+      FROM owned AS o, entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, 0::smallint, NULL::timestamptz, -count(*), 0, 9 FROM owned WHERE state = 0 HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, @STATE_ACTIVE::smallint, NULL::timestamptz, -count(*), 0, @OP_DEFERRED
+      FROM owned WHERE state = @STATE_ACTIVE HAVING count(*) > 0
     UNION ALL
-    SELECT %(entity_id)s, %(subqueue)s, 1, NULL, count(*), 0, NULL FROM owned WHERE state = 0 HAVING count(*) > 0
+    SELECT %(entity_id)s, %(subqueue)s, @STATE_DEFERRED, NULL, count(*), 0, NULL FROM owned WHERE state = @STATE_ACTIVE
+    HAVING count(*) > 0
     UNION ALL
     -- include: unlocked_counts
 )
@@ -144,10 +156,10 @@ events AS (
     INSERT INTO vitrine_message_event (
         -- include: event_columns
     )
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 10, o.sequence_number, o.failures - 1, o.old_until, o.enqueued_at,
-           o.first_received_at, o.last_received_at, o.message_id, %(reason)s,
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_DEAD_LETTERED, o.sequence_number, o.failures - 1,
+           o.old_until, o.enqueued_at, o.first_received_at, o.last_received_at, o.message_id, %(reason)s,
            jsonb_strip_nulls(jsonb_build_object('description', %(description)s::text, 'properties', %(properties)s::jsonb))
-      FROM owned AS o, entity AS e WHERE e.history_level > 0),
+      FROM owned AS o, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: unlocked_counts
@@ -168,18 +180,22 @@ changed AS (
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
  RETURNING m.sequence_number, m.state, m.locked_until),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until, message_id)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, 5, o.sequence_number, o.failures - (%(subqueue)s = 0)::int, e.now + e.lock_duration, o.message_id
-      FROM owned AS o, entity AS e WHERE e.history_level = 2),
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       locked_until, message_id)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_RENEWED, o.sequence_number,
+           o.failures - (%(subqueue)s = @SUBQUEUE_MAIN)::int, e.now + e.lock_duration, o.message_id
+      FROM owned AS o, entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, 10 + state, locked_until, count(*), 0, NULL::smallint FROM changed GROUP BY state, locked_until
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED + state, locked_until, count(*), 0, NULL::smallint FROM changed
+     GROUP BY state, locked_until
     UNION ALL
     -- include: unlocked_counts
 ),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed GROUP BY locked_until)
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed
+     GROUP BY locked_until)
 
 -- name: renew
 -- The locks that are still held end lock_duration from now; the tokens stay (SB-064).
@@ -200,7 +216,8 @@ SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until,
 SELECT m.sequence_number, x.size
   FROM vitrine_message AS m
  CROSS JOIN LATERAL (
-       SELECT octet_length((coalesce(m.application_properties, '{}') || coalesce(%(properties)s::jsonb, '{}'))::text) AS size) AS x
+       SELECT octet_length((coalesce(m.application_properties, '{}')
+                            || coalesce(%(properties)s::jsonb, '{}'))::text) AS size) AS x
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.sequence_number = ANY (%(numbers)b::bigint[])
    AND x.size > %(largest)s
  ORDER BY m.sequence_number LIMIT 1;

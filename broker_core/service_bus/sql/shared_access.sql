@@ -25,7 +25,8 @@ SELECT count(*) AS n FROM vitrine_shared_access_policy
 -- name: create_policy
 -- No row: the scope has a policy of this name.
 WITH created AS (
-    INSERT INTO vitrine_shared_access_policy (namespace_id, entity_id, name, primary_key, secondary_key, send, listen, manage, created_at)
+    INSERT INTO vitrine_shared_access_policy (namespace_id, entity_id, name, primary_key, secondary_key, send,
+                                              listen, manage, created_at)
     SELECT %(namespace_id)s::bigint, %(entity_id)s::bigint, %(name)s::text, %(primary_key)s::text, %(secondary_key)s::text,
            %(send)s::bool, %(listen)s::bool, %(manage)s::bool, clock_timestamp()
      WHERE NOT EXISTS (
@@ -44,7 +45,8 @@ SELECT
   FROM vitrine_shared_access_policy AS p
   JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id
  WHERE lower(n.name) = lower(%(namespace)s)
-   AND CASE WHEN %(path)s::text IS NULL THEN p.entity_id IS NULL ELSE e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL END
+   AND CASE WHEN %(path)s::text IS NULL THEN p.entity_id IS NULL
+            ELSE e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL END
  ORDER BY p.id;
 
 -- name: find_policies
@@ -61,9 +63,11 @@ SELECT
 -- What is NULL stays. No row: there is none of this name.
 WITH changed AS (
     UPDATE vitrine_shared_access_policy
-       SET send = coalesce(%(send)s::bool, send), listen = coalesce(%(listen)s::bool, listen), manage = coalesce(%(manage)s::bool, manage),
-           primary_key = coalesce(%(primary_key)s::text, primary_key), secondary_key = coalesce(%(secondary_key)s::text, secondary_key)
-     WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint AND lower(name) = lower(%(name)s)
+       SET send = coalesce(%(send)s::bool, send), listen = coalesce(%(listen)s::bool, listen),
+           manage = coalesce(%(manage)s::bool, manage), primary_key = coalesce(%(primary_key)s::text, primary_key),
+           secondary_key = coalesce(%(secondary_key)s::text, secondary_key)
+     WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint
+       AND lower(name) = lower(%(name)s)
     RETURNING *)
 SELECT
 -- include: policy_columns

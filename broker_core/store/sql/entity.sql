@@ -1,12 +1,14 @@
--- Namespaces, entities, rules and clocks. created_at, updated_at and deleted_at are the database's time; activity is the namespace's.
--- Rows are locked in this order: namespace, topic, subscription.
+-- Namespaces, entities, rules and clocks. created_at, updated_at and deleted_at are the database's time; activity is the
+-- namespace's. Rows are locked in this order: namespace, topic, subscription.
 
 -- fragment: entity_columns
-e.id, e.path, e.family, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count, e.default_message_time_to_live,
+e.id, e.path, e.family, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count,
+e.default_message_time_to_live,
        e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status, e.user_metadata,
-       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.options, e.effective, e.owner_id, e.created_at, e.updated_at
+       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.options, e.effective,
+       e.owner_id, e.created_at, e.updated_at
 
 -- fragment: touched_by_change
 INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
@@ -26,7 +28,8 @@ SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_n
 
 -- name: list_namespaces
 -- All of them by name.
-SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE deleted_at IS NULL ORDER BY lower(name);
+SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE deleted_at IS NULL
+ ORDER BY lower(name);
 
 -- name: lock_namespace
 -- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
@@ -59,24 +62,27 @@ WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = 
 DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: bury_namespace
--- A namespace whose deleted entities are still named by events: it is found no more, and its name is free. Retention takes the row (history_forget_namespaces).
--- Its new name may be a virtual host's already: then it is numbered.
+-- A namespace whose deleted entities are still named by events: it is found no more, and its name is free. Retention takes the
+-- row (history_forget_namespaces). Its new name may be a virtual host's already: then it is numbered.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
 UPDATE vitrine_namespace AS n
    SET deleted_at = clock_timestamp(),
        name = (SELECT f.name
                  FROM generate_series(1, (SELECT count(*) + 1 FROM vitrine_namespace)) AS i
                 CROSS JOIN LATERAL (
-                      SELECT left(n.name, 200) || ' (deleted ' || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ', ' || n.id
-                             || CASE WHEN i > 1 THEN ', ' || i ELSE '' END || ')' AS name) AS f
+                      SELECT left(n.name, 200) || ' (deleted ' || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')
+                             || ', ' || n.id || CASE WHEN i > 1 THEN ', ' || i ELSE '' END || ')' AS name) AS f
                 WHERE NOT EXISTS (SELECT FROM vitrine_namespace AS o WHERE lower(o.name) = lower(f.name))
                 ORDER BY i LIMIT 1)
  WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: namespace_contents
 -- How many entities a namespace has, with how many messages, and the ids of those that are no subscription.
-WITH present AS MATERIALIZED (SELECT id, topic_id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL),
-counted AS (SELECT entity_id, n FROM vitrine_count_base WHERE state < 10 UNION ALL SELECT entity_id, n FROM vitrine_count_delta WHERE state < 10)
+WITH present AS MATERIALIZED (SELECT id, topic_id FROM vitrine_entity
+                               WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL),
+counted AS (SELECT entity_id, n FROM vitrine_count_base WHERE state < @LEDGER_LOCKED
+            UNION ALL
+            SELECT entity_id, n FROM vitrine_count_delta WHERE state < @LEDGER_LOCKED)
 SELECT (SELECT count(*) FROM present) AS entities,
        (SELECT coalesce(sum(n), 0)::bigint FROM counted WHERE entity_id IN (SELECT id FROM present)) AS messages,
        ARRAY(SELECT id FROM present ORDER BY id) AS ids;
@@ -88,11 +94,13 @@ SELECT v.id, v.name, v.is_system, v.now, n.clock_rate AS rate, n.clock_base_at I
  WHERE lower(n.name) = lower(%(name)s) AND n.deleted_at IS NULL;
 
 -- name: set_clock
--- From what the clock shows now, go on by `step`, or to an instant that lies ahead, at `rate` (NULL: as before). Written as an expression
--- over the row's own columns: after a wait for a concurrent change it is computed anew from what that one wrote, so no step is lost.
+-- From what the clock shows now, go on by `step`, or to an instant that lies ahead, at `rate` (NULL: as before). Written as an
+-- expression over the row's own columns: after a wait for a concurrent change it is computed anew from what that one wrote, so no
+-- step is lost.
 UPDATE vitrine_namespace
    SET clock_base_at = greatest(CASE WHEN clock_base_at IS NULL THEN clock_timestamp()
-                                     ELSE clock_base_at + (clock_timestamp() - clock_base_real) * clock_rate END + %(step)s::interval,
+                                     ELSE clock_base_at + (clock_timestamp() - clock_base_real) * clock_rate END
+                                + %(step)s::interval,
                                 %(to)s::timestamptz),
        clock_base_real = clock_timestamp(),
        clock_rate = coalesce(%(rate)s::float8, clock_rate)
@@ -103,15 +111,19 @@ RETURNING id, name, is_system, clock_base_at AS now, clock_rate AS rate, true AS
 -- The entity with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity.
 WITH clock AS MATERIALIZED (SELECT id, now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 entity AS (
-    INSERT INTO vitrine_entity AS e (namespace_id, path, family, options, effective, owner_id, kind, topic_id, rules_version, lock_duration, max_delivery_count,
+    INSERT INTO vitrine_entity AS e (namespace_id, path, family, options, effective, owner_id, kind, topic_id, rules_version,
+                                     lock_duration, max_delivery_count,
            default_message_time_to_live, dead_lettering_on_message_expiration, dead_lettering_on_filter_evaluation_exceptions,
-           auto_delete_on_idle, requires_session, requires_duplicate_detection, duplicate_detection_history_time_window, forward_to,
-           forward_dead_lettered_messages_to, max_size_in_megabytes, max_message_size_in_kilobytes, status, user_metadata, expiry_mode,
-           expires_whole_sessions, drops_locks_on_change, history_level, hidden, created_at, updated_at)
-    SELECT clock.id, %(path)s::text, %(family)s::text, %(options)s::text::jsonb, %(effective)s::text::jsonb, %(owner_id)s::bigint, %(kind)s::text, %(topic_id)s::bigint, 1, %(lock_duration)s::interval,
-           %(max_delivery_count)s::int, %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
-           %(dead_lettering_on_filter_evaluation_exceptions)s::bool, %(auto_delete_on_idle)s::interval, %(requires_session)s::bool,
-           %(requires_duplicate_detection)s::bool, %(duplicate_detection_history_time_window)s::interval, %(forward_to)s::text,
+           auto_delete_on_idle, requires_session, requires_duplicate_detection, duplicate_detection_history_time_window,
+           forward_to, forward_dead_lettered_messages_to, max_size_in_megabytes, max_message_size_in_kilobytes, status,
+           user_metadata, expiry_mode, expires_whole_sessions, drops_locks_on_change, history_level,
+           hidden, created_at, updated_at)
+    SELECT clock.id, %(path)s::text, %(family)s::text, %(options)s::text::jsonb, %(effective)s::text::jsonb, %(owner_id)s::bigint,
+           %(kind)s::text, %(topic_id)s::bigint, 1, %(lock_duration)s::interval, %(max_delivery_count)s::int,
+           %(default_message_time_to_live)s::interval, %(dead_lettering_on_message_expiration)s::bool,
+           %(dead_lettering_on_filter_evaluation_exceptions)s::bool, %(auto_delete_on_idle)s::interval,
+           %(requires_session)s::bool, %(requires_duplicate_detection)s::bool,
+           %(duplicate_detection_history_time_window)s::interval, %(forward_to)s::text,
            %(forward_dead_lettered_messages_to)s::text, %(max_size_in_megabytes)s::int, %(max_message_size_in_kilobytes)s::int,
            %(status)s::text, %(user_metadata)s::text, %(expiry_mode)s::text, %(expires_whole_sessions)s::bool,
            %(drops_locks_on_change)s::bool, %(history_level)s::smallint, %(hidden)s::bool, clock_timestamp(), clock_timestamp()
@@ -119,7 +131,8 @@ entity AS (
     ON CONFLICT (namespace_id, key) WHERE deleted_at IS NULL DO NOTHING
     RETURNING *),
 counter AS (INSERT INTO vitrine_entity_counter (entity_id) SELECT id FROM entity),
-heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s FROM entity, generate_series(0, 3) AS s),
+heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s
+            FROM entity, generate_series(@SUBQUEUE_MAIN, @SUBQUEUE_TRANSFER) AS s),
 activity AS (INSERT INTO vitrine_entity_activity (entity_id, last_activity_at) SELECT entity.id, clock.now FROM entity, clock)
 SELECT
 -- include: entity_columns
@@ -151,8 +164,9 @@ SELECT
  ORDER BY lower(n.name), lower(e.path);
 
 -- name: update_entity
--- A change is activity (SB-190 to SB-192). Where fewer deliveries are allowed than before, some messages may have failed as often already: then
--- deadlines are written that have passed, so that the next receive or sweep looks at all messages, 500 numbers a deadline (SB-091).
+-- A change is activity (SB-190 to SB-192). Where fewer deliveries are allowed than before, some messages may have failed as often
+-- already: then deadlines are written that have passed, so that the next receive or sweep looks at all messages, 500 numbers a
+-- deadline (SB-091).
 WITH clock AS MATERIALIZED (SELECT now, max_delivery_count FROM vitrine_entity_now WHERE id = %(entity_id)s),
 changed AS (
     UPDATE vitrine_entity
@@ -162,18 +176,20 @@ changed AS (
            dead_lettering_on_filter_evaluation_exceptions = %(dead_lettering_on_filter_evaluation_exceptions)s,
            auto_delete_on_idle = %(auto_delete_on_idle)s,
            duplicate_detection_history_time_window = %(duplicate_detection_history_time_window)s, forward_to = %(forward_to)s,
-           forward_dead_lettered_messages_to = %(forward_dead_lettered_messages_to)s, max_size_in_megabytes = %(max_size_in_megabytes)s,
-           max_message_size_in_kilobytes = %(max_message_size_in_kilobytes)s, status = %(status)s, user_metadata = %(user_metadata)s,
-           expiry_mode = %(expiry_mode)s, expires_whole_sessions = %(expires_whole_sessions)s,
-           drops_locks_on_change = %(drops_locks_on_change)s, history_level = %(history_level)s, hidden = %(hidden)s,
-           updated_at = clock_timestamp()
+           forward_dead_lettered_messages_to = %(forward_dead_lettered_messages_to)s,
+           max_size_in_megabytes = %(max_size_in_megabytes)s, max_message_size_in_kilobytes = %(max_message_size_in_kilobytes)s,
+           status = %(status)s, user_metadata = %(user_metadata)s, expiry_mode = %(expiry_mode)s,
+           expires_whole_sessions = %(expires_whole_sessions)s, drops_locks_on_change = %(drops_locks_on_change)s,
+           history_level = %(history_level)s, hidden = %(hidden)s, updated_at = clock_timestamp()
      WHERE id = %(entity_id)s AND deleted_at IS NULL
     RETURNING *),
 deadlines AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT changed.id, 0, clock.now, n, n + 499
-      FROM changed, clock, vitrine_queue_head AS h, vitrine_entity_counter AS c, generate_series(h.head, c.next_number - 1, 500) AS n
-     WHERE changed.max_delivery_count < clock.max_delivery_count AND h.entity_id = changed.id AND h.subqueue = 0 AND c.entity_id = changed.id),
+    SELECT changed.id, @SUBQUEUE_MAIN, clock.now, n, n + 499
+      FROM changed, clock, vitrine_queue_head AS h, vitrine_entity_counter AS c,
+           generate_series(h.head, c.next_number - 1, 500) AS n
+     WHERE changed.max_delivery_count < clock.max_delivery_count AND h.entity_id = changed.id AND h.subqueue = @SUBQUEUE_MAIN
+       AND c.entity_id = changed.id),
 activity AS (
 -- include: touched_by_change
 )
@@ -186,8 +202,8 @@ SELECT
 UPDATE vitrine_entity SET rules_version = rules_version + 1 WHERE id = %(topic_id)s RETURNING rules_version;
 
 -- name: delete_entities
--- The names are free at once. Removing the counters waits for sends under way, and a later one finds no number to take: it fails with
--- EntityNotFound (SB-240). The messages go in batches by the sweep.
+-- The names are free at once. Removing the counters waits for sends under way, and a later one finds no number to take: it fails
+-- with EntityNotFound (SB-240). The messages go in batches by the sweep.
 WITH gone AS (
     UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL RETURNING id),
 counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM gone)),

@@ -7,7 +7,8 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 
 -- name: export_namespaces
 -- The namespaces named, or all but Vitrine's own. now, rate: of a clock that left real time.
-SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at, CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
+SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
+       CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
  WHERE n.deleted_at IS NULL
    AND CASE WHEN %(names)s::text[] IS NULL THEN NOT n.is_system
@@ -37,22 +38,25 @@ SELECT name, primary_key, secondary_key, send, listen, manage FROM vitrine_share
  WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint ORDER BY id;
 
 -- name: export_messages
--- The next messages of an entity in the order of the key, at most max_count and max_bytes, but one at least. delivery_count: with the failed delivery
--- that an ended lock is and that nobody has noted yet (SB-090).
-SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live, scheduled_enqueue_at,
-       first_received_at, last_received_at, message_id, session_id, properties, application_properties, dead_letter_reason,
-       dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body,
-       lock_token, locked_by, visible_at, hold_kind, held_since, renewals, priority
+-- The next messages of an entity in the order of the key, at most max_count and max_bytes, but one at least. delivery_count: with
+-- the failed delivery that an ended lock is and that nobody has noted yet (SB-090).
+SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at,
+       time_to_live, scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
+       application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
+       enqueued_sequence_number, resubmitted_from, transfer, body, lock_token, locked_by, visible_at, hold_kind,
+       held_since, renewals, priority
   FROM (SELECT m.subqueue, m.state, m.sequence_number,
-               m.delivery_count + coalesce(m.subqueue = 0 AND m.locked_until <= %(now)s, false)::int AS delivery_count,
-               m.size, m.body_kind, m.enqueued_at, m.expires_at, m.time_to_live, m.scheduled_enqueue_at, m.first_received_at, m.last_received_at,
-               m.message_id, m.session_id, m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description,
-               m.dead_letter_source, m.dead_lettered_at, m.enqueued_sequence_number, m.resubmitted_from, m.transfer, m.body,
-               m.lock_token, m.locked_by, m.visible_at, m.hold_kind, m.held_since, m.renewals, m.priority,
-               sum(m.size) OVER w AS bytes, row_number() OVER w AS place
+               m.delivery_count + coalesce(m.subqueue = @SUBQUEUE_MAIN AND m.locked_until <= %(now)s,
+                                           false)::int AS delivery_count,
+               m.size, m.body_kind, m.enqueued_at, m.expires_at, m.time_to_live, m.scheduled_enqueue_at,
+               m.first_received_at, m.last_received_at, m.message_id, m.session_id, m.properties, m.application_properties,
+               m.dead_letter_reason, m.dead_letter_description, m.dead_letter_source, m.dead_lettered_at,
+               m.enqueued_sequence_number, m.resubmitted_from, m.transfer, m.body, m.lock_token, m.locked_by, m.visible_at,
+               m.hold_kind, m.held_since, m.renewals, m.priority, sum(m.size) OVER w AS bytes, row_number() OVER w AS place
           FROM (SELECT * FROM vitrine_message
                  WHERE entity_id = %(entity_id)s
-                   AND (subqueue, state, sequence_number) > (%(subqueue)s::smallint, %(state)s::smallint, %(sequence_number)s::bigint)
+                   AND (subqueue, state, sequence_number) > (%(subqueue)s::smallint, %(state)s::smallint,
+                                                             %(sequence_number)s::bigint)
                  ORDER BY subqueue, state, sequence_number LIMIT %(max_count)s) AS m
         WINDOW w AS (ORDER BY m.subqueue, m.state, m.sequence_number)) AS m
  WHERE place = 1 OR bytes <= %(max_bytes)s
@@ -61,16 +65,19 @@ SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueu
 -- name: export_sessions
 -- The next sessions that have a state; the others follow from their messages.
 SELECT session_id, state, state_updated_at FROM vitrine_session
- WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR session_id > %(after)s::text) AND state IS NOT NULL ORDER BY session_id LIMIT %(max_count)s;
+ WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR session_id > %(after)s::text) AND state IS NOT NULL
+ ORDER BY session_id LIMIT %(max_count)s;
 
 -- name: export_seen
 -- The next message ids an entity has seen (SB-130).
 SELECT message_id, seen_at, sequence_number FROM vitrine_seen_id
- WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR message_id > %(after)s::text) ORDER BY message_id LIMIT %(max_count)s;
+ WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR message_id > %(after)s::text) ORDER BY message_id
+ LIMIT %(max_count)s;
 
 -- name: export_exchanges
 -- All of a virtual host, those that it was made with included.
-SELECT name, type, durable, auto_delete, internal, arguments, created_at FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s ORDER BY name;
+SELECT name, type, durable, auto_delete, internal, arguments, created_at FROM vitrine_exchange
+ WHERE namespace_id = %(namespace_id)s ORDER BY name;
 
 -- name: export_bindings
 -- Those between exchanges, and those to the queues that were exported.
@@ -99,14 +106,17 @@ RETURNING id;
 -- What create_entity made, given its dates and numbers back.
 WITH entity AS (
     UPDATE vitrine_entity SET created_at = %(created_at)s, updated_at = %(updated_at)s WHERE id = %(entity_id)s RETURNING id),
-counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s, copies_bound = 2::bigint ^ 60 WHERE entity_id = %(entity_id)s),
+counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s, copies_bound = 2::bigint ^ 60
+             WHERE entity_id = %(entity_id)s),
 activity AS (
     UPDATE vitrine_entity_activity
-       SET last_activity_at = coalesce(%(last_activity_at)s::timestamptz, last_activity_at), last_receive_at = %(last_receive_at)s::timestamptz
+       SET last_activity_at = coalesce(%(last_activity_at)s::timestamptz, last_activity_at),
+           last_receive_at = %(last_receive_at)s::timestamptz
      WHERE entity_id = %(entity_id)s),
 bindings AS (
     INSERT INTO vitrine_celery_binding (entity_id, exchange, routing_key)
-    SELECT %(entity_id)s::bigint, t.exchange, t.routing_key FROM unnest(%(exchanges)s::text[], %(routing_keys)s::text[]) AS t(exchange, routing_key)
+    SELECT %(entity_id)s::bigint, t.exchange, t.routing_key
+      FROM unnest(%(exchanges)s::text[], %(routing_keys)s::text[]) AS t(exchange, routing_key)
     ON CONFLICT (entity_id, exchange, routing_key) DO NOTHING)
 SELECT id FROM entity;
 
@@ -122,48 +132,54 @@ RETURNING id;
 -- Messages of an entity as they were; each one's first event says that it was imported.
 WITH entity AS MATERIALIZED (SELECT id, now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s),
 stored AS (
-    INSERT INTO vitrine_message (entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live,
-                                 scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
-                                 application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
-                                 enqueued_sequence_number, resubmitted_from, transfer, body, lock_token, locked_by, visible_at, hold_kind,
+    INSERT INTO vitrine_message (entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at,
+                                 expires_at, time_to_live, scheduled_enqueue_at, first_received_at, last_received_at,
+                                 message_id, session_id, properties, application_properties, dead_letter_reason,
+                                 dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number,
+                                 resubmitted_from, transfer, body, lock_token, locked_by, visible_at, hold_kind,
                                  held_since, renewals, priority)
-    SELECT %(entity_id)s, t.subqueue, t.state, t.sequence_number, t.delivery_count, t.size, t.body_kind, t.enqueued_at, t.expires_at, t.time_to_live,
-           t.scheduled_enqueue_at, t.first_received_at, t.last_received_at, t.message_id, t.session_id, t.properties::jsonb,
-           t.application_properties::jsonb, t.dead_letter_reason, t.dead_letter_description, t.dead_letter_source, t.dead_lettered_at,
-           t.enqueued_sequence_number, t.resubmitted_from::jsonb, t.transfer::jsonb, t.body, t.lock_token, t.locked_by, t.visible_at,
-           t.hold_kind, t.held_since, t.renewals, t.priority
-      FROM unnest(%(subqueue)s::int2[], %(state)s::int2[], %(sequence_number)s::int8[], %(delivery_count)s::int4[], %(size)s::int4[],
-                  %(body_kind)s::int2[], %(enqueued_at)s::timestamptz[], %(expires_at)s::timestamptz[], %(time_to_live)s::interval[],
-                  %(scheduled_enqueue_at)s::timestamptz[], %(first_received_at)s::timestamptz[], %(last_received_at)s::timestamptz[],
-                  %(message_id)s::text[], %(session_id)s::text[], %(properties)s::text[], %(application_properties)s::text[],
+    SELECT %(entity_id)s, t.subqueue, t.state, t.sequence_number, t.delivery_count, t.size, t.body_kind, t.enqueued_at,
+           t.expires_at, t.time_to_live, t.scheduled_enqueue_at, t.first_received_at, t.last_received_at, t.message_id,
+           t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.dead_letter_reason, t.dead_letter_description,
+           t.dead_letter_source, t.dead_lettered_at, t.enqueued_sequence_number, t.resubmitted_from::jsonb, t.transfer::jsonb,
+           t.body, t.lock_token, t.locked_by, t.visible_at, t.hold_kind, t.held_since, t.renewals, t.priority
+      FROM unnest(%(subqueue)s::int2[], %(state)s::int2[], %(sequence_number)s::int8[],
+                  %(delivery_count)s::int4[], %(size)s::int4[], %(body_kind)s::int2[], %(enqueued_at)s::timestamptz[],
+                  %(expires_at)s::timestamptz[], %(time_to_live)s::interval[], %(scheduled_enqueue_at)s::timestamptz[],
+                  %(first_received_at)s::timestamptz[], %(last_received_at)s::timestamptz[], %(message_id)s::text[],
+                  %(session_id)s::text[], %(properties)s::text[], %(application_properties)s::text[],
                   %(dead_letter_reason)s::text[], %(dead_letter_description)s::text[], %(dead_letter_source)s::text[],
                   %(dead_lettered_at)s::timestamptz[], %(enqueued_sequence_number)s::int8[], %(resubmitted_from)s::text[],
-                  %(transfer)s::text[], %(body)b::bytea[], %(lock_token)s::uuid[], %(locked_by)s::text[], %(visible_at)s::timestamptz[],
-                  %(hold_kind)s::int2[], %(held_since)s::timestamptz[], %(renewals)s::int4[], %(priority)s::int2[])
-           AS t(subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live, scheduled_enqueue_at,
-                first_received_at, last_received_at, message_id, session_id, properties, application_properties, dead_letter_reason,
-                dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number, resubmitted_from, transfer, body,
-                lock_token, locked_by, visible_at, hold_kind, held_since, renewals, priority)
+                  %(transfer)s::text[], %(body)b::bytea[], %(lock_token)s::uuid[], %(locked_by)s::text[],
+                  %(visible_at)s::timestamptz[], %(hold_kind)s::int2[], %(held_since)s::timestamptz[],
+                  %(renewals)s::int4[], %(priority)s::int2[])
+           AS t(subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at,
+                time_to_live, scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
+                application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
+                enqueued_sequence_number, resubmitted_from, transfer, body, lock_token, locked_by, visible_at, hold_kind,
+                held_since, renewals, priority)
  RETURNING subqueue, state, sequence_number, delivery_count, size, enqueued_at, time_to_live, message_id, session_id, properties,
            application_properties)
-INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size, enqueued_at, time_to_live,
-                                   message_id, session_id, properties, application_properties, details)
-SELECT e.now, e.id, s.subqueue, %(actor)s, CASE s.state WHEN 2 THEN 2 ELSE 1 END, s.sequence_number, s.delivery_count, s.size, s.enqueued_at,
-       s.time_to_live, s.message_id, s.session_id, s.properties,
+INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size,
+                                   enqueued_at, time_to_live, message_id, session_id, properties, application_properties, details)
+SELECT e.now, e.id, s.subqueue, %(actor)s, CASE s.state WHEN @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END,
+       s.sequence_number, s.delivery_count, s.size, s.enqueued_at, s.time_to_live, s.message_id, s.session_id, s.properties,
        CASE WHEN pg_column_size(s.application_properties) <= 4096 THEN s.application_properties END, '{"imported": true}'
-  FROM stored AS s, entity AS e WHERE e.history_level > 0;
+  FROM stored AS s, entity AS e WHERE e.history_level > @HISTORY_OFF;
 
 -- name: import_sessions
 -- Sessions with a state; their first numbers follow from the messages (import_finish_service_bus).
 INSERT INTO vitrine_session (entity_id, session_id, state, state_updated_at)
 SELECT %(entity_id)s, t.session_id, t.state, t.state_updated_at
-  FROM unnest(%(session_id)s::text[], %(state)b::bytea[], %(state_updated_at)s::timestamptz[]) AS t(session_id, state, state_updated_at);
+  FROM unnest(%(session_id)s::text[], %(state)b::bytea[], %(state_updated_at)s::timestamptz[])
+       AS t(session_id, state, state_updated_at);
 
 -- name: import_seen
 -- Message ids an entity had seen, as they were.
 INSERT INTO vitrine_seen_id (entity_id, message_id, seen_at, sequence_number)
 SELECT %(entity_id)s, t.message_id, t.seen_at, t.sequence_number
-  FROM unnest(%(message_id)s::text[], %(seen_at)s::timestamptz[], %(sequence_number)s::int8[]) AS t(message_id, seen_at, sequence_number);
+  FROM unnest(%(message_id)s::text[], %(seen_at)s::timestamptz[],
+              %(sequence_number)s::int8[]) AS t(message_id, seen_at, sequence_number);
 
 -- name: import_finish
 -- When all messages of an entity are there: the ledger and the heads of its lists. twice: a number that two messages have.
@@ -178,29 +194,34 @@ sent AS (
  RETURNING next_number),
 heads AS (
     UPDATE vitrine_queue_head AS h
-       SET head = coalesce((SELECT first FROM present AS p WHERE p.subqueue = h.subqueue AND p.state = 0), (SELECT next_number FROM sent))
+       SET head = coalesce((SELECT first FROM present AS p WHERE p.subqueue = h.subqueue AND p.state = @STATE_ACTIVE),
+                           (SELECT next_number FROM sent))
      WHERE h.entity_id = %(entity_id)s)
 SELECT coalesce((SELECT sum(n) FROM present), 0)::bigint AS messages,
-       (SELECT sequence_number FROM vitrine_message WHERE entity_id = %(entity_id)s GROUP BY sequence_number HAVING count(*) > 1 LIMIT 1) AS twice;
+       (SELECT sequence_number FROM vitrine_message WHERE entity_id = %(entity_id)s GROUP BY sequence_number HAVING count(*) > 1
+         LIMIT 1) AS twice;
 
 -- name: import_finish_service_bus
--- Its sessions, and, where some messages failed as often as is allowed, deadlines that make the next receive or sweep look at them.
-WITH entity AS MATERIALIZED (SELECT id, now, requires_session, max_delivery_count FROM vitrine_entity_now WHERE id = %(entity_id)s),
+-- Its sessions, and, where some messages failed as often as is allowed, deadlines that make the next receive or sweep look at
+-- them.
+WITH entity AS MATERIALIZED (SELECT id, now, requires_session, max_delivery_count FROM vitrine_entity_now
+                              WHERE id = %(entity_id)s),
 sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT e.id, m.session_id, min(m.sequence_number)
-      FROM entity AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id IS NOT NULL
+      FROM entity AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+           AND m.session_id IS NOT NULL
      WHERE e.requires_session GROUP BY 1, 2
         ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number)
 INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-SELECT e.id, 0, e.now, min(m.sequence_number), max(m.sequence_number)
+SELECT e.id, @SUBQUEUE_MAIN, e.now, min(m.sequence_number), max(m.sequence_number)
   FROM entity AS e JOIN vitrine_message AS m
-    ON m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= e.max_delivery_count
+    ON m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.delivery_count >= e.max_delivery_count
  GROUP BY e.id, e.now, m.sequence_number / 500;
 
 -- name: import_finish_queue_storage
 -- The ledger of a storage queue's invisible messages: by why they are, until when.
 INSERT INTO vitrine_count_base (entity_id, subqueue, state, until, n, bytes)
-SELECT e.id, 0, coalesce(m.hold_kind, 10), m.visible_at, count(*), 0
+SELECT e.id, @SUBQUEUE_MAIN, coalesce(m.hold_kind, @HOLD_GET), m.visible_at, count(*), 0
   FROM vitrine_entity_now AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.visible_at > e.now
- WHERE e.id = %(entity_id)s GROUP BY e.id, coalesce(m.hold_kind, 10), m.visible_at;
+ WHERE e.id = %(entity_id)s GROUP BY e.id, coalesce(m.hold_kind, @HOLD_GET), m.visible_at;

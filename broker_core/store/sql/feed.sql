@@ -5,10 +5,10 @@
    FROM vitrine_namespace AS n WHERE n.clock_base_at IS NOT NULL) AS clocks
 
 -- name: feed
--- What became visible to this snapshot and was not to the caller's previous one: nothing twice, nothing skipped, nothing late, and no
--- stall behind a transaction that stays open (docs/design.md D8). One row for each message, with the last thing that happened to it, of the
--- first max_events events. Always answers: without news there is one row without an entity, for the snapshot. clocks: another text when
--- a namespace's clock was paused, stepped or resumed.
+-- What became visible to this snapshot and was not to the caller's previous one: nothing twice, nothing skipped, nothing late,
+-- and no stall behind a transaction that stays open (docs/design.md D8). One row for each message, with the last thing that
+-- happened to it, of the first max_events events. Always answers: without news there is one row without an entity, for the
+-- snapshot. clocks: another text when a namespace's clock was paused, stepped or resumed.
 WITH here AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot
 ), news AS MATERIALIZED (

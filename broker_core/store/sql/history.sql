@@ -73,9 +73,10 @@ RETURNING id, from_xid, to_xid;
 
 -- name: history_slice_events
 -- The events of a slice with their namespace; columns and types as broker_core.history.schema.EVENT says.
-SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue, e.sequence_number, e.kind, e.message_id,
-       e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at, e.first_received_at, e.last_received_at, e.session_id,
-       e.size, least(extract(epoch FROM e.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us,
+SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue,
+       e.sequence_number, e.kind, e.message_id, e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at,
+       e.first_received_at, e.last_received_at, e.session_id, e.size,
+       least(extract(epoch FROM e.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us,
        e.properties::text AS properties, e.application_properties::text AS application_properties, e.details::text AS details,
        coalesce(n.namespace_id, 0) AS namespace_id
   FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
@@ -94,13 +95,14 @@ SELECT finished.id, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, f
 RETURNING id;
 
 -- name: history_still_there
--- Lives in the main queue that have not ended, as of this statement's snapshot; columns as schema.LIFE. Scheduled messages have not
--- entered their queue yet. Their xid is 0: no event ended them.
-SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason, m.enqueued_at, m.first_received_at,
-       m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
-       least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us, m.size, m.message_id, 0::bigint AS xid, false AS generated
+-- Lives in the main queue that have not ended, as of this statement's snapshot; columns as schema.LIFE. Scheduled messages have
+-- not entered their queue yet. Their xid is 0: no event ended them.
+SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason,
+       m.enqueued_at, m.first_received_at, m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
+       least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us, m.size, m.message_id,
+       0::bigint AS xid, false AS generated
   FROM vitrine_message AS m
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = 0 AND m.state < 2
+ WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
    AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
 
 -- name: history_snapshot
@@ -122,19 +124,21 @@ SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day
  ORDER BY c.relname;
 
 -- name: history_forget_entities
--- Up to max_count rows of entities that were deleted, and whose messages were gone, before the first day that events are kept of: nothing names them
--- any more. A topic goes after its subscriptions.
+-- Up to max_count rows of entities that were deleted, and whose messages were gone, before the first day that events are kept of:
+-- nothing names them any more. A topic goes after its subscriptions.
 DELETE FROM vitrine_entity
  WHERE id = ANY (ARRAY(
        SELECT e.id FROM vitrine_entity AS e
-        WHERE e.deleted_at IS NOT NULL AND greatest(e.deleted_at, e.updated_at) < %(first_day)s::date::timestamp AT TIME ZONE 'UTC'
+        WHERE e.deleted_at IS NOT NULL
+          AND greatest(e.deleted_at, e.updated_at) < %(first_day)s::date::timestamp AT TIME ZONE 'UTC'
           AND NOT EXISTS (SELECT FROM vitrine_entity_activity AS a WHERE a.entity_id = e.id)
           AND NOT EXISTS (SELECT FROM vitrine_entity AS s WHERE s.topic_id = e.id)
         ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED));
 
 -- name: history_forget_namespaces
 -- Those that were deleted, and none of whose entities is named by an event any more.
-DELETE FROM vitrine_namespace AS n WHERE n.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM vitrine_entity AS e WHERE e.namespace_id = n.id);
+DELETE FROM vitrine_namespace AS n
+ WHERE n.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM vitrine_entity AS e WHERE e.namespace_id = n.id);
 
 -- name: history_days_in_default
 -- Days whose events fell into the default partition because their own was missing.
@@ -153,9 +157,9 @@ UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
 RETURNING next_number - %(count)s AS first_number;
 
 -- name: history_generate
--- Made-up events of messages that never were, for demonstrations: each says so by its actor and in its details. A slot is a stretch of
--- ten minutes with its own rate, typical waiting and processing (seconds, medians of log-normal draws) and shares of outcomes.
--- Every life ends before `until`, so that no message is missed where messages are.
+-- Made-up events of messages that never were, for demonstrations: each says so by its actor and in its details. A slot is a
+-- stretch of ten minutes with its own rate, typical waiting and processing (seconds, medians of log-normal draws) and shares of
+-- outcomes. Every life ends before `until`, so that no message is missed where messages are.
 WITH slot AS (
     SELECT * FROM unnest(%(starts)s::timestamptz[], %(counts)s::int[], %(waits)s::float8[], %(works)s::float8[],
                          %(dead_shares)s::float8[], %(expired_shares)s::float8[])
@@ -169,40 +173,46 @@ drawn AS MATERIALIZED (
 life AS MATERIALIZED (
     SELECT %(first_number)s::bigint + row_number() OVER (ORDER BY d.enqueued_at) - 1 AS sequence_number, d.enqueued_at, d.waiting,
            d.working, d.size, k.kind, k.reason,
-           CASE WHEN k.kind = 11 THEN 0 WHEN k.reason = 'MaxDeliveryCountExceeded' THEN 10 WHEN d.chance < 0.06 THEN 2 ELSE 1 END AS attempts
+           CASE WHEN k.kind = @EVENT_EXPIRED THEN 0 WHEN k.reason = 'MaxDeliveryCountExceeded' THEN 10
+                WHEN d.chance < 0.06 THEN 2 ELSE 1 END AS attempts
       FROM drawn AS d CROSS JOIN LATERAL (
-           SELECT CASE WHEN d.fate < d.expired_share THEN 11 WHEN d.fate < d.expired_share + d.dead_share THEN 10 ELSE 6 END AS kind,
+           SELECT CASE WHEN d.fate < d.expired_share THEN @EVENT_EXPIRED
+                       WHEN d.fate < d.expired_share + d.dead_share THEN @EVENT_DEAD_LETTERED ELSE @EVENT_COMPLETED END AS kind,
                   CASE WHEN d.fate < d.expired_share OR d.fate >= d.expired_share + d.dead_share THEN NULL
                        WHEN d.chance < 0.55 THEN 'MaxDeliveryCountExceeded'
                        WHEN d.chance < 0.85 THEN 'PaymentRejected' ELSE 'UnknownCustomer' END AS reason) AS k),
 timed AS MATERIALIZED (
     SELECT l.*, CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting, %(until)s) END AS first_received_at,
-           CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting + (l.attempts - 1) * l.working, %(until)s) END AS last_received_at,
+           CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting + (l.attempts - 1) * l.working,
+                                               %(until)s) END AS last_received_at,
            least(CASE WHEN l.attempts > 0 THEN l.enqueued_at + l.waiting + l.attempts * l.working
                       ELSE l.enqueued_at + %(time_to_live)s::interval END, %(until)s) AS ended_at
       FROM life AS l),
 happened AS (
-    SELECT t.enqueued_at AS at, 0 AS subqueue, t.sequence_number, 1 AS kind, 0 AS delivery_count, NULL AS reason, t.size,
-           t.kind AS fate, NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
+    SELECT t.enqueued_at AS at, @SUBQUEUE_MAIN AS subqueue, t.sequence_number, @EVENT_SENT AS kind,
+           0 AS delivery_count, NULL AS reason, t.size, t.kind AS fate, NULL::timestamptz AS enqueued_at,
+           NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
       FROM timed AS t
      UNION ALL
-    SELECT least(t.first_received_at + (a.attempt - 1) * t.working, %(until)s), 0, t.sequence_number, 4, a.attempt - 1, NULL, NULL, NULL,
-           NULL, NULL, NULL
+    SELECT least(t.first_received_at + (a.attempt - 1) * t.working, %(until)s), @SUBQUEUE_MAIN, t.sequence_number,
+           @EVENT_RECEIVED, a.attempt - 1, NULL, NULL, NULL, NULL, NULL, NULL
       FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts) AS a(attempt)
      UNION ALL                                       -- each failed attempt ends when the next begins
-    SELECT least(t.first_received_at + a.attempt * t.working, %(until)s), 0, t.sequence_number, 7, a.attempt, NULL, NULL, NULL,
-           NULL, NULL, NULL
+    SELECT least(t.first_received_at + a.attempt * t.working, %(until)s), @SUBQUEUE_MAIN, t.sequence_number, @EVENT_ABANDONED,
+           a.attempt, NULL, NULL, NULL, NULL, NULL, NULL
       FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts - 1) AS a(attempt)
      UNION ALL
-    SELECT t.ended_at, 0, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
+    SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
            t.enqueued_at, t.first_received_at, t.last_received_at
       FROM timed AS t
      UNION ALL                                       -- no dead letter is left behind that nobody could find
-    SELECT least(t.ended_at + interval '1 hour', %(until)s), 1, t.sequence_number, 14, 0, NULL, t.size, NULL, t.enqueued_at, NULL, NULL
-      FROM timed AS t WHERE t.kind = 10)
-INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count, message_id, actor, reason,
-                                   size, time_to_live, enqueued_at, first_received_at, last_received_at, details)
-SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, 'generated-' || h.sequence_number, 'generated', h.reason,
-       h.size, CASE WHEN h.fate = 11 THEN %(time_to_live)s::interval END, h.enqueued_at, h.first_received_at, h.last_received_at,
-       '{"generated": true}'::jsonb
+    SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL,
+           t.size, NULL, t.enqueued_at, NULL, NULL
+      FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED)
+INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count,
+                                   message_id, actor, reason, size, time_to_live, enqueued_at, first_received_at,
+                                   last_received_at, details)
+SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, 'generated-' || h.sequence_number,
+       'generated', h.reason, h.size, CASE WHEN h.fate = @EVENT_EXPIRED THEN %(time_to_live)s::interval END, h.enqueued_at,
+       h.first_received_at, h.last_received_at, '{"generated": true}'::jsonb
   FROM happened AS h ORDER BY h.at, h.kind;

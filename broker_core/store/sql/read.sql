@@ -36,15 +36,16 @@ SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitr
 -- What present entities of some kinds are called, those whose name begins with the part first.
 SELECT x.id, x.namespace_name, x.path FROM (
        SELECT e.id, n.name AS namespace_name, e.path,
-              strpos(lower(CASE WHEN %(namespace)s::text IS NULL THEN n.name || '/' || e.path ELSE e.path END), lower(%(part)s)) AS at
+              strpos(lower(CASE WHEN %(namespace)s::text IS NULL THEN n.name || '/' || e.path ELSE e.path END),
+                     lower(%(part)s)) AS at
          FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
         WHERE e.deleted_at IS NULL AND e.kind = ANY (%(kinds)s::text[])
           AND CASE WHEN %(namespace)s::text IS NULL THEN NOT n.is_system ELSE lower(n.name) = lower(%(namespace)s) END) AS x
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
 
 -- name: read_overview
--- The entities asked for with their exact counts (docs/design.md D9), rates, and what their heads look like. The ledger is summed once for all
--- of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
+-- The entities asked for with their exact counts (docs/design.md D9), rates, and what their heads look like. The ledger is summed
+-- once for all of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
 WITH entities AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
            CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, t.path AS topic_path
@@ -55,39 +56,48 @@ WITH entities AS MATERIALIZED (
        AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
        AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
        AND (%(hidden)s OR NOT e.hidden)
-), minute AS MATERIALIZED (                                               -- whole buckets of the last minute, and what follows them
+-- whole buckets of the last minute, and what follows them
+), minute AS MATERIALIZED (
     SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began
 ), waiting AS MATERIALIZED (                                              -- not rolled up yet: read once, for counts and rates
     SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, d.op, d.at FROM vitrine_count_delta AS d
 ), ledger AS MATERIALIZED (
     SELECT l.entity_id, sum(l.bytes) FILTER (WHERE l.until IS NULL) AS bytes,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0) AS active,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10) AS locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1) AS deferred,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 11) AS deferred_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2) AS scheduled,
-           sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)) AS dead_letter,
-           sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)) AS dead_letter_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)) AS transfer_dead_letter,
-           sum(l.n) FILTER (WHERE l.state = 12) AS delayed, sum(l.n) FILTER (WHERE l.state = 13) AS rescheduled,
-           sum(l.n) FILTER (WHERE l.state = 14) AS extended
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE) AS active,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED) AS locked,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED) AS deferred,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED) AS deferred_locked,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED) AS scheduled,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+                              AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)) AS dead_letter,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+                              AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED)) AS dead_letter_locked,
+           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
+                              AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)) AS transfer_dead_letter,
+           sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED) AS delayed,
+           sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED) AS rescheduled,
+           sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED) AS extended
       FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
             UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM waiting) AS l
       JOIN entities AS e ON e.id = l.entity_id
      WHERE l.until IS NULL OR l.until > e.now
      GROUP BY l.entity_id
 ), passed AS MATERIALIZED (
-    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (1, 2)) AS sent, sum(t.n) FILTER (WHERE t.op = 20) AS published,
-           sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed
+    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (@OP_SENT, @OP_SCHEDULED)) AS sent,
+           sum(t.n) FILTER (WHERE t.op = @OP_PUBLISHED) AS published,
+           sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed
       FROM (SELECT r.entity_id, r.op, r.n FROM entities AS e CROSS JOIN LATERAL (
                 SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
                  WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
             UNION ALL
-            SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
+            SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w
+             WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
      GROUP BY t.entity_id
 )
-SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family, e.effective, e.options, e.status,
-       CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x WHERE x.topic_id = e.id AND x.deleted_at IS NULL)
+SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family,
+       e.effective, e.options, e.status,
+       CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x
+                                       WHERE x.topic_id = e.id AND x.deleted_at IS NULL)
             ELSE 0 END AS subscriptions,
        CASE e.kind WHEN 'subscription' THEN (SELECT count(*)::int FROM vitrine_rule AS r WHERE r.subscription_id = e.id)
             ELSE 0 END AS rules,
@@ -101,32 +111,39 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
        coalesce(l.delayed, 0) AS delayed, coalesce(l.rescheduled, 0) AS rescheduled, coalesce(l.extended, 0) AS extended,
        coalesce(k.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
-       coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate, coalesce(p.completed, 0) / s.seconds AS completed_rate,
+       coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate,
+       coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
-       oldest.enqueued_at AS oldest_active_at,
-       own.n + by_default.n AS expired_pending, own.leased AS expired_leased, own.delayed AS expired_delayed
+       oldest.enqueued_at AS oldest_active_at, own.n + by_default.n AS expired_pending, own.leased AS expired_leased,
+       own.delayed AS expired_delayed
   FROM entities AS e
  CROSS JOIN (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute) AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
   LEFT JOIN passed AS p ON p.entity_id = e.id
   LEFT JOIN vitrine_entity_counter AS k ON k.entity_id = e.id
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
-  LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = 0
+  LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = @SUBQUEUE_MAIN
   LEFT JOIN LATERAL (
        SELECT m.enqueued_at FROM vitrine_message AS m
-        WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
+        WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+          AND m.sequence_number >= coalesce(h.head, 1)
         ORDER BY m.sequence_number LIMIT 1) AS oldest ON true
  CROSS JOIN LATERAL (
-       SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (10, 14)) AS leased,
-              count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (12, 13)) AS delayed FROM (
+       SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_GET, @HOLD_UPDATE)) AS leased,
+              count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS delayed
+         FROM (
            SELECT m.visible_at, m.hold_kind FROM vitrine_message AS m
-            WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= e.now
-              AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL LIMIT %(expired_cap)s + 1) AS x) AS own
- CROSS JOIN LATERAL (                                                     -- the entity's default: the oldest expire first, so look there only
+            WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.expires_at <= e.now
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL
+            LIMIT %(expired_cap)s + 1) AS x) AS own
+ -- the entity's default: the oldest expire first, so look there only
+ CROSS JOIN LATERAL (
        SELECT count(*) AS n FROM (
            SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
             WHERE l.active > 0 AND oldest.enqueued_at + e.default_message_time_to_live <= e.now
-              AND m.entity_id = e.id AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number >= coalesce(h.head, 1)
+              AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.sequence_number >= coalesce(h.head, 1)
             ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
         WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
           AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
@@ -136,16 +153,20 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
 -- The ledger of one entity, folded as read_overview folds it for many.
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s)
 SELECT clock.now,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 0), 0) AS active,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 10), 0) AS locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 1), 0) AS deferred,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 11), 0) AS deferred_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 0 AND l.state = 2), 0) AS scheduled,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (0, 1)), 0) AS dead_letter,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 1 AND l.state IN (10, 11)), 0) AS dead_letter_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = 2 AND l.state IN (0, 1)), 0) AS transfer_dead_letter,
-       coalesce(sum(l.n) FILTER (WHERE l.state = 12), 0) AS delayed, coalesce(sum(l.n) FILTER (WHERE l.state = 13), 0) AS rescheduled,
-       coalesce(sum(l.n) FILTER (WHERE l.state = 14), 0) AS extended
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE), 0) AS active,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED), 0) AS locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED), 0) AS deferred,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED), 0) AS deferred_locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED), 0) AS scheduled,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)),
+                0) AS dead_letter,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+                                   AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED)), 0) AS dead_letter_locked,
+       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
+                                   AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)), 0) AS transfer_dead_letter,
+       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED), 0) AS delayed,
+       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED), 0) AS rescheduled,
+       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED), 0) AS extended
   FROM clock LEFT JOIN (
        SELECT subqueue, state, until, n FROM vitrine_count_base WHERE entity_id = %(entity_id)s
        UNION ALL SELECT subqueue, state, until, n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) AS l
@@ -156,12 +177,14 @@ SELECT clock.now,
 -- Up to max_count messages of one list that the filter lets through, among the next max_scanned ones in the direction asked for.
 -- Always answers: with no match there is one row without a number, so that `scanned` and `last_scanned` are known.
 -- The rows to look at are found in the key alone; the two directions are two scans, of which a constant filter stops one.
--- Where bodies are searched, the first of them whose bodies begin within max_bytes are taken, so at least one. at_end: none follows.
+-- Where bodies are searched, the first of them whose bodies begin within max_bytes are taken, so at least one. at_end: none
+-- follows.
 WITH
 -- include: clocked
 , head AS MATERIALIZED (                                                    -- below it are only dead index entries
     SELECT coalesce((SELECT head FROM vitrine_queue_head
-                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = 0), 1) AS number
+                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = @STATE_ACTIVE),
+                      1) AS number
 ), looked_at AS MATERIALIZED (
     (SELECT ctid AS tid, sequence_number FROM vitrine_message
       WHERE %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
@@ -177,7 +200,8 @@ WITH
     UNION ALL
     SELECT tid, sequence_number FROM (
         SELECT ctid AS tid, sequence_number,
-               sum(size) OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number ELSE sequence_number END) - size AS before
+               sum(size) OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number
+                                             ELSE sequence_number END) - size AS before
           FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(body_text)s::bytea IS NOT NULL))) AS x
      WHERE before < %(max_bytes)s
 ), found AS MATERIALIZED (
@@ -196,9 +220,10 @@ WITH
        AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
        AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
        AND (%(holds)s::smallint[] IS NULL OR CASE
-            WHEN m.owner_id IS NOT NULL THEN 10                             -- while unacknowledged it does not expire (RMQ-019)
+            -- while unacknowledged it does not expire (RMQ-019)
+            WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
             WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
-            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, 10) ELSE 0 END = ANY (%(holds)s::smallint[]))
+            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
      ORDER BY CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
      LIMIT %(max_count)s
 )
@@ -222,7 +247,9 @@ SELECT
   FROM clock AS c CROSS JOIN unnest(%(numbers)s::bigint[]) AS t(number)
  CROSS JOIN LATERAL (
        SELECT * FROM vitrine_message
-        WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
+        WHERE entity_id = %(entity_id)s
+          AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+          AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m
  ORDER BY m.sequence_number;
 
@@ -236,7 +263,8 @@ SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.
  CROSS JOIN LATERAL (
        SELECT count(*) AS messages FROM (
            SELECT FROM vitrine_message AS m
-            WHERE m.entity_id + 0 = c.id AND m.subqueue = 0 AND m.state = 0 AND m.session_id = s.session_id
+            WHERE m.entity_id + 0 = c.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.session_id = s.session_id
             LIMIT %(message_cap)s + 1) AS x) AS n
  WHERE c.id = %(entity_id)s AND (%(after)s::text IS NULL OR s.session_id > %(after)s)
    AND (%(part)s::text IS NULL OR strpos(s.session_id, %(part)s) > 0)
@@ -260,19 +288,22 @@ SELECT
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
        m.resubmitted_from, m.transfer, m.body_kind, octet_length(m.body) AS body_size
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
- WHERE m.subqueue = ANY ('{0,1,2}') AND m.state = ANY ('{0,1,2}') AND m.sequence_number = %(sequence_number)s;
+ WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+   AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
 
 -- name: read_body
 -- A stretch of a body. It is stored uncompressed, so a slice of a large one reads only what it needs.
 SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(body) AS total, body_kind,
        properties ->> 'content_type' AS content_type
   FROM vitrine_message
- WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}') AND sequence_number = %(sequence_number)s;
+ WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+   AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
 -- name: read_message_events
 -- What happened to one message, newest first. The hash is what the BRIN filter knows, so both conditions are needed.
-SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until, actor, reason,
-       enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties, application_properties, details
+SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count,
+       locked_until, actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
+       application_properties, details
   FROM vitrine_message_event
  WHERE hashint8extended(sequence_number, entity_id) = hashint8extended(%(sequence_number)s::bigint, %(entity_id)s::bigint)
    AND sequence_number = %(sequence_number)s AND entity_id = %(entity_id)s
@@ -337,15 +368,18 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
   FROM unnest(%(entity_ids)s::bigint[], %(numbers)s::bigint[]) AS t(entity_id, number)
  CROSS JOIN LATERAL (
        SELECT entity_id, subqueue, sequence_number FROM vitrine_message
-        WHERE entity_id = t.entity_id AND subqueue = ANY ('{0,1,2}') AND state = ANY ('{0,1,2}')
+        WHERE entity_id = t.entity_id AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+          AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m;
 
 -- name: read_traffic
 -- Messages by stretches of `step` seconds since `since`, what is not rolled up yet included. Empty stretches have no row. What a
 -- topic publishes counts as sent to it; a scheduled message then, not before.
 SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
-       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{20}'::int[] ELSE '{1,2}' END)) AS sent,
-       sum(t.n) FILTER (WHERE t.op IN (6, 18)) AS completed, sum(t.n) FILTER (WHERE t.op = 10) AS dead_lettered
+       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
+                                               ELSE '{@OP_SENT,@OP_SCHEDULED}' END)) AS sent,
+       sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed,
+       sum(t.n) FILTER (WHERE t.op = @OP_DEAD_LETTERED) AS dead_lettered
   FROM (SELECT bucket AS at, op, n FROM vitrine_traffic WHERE entity_id = %(entity_id)s AND bucket >= %(since)s
         UNION ALL
         SELECT at, op, abs(n) FROM vitrine_count_delta
@@ -367,7 +401,8 @@ SELECT DISTINCT ON (name) id, name, started_at, finished_at, outcome, error FROM
 -- name: read_health
 -- The oldest snapshot of any other connection to the server, since vacuum and the archive wait for it, and sizes on disk.
 SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS oldest_snapshot_by,
-       (pg_snapshot_xmax(pg_current_snapshot())::text::bigint - pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon_age,
+       (pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+        - pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon_age,
        pg_database_size(current_database()) AS database_bytes, pg_total_relation_size('vitrine_message') AS message_bytes,
        (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('vitrine_message_event')) AS event_bytes,
        (SELECT count(*) FROM vitrine_count_delta) AS ledger_waiting,
@@ -381,8 +416,8 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
         ORDER BY xact_start LIMIT 1) AS o ON true;
 
 -- name: next_change
--- What the clock alone changes next in an entity, the earliest of all kinds: each is one probe of an index, or a look at no more than
--- `cap` messages from the head on. No row: nothing waits for an instant. number NULL: it is the queue itself.
+-- What the clock alone changes next in an entity, the earliest of all kinds: each is one probe of an index, or a look at no more
+-- than `cap` messages from the head on. No row: nothing waits for an instant. number NULL: it is the queue itself.
 WITH entity AS MATERIALIZED (
     SELECT e.id, e.family, e.now, e.default_message_time_to_live AS ttl, e.requires_session, e.auto_delete_on_idle, e.forward_to,
            coalesce((e.options ->> 'expiry_grace')::float8, 60) * interval '1 s' AS grace,
@@ -391,15 +426,16 @@ WITH entity AS MATERIALIZED (
 ), first AS MATERIALIZED (                              -- lives by the default, and what consumers hold, are in no index
     SELECT m.sequence_number, m.enqueued_at, m.expires_at, m.owner_id, m.last_received_at, m.locked_until
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND (SELECT ttl IS NOT NULL OR family = 'rabbitmq' FROM entity)
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0), 1)
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                           WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN), 1)
      ORDER BY m.sequence_number LIMIT %(cap)s
 )
 SELECT what, at, number
   FROM (
     (SELECT 'due' AS what, scheduled_enqueue_at AS at, sequence_number AS number FROM vitrine_message
-      WHERE entity_id = %(entity_id)s AND state = 2 AND scheduled_enqueue_at > (SELECT now FROM entity)
+      WHERE entity_id = %(entity_id)s AND state = @STATE_SCHEDULED AND scheduled_enqueue_at > (SELECT now FROM entity)
       ORDER BY scheduled_enqueue_at LIMIT 1)
     UNION ALL
     (SELECT 'lock', d.until, m.number
@@ -407,7 +443,8 @@ SELECT what, at, number
               WHERE entity_id = %(entity_id)s AND until > (SELECT now FROM entity) ORDER BY until LIMIT %(cap)s) AS d
       CROSS JOIN LATERAL (                              -- one whose messages are settled, or renewed, changes nothing
             SELECT min(m.sequence_number) AS number FROM vitrine_message AS m
-             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = ANY ('{0,1}'::smallint[])
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue
+               AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[])
                AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
       WHERE m.number IS NOT NULL
       ORDER BY d.until LIMIT 1)
@@ -422,7 +459,7 @@ SELECT what, at, number
     UNION ALL
     (SELECT 'life', x.expires_at, x.sequence_number
        FROM (SELECT expires_at, enqueued_at, sequence_number, locked_until, owner_id FROM vitrine_message
-              WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = 0 AND state = 0
+              WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
                 AND expires_at > (SELECT now FROM entity)
               ORDER BY expires_at LIMIT %(cap)s) AS x
       WHERE x.owner_id IS NULL                          -- who holds one keeps it from expiring, but for a storage queue's
@@ -431,12 +468,14 @@ SELECT what, at, number
       ORDER BY x.expires_at LIMIT 1)
     UNION ALL
     (SELECT 'life', f.enqueued_at + e.ttl, f.sequence_number FROM first AS f CROSS JOIN entity AS e
-      WHERE f.owner_id IS NULL AND f.enqueued_at + e.ttl > e.now AND (f.expires_at IS NULL OR e.family = 'rabbitmq' AND f.expires_at > f.enqueued_at + e.ttl)
+      WHERE f.owner_id IS NULL AND f.enqueued_at + e.ttl > e.now
+        AND (f.expires_at IS NULL OR e.family = 'rabbitmq' AND f.expires_at > f.enqueued_at + e.ttl)
         AND (f.locked_until IS NULL OR f.locked_until <= f.enqueued_at + e.ttl)
       ORDER BY 2 LIMIT 1)
     UNION ALL
     (SELECT 'removal', m.expires_at + e.grace, m.sequence_number FROM entity AS e, vitrine_message AS m
-      WHERE e.family = 'queue_storage' AND m.entity_id = %(entity_id)s AND m.expires_at IS NOT NULL AND m.subqueue = 0 AND m.state = 0
+      WHERE e.family = 'queue_storage' AND m.entity_id = %(entity_id)s AND m.expires_at IS NOT NULL
+        AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
         AND m.expires_at > (SELECT now - grace FROM entity) AND m.expires_at <= (SELECT now FROM entity)
       ORDER BY m.expires_at LIMIT 1)
     UNION ALL

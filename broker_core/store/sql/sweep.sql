@@ -12,15 +12,16 @@ events AS (
     INSERT INTO vitrine_message_event (
         -- include: event_columns
     )
-    SELECT e.now, %(entity_id)s, 0, x.*
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, x.*
       FROM entity AS e, (
-           SELECT 'process:broker', 12::smallint, sequence_number, failures, old_until, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz,
-                  message_id, NULL, NULL::jsonb FROM owned WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
+           SELECT 'process:broker', @EVENT_LOCK_LOST::smallint, sequence_number, failures, old_until, NULL::timestamptz,
+                  NULL::timestamptz, NULL::timestamptz, message_id, NULL, NULL::jsonb FROM owned
+            WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
                   -- include: buried_events
            ) AS b) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: buried_counts
@@ -35,7 +36,8 @@ owned AS MATERIALIZED (
     SELECT
            -- include: candidate
       FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at <= (SELECT now FROM entity)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.expires_at <= (SELECT now FROM entity)
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
@@ -45,39 +47,43 @@ HAVING
 ;
 
 -- name: expire_by_default
--- The same for messages that live by the entity's default, which is looked at now (SB-023, SB-921). They expire in the order of their numbers,
--- so the list is walked from a number on, max_count messages a call. last_number: how far this call looked; NULL when all that follow are younger.
+-- The same for messages that live by the entity's default, which is looked at now (SB-023, SB-921). They expire in the order of
+-- their numbers, so the list is walked from a number on, max_count messages a call. last_number: how far this call looked; NULL
+-- when all that follow are younger.
 WITH
 -- include: entity
 ,
 walked AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0
-       AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0))
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= greatest(%(from_number)s, (SELECT head FROM vitrine_queue_head
+                                                            WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN))
      ORDER BY m.sequence_number LIMIT %(max_count)s),
 owned AS MATERIALIZED (
     SELECT
            -- include: candidate
       FROM vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked WHERE expires_at IS NULL
-                                  AND enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)))
-       AND m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.expires_at IS NULL
+                                  AND enqueued_at + (SELECT default_message_time_to_live
+                                                       FROM entity) <= (SELECT now FROM entity)))
+       AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at IS NULL
        AND m.enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
        FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
 SELECT (SELECT count(*) FROM owned) AS done,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
-             AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
+             AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live
+                                                            FROM entity) <= (SELECT now FROM entity)
             THEN (SELECT max(sequence_number) FROM walked) END AS last_number
  WHERE
        -- include: none_missed_of_failed
 ;
 
 -- name: end_locks
--- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027, SB-091). Found through
--- the deadlines that receives and renewals wrote, max_count of them a call; a change that allows fewer deliveries writes some, too.
--- every_lock: locks still valid end as well, before their time, by `actor` (SB-072, SB-073).
+-- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027,
+-- SB-091). Found through the deadlines that receives and renewals wrote, max_count of them a call; a change that allows fewer
+-- deliveries writes some, too. every_lock: locks still valid end as well, before their time, by `actor` (SB-072, SB-073).
 WITH
 -- include: entity
 ,
@@ -90,7 +96,7 @@ ended AS (
  RETURNING subqueue, first_number, last_number),
 found AS MATERIALIZED (
     SELECT DISTINCT m.subqueue, m.state, m.sequence_number
-      FROM ended AS d CROSS JOIN unnest('{0,1}'::smallint[]) AS s(state)
+      FROM ended AS d CROSS JOIN unnest('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[]) AS s(state)
      CROSS JOIN LATERAL (
            SELECT subqueue, state, sequence_number FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue AND m.state = s.state
@@ -106,11 +112,12 @@ held AS MATERIALIZED (
                   -- include: candidate
                   , m.subqueue, m.locked_by
              FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = f.subqueue AND m.state = f.state AND m.sequence_number = f.sequence_number
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = f.subqueue AND m.state = f.state
+              AND m.sequence_number = f.sequence_number
               AND
                   -- include: lock_ended_or_spent
               FOR UPDATE) AS m),
-owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = 0),
+owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = @SUBQUEUE_MAIN),
 -- include: failed
 ,
 -- include: buried
@@ -125,24 +132,25 @@ events AS (
     INSERT INTO vitrine_message_event (subqueue,
         -- include: event_columns_but_subqueue
     )
-    SELECT x.subqueue, e.now, %(entity_id)s, x.actor, x.kind, x.sequence_number, x.failures, x.locked_until, x.enqueued_at, x.first_received_at,
-           x.last_received_at, x.message_id, x.reason, x.details
+    SELECT x.subqueue, e.now, %(entity_id)s, x.actor, x.kind, x.sequence_number, x.failures, x.locked_until,
+           x.enqueued_at, x.first_received_at, x.last_received_at, x.message_id, x.reason, x.details
       FROM entity AS e, (
-           SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, 12::smallint AS kind, sequence_number, failures, old_until AS locked_until,
-                  NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at,
-                  message_id, NULL AS reason,
-                  CASE WHEN old_until > (SELECT now FROM entity) THEN jsonb_build_object('dropped_by', %(actor)s::text) END AS details
-             FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = 2
+           SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, @EVENT_LOCK_LOST::smallint AS kind, sequence_number,
+                  failures, old_until AS locked_until, NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at,
+                  NULL::timestamptz AS last_received_at, message_id, NULL AS reason,
+                  CASE WHEN old_until > (SELECT now FROM entity)
+                       THEN jsonb_build_object('dropped_by', %(actor)s::text) END AS details
+             FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
-           SELECT 0::smallint, 'process:broker', b.* FROM (
+           SELECT @SUBQUEUE_MAIN::smallint, 'process:broker', b.* FROM (
                   -- include: buried_events
            ) AS b) AS x
-     WHERE e.history_level > 0),
+     WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: buried_counts
     UNION ALL
-    SELECT %(entity_id)s, subqueue, (10 + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
+    SELECT %(entity_id)s, subqueue, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
       FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
 )
 SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
@@ -150,13 +158,15 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
        -- include: waiting
  WHERE
        -- include: none_missed_of_failed
-   AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep') = (SELECT count(*) FROM held)
+   AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
+                         = (SELECT count(*) FROM held)
                     THEN true ELSE vitrine_try_again() END);
 
 -- fragment: lock_ended_or_spent
 -- A message whose lock has ended, or one that nobody holds and that failed more often than is allowed since a change.
 (m.locked_until <= (SELECT until FROM bound)
- OR m.locked_until IS NULL AND m.subqueue = 0 AND m.state = 0 AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
+ OR m.locked_until IS NULL AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+ AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
 
 -- fragment: event_columns_but_subqueue
 at, entity_id, actor, kind, sequence_number, delivery_count, locked_until,
@@ -167,27 +177,31 @@ enqueued_at, first_received_at, last_received_at, message_id, reason, details
 SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s FOR UPDATE SKIP LOCKED;
 
 -- name: advance_head
--- Statement 2 of 2: a new snapshot, taken while the row is held. As one statement it would be wrong: having waited for somebody who moves a
--- message in, it would still look with its old snapshot and set a bound above that message.
+-- Statement 2 of 2: a new snapshot, taken while the row is held. As one statement it would be wrong: having waited for somebody
+-- who moves a message in, it would still look with its old snapshot and set a bound above that message.
 UPDATE vitrine_queue_head AS h
    SET head = coalesce((SELECT m.sequence_number FROM vitrine_message AS m
-                         WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = 0 AND m.sequence_number >= h.head
+                         WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE
+                           AND m.sequence_number >= h.head
                          ORDER BY m.sequence_number LIMIT 1),
                        (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = h.entity_id), h.head)
  WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s
 RETURNING h.head;
 
 -- name: entities_with_due
--- Entities for which a tidying step may have something to do now, by kind of work: a few probes of an index each. What forwards its messages
--- has the broker to receive from it, so it is never without activity. What goes to a poison queue is looked for by who moves it. namespace NULL: of all.
-SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode, e.requires_session AND e.expires_whole_sessions AS whole_sessions,
-       due.scheduled, due.locks, due.expired
+-- Entities for which a tidying step may have something to do now, by kind of work: a few probes of an index each. What forwards
+-- its messages has the broker to receive from it, so it is never without activity. What goes to a poison queue is looked for by
+-- who moves it. namespace NULL: of all.
+SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode,
+       e.requires_session AND e.expires_whole_sessions AS whole_sessions, due.scheduled, due.locks, due.expired
   FROM vitrine_entity_now AS e
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
- CROSS JOIN LATERAL (SELECT e.expiry_mode <> 'on_activity' OR e.forward_to IS NOT NULL OR coalesce(a.last_receive_at > e.now - interval '60 s', false)
+ CROSS JOIN LATERAL (SELECT e.expiry_mode <> 'on_activity' OR e.forward_to IS NOT NULL
+                     OR coalesce(a.last_receive_at > e.now - interval '60 s', false)
                             OR coalesce(a.waiting_until > clock_timestamp(), false) AS now_) AS may_expire
  CROSS JOIN LATERAL (
-       SELECT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2 AND scheduled_enqueue_at <= e.now) AS scheduled,
+       SELECT EXISTS (SELECT FROM vitrine_message
+                       WHERE entity_id = e.id AND state = @STATE_SCHEDULED AND scheduled_enqueue_at <= e.now) AS scheduled,
               EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
               may_expire.now_ AND
                   -- include: may_have_expired
@@ -203,14 +217,17 @@ SELECT h.entity_id, h.subqueue
   JOIN vitrine_entity AS e ON e.id = h.entity_id AND e.deleted_at IS NULL
   JOIN vitrine_entity_counter AS c ON c.entity_id = h.entity_id
  WHERE h.head < coalesce((SELECT m.sequence_number FROM vitrine_message AS m
-                           WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = 0 AND m.sequence_number >= h.head
+                           WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE
+                             AND m.sequence_number >= h.head
                            ORDER BY m.sequence_number LIMIT 1), c.next_number)
  ORDER BY 1, 2;
 
 -- name: roll_up
--- Fold up to max_count differences of the ledger into its sums and into the traffic of ten seconds each. Ended locks are forgotten an hour later.
+-- Fold up to max_count differences of the ledger into its sums and into the traffic of ten seconds each. Ended locks are
+-- forgotten an hour later.
 WITH folded AS (
-    DELETE FROM vitrine_count_delta WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_count_delta LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
+    DELETE FROM vitrine_count_delta
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_count_delta LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
  RETURNING *),
 base AS (
     INSERT INTO vitrine_count_base AS b (entity_id, subqueue, state, until, n, bytes)
@@ -223,10 +240,12 @@ traffic AS (
 SELECT count(*) AS done FROM folded;
 
 -- name: forget_ended_counts
--- Lock instants that ended an hour ago, those at which nothing ends any more (a lease may be for a week), and traffic older than a day.
+-- Lock instants that ended an hour ago, those at which nothing ends any more (a lease may be for a week), and traffic older than
+-- a day.
 WITH locks AS (
     DELETE FROM vitrine_count_base AS b USING vitrine_entity_now AS e
-     WHERE b.entity_id = e.id AND b.until IS NOT NULL AND (b.until < e.now - interval '1 hour' OR b.n = 0 AND b.bytes = 0) RETURNING 1),
+     WHERE b.entity_id = e.id AND b.until IS NOT NULL AND (b.until < e.now - interval '1 hour' OR b.n = 0 AND b.bytes = 0)
+     RETURNING 1),
 traffic AS (DELETE FROM vitrine_traffic WHERE bucket < now() - interval '1 day' RETURNING 1)
 SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 
@@ -235,15 +254,16 @@ SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
 
 -- name: idle_entities
--- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s: those are added, so that none
--- goes early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits (SB-195). What arrives in a subscription is no activity
--- of it (SB-919). What happens in a topic's subscriptions is activity of the topic (SB-191); one that forwards is never idle (SB-193).
+-- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s: those are
+-- added, so that none goes early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits (SB-195).
+-- What arrives in a subscription is no activity of it (SB-919). What happens in a topic's subscriptions is activity of the topic
+-- (SB-191); one that forwards is never idle (SB-193).
 SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL AND e.family <> 'rabbitmq'
    AND a.last_activity_at + e.auto_delete_on_idle + interval '20 s' <= e.now
    AND coalesce(a.waiting_until <= clock_timestamp(), true)
-   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = 2)
+   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = @STATE_SCHEDULED)
    AND NOT EXISTS (
        SELECT FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
         WHERE s.topic_id = e.id AND s.deleted_at IS NULL
@@ -259,7 +279,8 @@ SELECT e.id, e.family, e.namespace_name, e.path
 
 -- name: deleted_entities
 -- Deleted entities that still have rows: the row of their activity is there to the last.
-SELECT e.id AS entity_id FROM vitrine_entity_activity AS a JOIN vitrine_entity AS e ON e.id = a.entity_id WHERE e.deleted_at IS NOT NULL;
+SELECT e.id AS entity_id FROM vitrine_entity_activity AS a JOIN vitrine_entity AS e ON e.id = a.entity_id
+ WHERE e.deleted_at IS NOT NULL;
 
 -- name: remove_deleted
 -- Up to max_count messages of a deleted entity (SB-240).
@@ -269,16 +290,17 @@ WITH removed AS (
        AND EXISTS (SELECT FROM vitrine_entity WHERE id = %(entity_id)s AND deleted_at IS NOT NULL)
  RETURNING m.*),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, enqueued_at, first_received_at,
-                                       last_received_at, message_id)
-    SELECT n.now, e.id, r.subqueue, 'process:broker', 16, r.sequence_number, r.delivery_count, r.enqueued_at, r.first_received_at,
-           r.last_received_at, r.message_id
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id)
+    SELECT n.now, e.id, r.subqueue, 'process:broker', @EVENT_DELETED, r.sequence_number, r.delivery_count,
+           r.enqueued_at, r.first_received_at, r.last_received_at, r.message_id
       FROM removed AS r, vitrine_entity AS e JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id
-     WHERE e.id = %(entity_id)s AND e.history_level > 0)
+     WHERE e.id = %(entity_id)s AND e.history_level > @HISTORY_OFF)
 SELECT count(*) AS done FROM removed;
 
 -- name: forget_deleted
--- The small rows of a deleted entity whose messages are gone. Its name stays as long as events may name it (history_forget_entities).
+-- The small rows of a deleted entity whose messages are gone. Its name stays as long as events may name it
+-- (history_forget_entities).
 WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
 sessions AS (DELETE FROM vitrine_session WHERE entity_id = %(entity_id)s),
 seen AS (DELETE FROM vitrine_seen_id WHERE entity_id = %(entity_id)s),
@@ -294,11 +316,12 @@ UPDATE vitrine_entity SET updated_at = clock_timestamp() WHERE id = %(entity_id)
 -- The ledger against the messages themselves, list by list; a row for each difference. Both are read in one snapshot.
 WITH counted AS (
     SELECT entity_id, subqueue, state, sum(n) AS n
-      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE state < 10
-            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE state < 10) AS l
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE state < @LEDGER_LOCKED
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE state < @LEDGER_LOCKED) AS l
      GROUP BY 1, 2, 3),
 present AS (SELECT entity_id, subqueue, state, count(*) AS n FROM vitrine_message GROUP BY 1, 2, 3)
-SELECT e.id AS entity_id, e.namespace_name, e.path, subqueue, state, coalesce(c.n, 0)::bigint AS ledger, coalesce(p.n, 0) AS present
+SELECT e.id AS entity_id, e.namespace_name, e.path, subqueue, state, coalesce(c.n, 0)::bigint AS ledger,
+       coalesce(p.n, 0) AS present
   FROM counted AS c FULL JOIN present AS p USING (entity_id, subqueue, state) JOIN vitrine_entity_now AS e ON e.id = entity_id
  WHERE coalesce(c.n, 0) <> coalesce(p.n, 0);
 

@@ -6,7 +6,8 @@ INSERT INTO vitrine_sweep_run (name, started_at, outcome, error) VALUES (%(name)
 
 -- name: finish_sweep_run
 -- A run that is not finished is still under way, or its worker died.
-UPDATE vitrine_sweep_run SET finished_at = clock_timestamp(), outcome = %(outcome)s::jsonb, error = %(error)s WHERE id = %(run_id)s;
+UPDATE vitrine_sweep_run SET finished_at = clock_timestamp(), outcome = %(outcome)s::jsonb, error = %(error)s
+ WHERE id = %(run_id)s;
 
 -- name: forget_sweep_runs
 -- Runs that found nothing to do are kept for a shorter time; the newest of each sweep is always kept.

@@ -5,6 +5,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from explorer import people
 from explorer.shared.sign_in import link_for
 
 
@@ -25,8 +26,12 @@ class Command(BaseCommand):
 
 
 def _user(name: str | None) -> AbstractUser:
-    users = get_user_model().objects.filter(is_active=True)
-    found = users.filter(username=name).first() if name else users.filter(is_superuser=True).order_by("pk").first()
+    if name is None:
+        found = people.administrators().first()
+        if found is None:
+            raise CommandError("There is no administrator yet. Run manage.py seed.")
+        return found
+    found = get_user_model().objects.filter(is_active=True, username=name).first()
     if found is None:
-        raise CommandError(f"There is no active user {name}." if name else "There is no administrator yet. Run manage.py seed.")
+        raise CommandError(f"There is no active user {name}. Create one: manage.py person {name} --role viewer")
     return found

@@ -8,28 +8,10 @@ from django import forms
 from django.forms import BoundField
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, EntityKind, ExpiryMode, HistoryLevel
-from broker_core.namespaces import limits
-from broker_core.service_bus.rules.entity_settings import (
-    ALL_SETTINGS,
-    FIXED,
-    FORWARDS,
-    SETTINGS_OF,
-    STATUSES,
-    in_words,
-)
-from explorer.shared.forms.fields import DurationField
+from broker_core.common.types import EntityAddress, EntityKind
+from broker_core.service_bus import forms as service_bus
+from broker_core.service_bus.rules.entity_settings import FORWARDS, SETTINGS_OF
 
-_EXPIRY = {
-    ExpiryMode.EAGER: "eager: soon after expiry",
-    ExpiryMode.ON_ACTIVITY: "on activity: only while a receiver is active, as in Azure",
-}
-_HISTORY = {
-    HistoryLevel.OFF: "off",
-    HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
-    HistoryLevel.FULL: "full",
-}
-HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 _GROUPS = (
     ("Locks and expiry", (
         "lock_duration", "max_delivery_count", "default_message_time_to_live", "expiry_mode",
@@ -44,86 +26,21 @@ _GROUPS = (
         "user_metadata", "hidden",
     )),
 )  # fmt: skip
-_RANGED = ("lock_duration", "max_delivery_count", "default_message_time_to_live", "auto_delete_on_idle",
-           "duplicate_detection_history_time_window", "max_size_in_megabytes", "max_message_size_in_kilobytes")  # fmt: skip
 _NAME = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
 
 
-class EntitySettingsForm(forms.Form):
-    """All settings of one kind of entity. `settings()` gives them as the use cases take them.
+class EntitySettingsForm(service_bus.EntitySettingsForm):
+    """All settings of one kind of entity, in groups. `settings()` gives them as the use cases take them.
 
     targets: names to forward to that its fields offer at first; names_at: the address that offers those with what is typed.
-    existing: it is there already: what is fixed at creation is shown, and cannot be changed.
     """
 
-    lock_duration = DurationField(label="Lock duration")
-    max_delivery_count = forms.IntegerField(
-        label="Max delivery count", help_text="Failed deliveries before a message is dead-lettered."
-    )
-    default_message_time_to_live = DurationField(never=True, label="Default message time-to-live")
-    auto_delete_on_idle = DurationField(
-        never=True, label="Auto-delete on idle", help_text="Deletes the {} after this time without use."
-    )
-    dead_lettering_on_message_expiration = forms.BooleanField(
-        required=False, label="Dead-letter expired messages (otherwise they are dropped)"
-    )
-    dead_lettering_on_filter_evaluation_exceptions = forms.BooleanField(
-        required=False, label="Dead-letter messages whose rules cannot be evaluated (otherwise not copied)"
-    )
-    requires_session = forms.BooleanField(
-        required=False,
-        label="Requires sessions",
-        help_text="The messages of a session are delivered in order to one receiver at a time.",
-    )
-    expires_whole_sessions = forms.BooleanField(
-        required=False, label="One expired message expires its whole session (otherwise each message expires separately)"
-    )
-    requires_duplicate_detection = forms.BooleanField(
-        required=False, label="Duplicate detection", help_text="Messages whose id was seen within the window are dropped."
-    )
-    duplicate_detection_history_time_window = DurationField(label="Duplicate detection window")
-    forward_to = forms.CharField(
-        required=False,
-        label="Forward to",
-        widget=_NAME,
-        help_text="A queue or topic in this namespace that receives all messages.",
-    )
-    forward_dead_lettered_messages_to = forms.CharField(
-        required=False,
-        label="Forward dead letters to",
-        widget=_NAME,
-        help_text="A queue or topic in this namespace that receives the dead letters.",
-    )
-    max_size_in_megabytes = forms.IntegerField(label="Max size in megabytes")
-    max_message_size_in_kilobytes = forms.IntegerField(label="Max message size in kilobytes")
-    status = forms.ChoiceField(label="Status")
-    expiry_mode = forms.ChoiceField(
-        choices=[(m.value, text) for m, text in _EXPIRY.items()],
-        label="Expiry mode",
-        help_text="When expired messages are removed. They are never delivered.",
-    )
-    drops_locks_on_change = forms.BooleanField(
-        required=False, label="Changing settings releases all locks, as Azure may do (otherwise locks are kept)"
-    )
-    history_level = forms.TypedChoiceField(choices=HISTORY_LEVELS, coerce=lambda v: HistoryLevel(int(v)), label="History")
-    user_metadata = forms.CharField(required=False, label="User metadata", widget=forms.Textarea(attrs={"rows": 2}))
-    hidden = forms.BooleanField(required=False, label="Hide in the overview")
+    kind: EntityKind
 
-    def __init__(self, *args, kind: EntityKind, names_at: str, targets: Sequence[str] = (), existing: bool = False, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.kind, self.targets = kind, targets
+    def __init__(self, *args, kind: EntityKind, names_at: str, targets: Sequence[str] = (), **kwargs):
+        super().__init__(*args, kind=kind, **kwargs)
+        self.targets = targets
         self._names = SETTINGS_OF[kind]
-        for name in [n for n in self.fields if n in ALL_SETTINGS and n not in self._names]:
-            del self.fields[name]
-        self.fields["status"].choices = [(s.value, s.value) for s in STATUSES[kind]]
-        allowed = limits()
-        for name, field in self.fields.items():
-            field.help_text = field.help_text.format(kind)
-            if name in _RANGED:
-                field.help_text = f"{field.help_text} Allowed: {in_words(getattr(allowed, name))}.".strip()
-            if existing and name in FIXED:
-                field.disabled = True
-                field.help_text = f"Cannot be changed after the {kind} is created."
         for name in FORWARDS:
             if name in self.fields:
                 _complete(self.fields[name], "forward-targets", names_at)
@@ -135,9 +52,7 @@ class EntitySettingsForm(forms.Form):
 
     def settings(self) -> dict:
         """Only after is_valid; without what is no setting."""
-        given = {name: self.cleaned_data[name] for name in self._names}
-        texts = ("user_metadata", "forward_to", "forward_dead_lettered_messages_to")
-        return given | {name: given[name] or None for name in texts if name in given}
+        return {name: self.cleaned_data[name] for name in self._names}
 
 
 class NewEntityForm(EntitySettingsForm):
@@ -186,21 +101,6 @@ class NewSubscriptionForm(EntitySettingsForm):
         except InvalidArgument as exc:
             raise forms.ValidationError("Enter a namespace, a slash and the name of a topic.") from exc
         return self.cleaned_data["topic"]
-
-
-class TypedNameForm(forms.Form):
-    """Agreement to something that cannot be undone: the entity's name, typed."""
-
-    name = forms.CharField(label="Type the name to confirm", widget=_NAME)
-
-    def __init__(self, *args, expected: str, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.expected = expected
-
-    def clean_name(self) -> str:
-        if self.cleaned_data["name"] != self.expected:
-            raise forms.ValidationError(f"Enter exactly {self.expected}.")
-        return self.expected
 
 
 def _complete(field: forms.Field, options: str, names_at: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from django import forms
 
 from broker_core.common.types import Message
-from explorer.shared.forms.fields import DurationField, MomentField
+from broker_core.form_fields import DurationField
+from explorer.shared.forms.fields import MomentField, with_unix_newlines
 from explorer.shared.forms.typed import TypedRows
 
 MAX_COPIES = 1000
@@ -80,7 +81,3 @@ class SendForm(forms.Form):
 
 def _copy_id(message_id: str, index: int) -> str | None:
     return (f"{message_id}-{index + 1}" if message_id and index else message_id) or None
-
-
-def with_unix_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n")

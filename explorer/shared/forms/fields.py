@@ -7,34 +7,16 @@ from typing import Any
 
 from django import forms
 
-from broker_core.common.durations import human, parse_human_or_iso
+from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import HistoryLevel
 
-
-class DurationField(forms.CharField):
-    """A duration in words or ISO 8601; "never" where `never` allows it, cleaned to `never_is`."""
-
-    def __init__(self, *, never: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.never = never
-        self.widget.attrs.setdefault("autocomplete", "off")
-
-    def clean(self, value) -> timedelta | None:
-        text = super().clean(value)
-        if not text:
-            return None
-        try:
-            found = parse_human_or_iso(text)
-        except InvalidArgument as exc:
-            raise forms.ValidationError(f"{exc.problem}.") from exc
-        if found is None and not self.never:
-            raise forms.ValidationError("Enter a duration; never is not allowed.")
-        if found is not None and found <= timedelta(0):
-            raise forms.ValidationError("Enter a duration longer than 0.")
-        return found
-
-    def prepare_value(self, value):
-        return human(value) if isinstance(value, timedelta) else value
+_HISTORY = {
+    HistoryLevel.OFF: "off",
+    HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
+    HistoryLevel.FULL: "full",
+}
+HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 
 
 class MomentField(forms.CharField):
@@ -65,3 +47,7 @@ class MomentField(forms.CharField):
         if delay is None or delay <= timedelta(0):
             raise forms.ValidationError("Enter a time in the future.")
         return delay
+
+
+def with_unix_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django import forms
 
-from broker_core.common.family import installed
-from broker_core.common.types import Family, Tier
+from broker_core.common.types import Tier
+from explorer.shared.family import installed
 
 
 def _families() -> list[tuple[str, str]]:
-    """Virtual hosts have a page of their own."""
-    return [(str(one.family), f"{one.title}: a {one.container_noun}") for one in installed() if one.family is not Family.RABBITMQ]
+    """Those whose namespaces have no page of their own."""
+    return [(str(one.family), f"{one.title}: a {one.container_noun}") for one in installed() if one.namespaces]
 
 
 class NamespaceForm(forms.Form):

@@ -14,7 +14,7 @@ from io import StringIO
 
 import psycopg
 from django.conf import settings
-from django.core.management import call_command, get_commands
+from django.core.management import CommandError, call_command, get_commands
 from django.db import Error, OperationalError, connection, connections
 
 from broker_core.common.errors import BrokerError
@@ -93,6 +93,8 @@ class Up:
         try:
             call_command("migrate", verbosity=0, interactive=False)
             call_command("seed")
+        except CommandError as problem:
+            raise CannotRun(str(problem)) from problem
         except (Error, BrokerError, psycopg.Error) as problem:
             raise CannotRun(f"The database could not be prepared: {problem}") from problem
         connections.close_all()

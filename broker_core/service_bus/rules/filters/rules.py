@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import FilterEvaluationError, InvalidArgument, MessageTooLarge
 from broker_core.common.limits import STRICT
 from broker_core.common.types import Message
@@ -34,6 +35,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         check_rule_name(self.name)
+        require_kind("filter", self.filter, Filter)
+        if self.action is not None:
+            require_kind("action", self.action, Action)
 
     def copy(self, message: Message, view: MessageView | None = None) -> Message:
         """The copy of a message that a rule with an action makes, with the property RuleName (SB-212).

@@ -1,0 +1,63 @@
+"""manage.py show_sql [NAME] [--explain]: a statement as it is run, and its plan."""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core.store import connections
+from broker_core.store.statements import SOURCE, SQL
+
+PLACEHOLDER = re.compile(r"%\((\w+)\)[sbt]")
+PLANNED = re.compile(r"\s*(WITH|SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+
+
+class Command(BaseCommand):
+    help = "Print a statement of the broker with all that it includes, or without NAME the list of statements."
+
+    def add_arguments(self, parser):
+        parser.add_argument("name", nargs="?", help="a statement's name, such as receive")
+        parser.add_argument("--explain", action="store_true", help="also print its generic plan on the configured database")
+
+    def handle(self, *, name, explain, **options):
+        if name is None:
+            if explain:
+                raise CommandError("--explain needs the name of a statement, such as: show_sql receive --explain")
+            width = max(map(len, SOURCE))
+            for each in sorted(SOURCE):
+                self.stdout.write(f"{each:{width}}  {sentence(each)}")
+            return
+        if name not in SOURCE:
+            near = get_close_matches(name, SOURCE, 5) or [each for each in sorted(SOURCE) if name in each][:5]
+            hint = f"similar ones: {', '.join(near)}" if near else "show_sql without a name lists them all"
+            raise CommandError(f"no statement {name!r}; {hint}")
+        self.stdout.write(SOURCE[name] + ";")
+        if explain:
+            self.stdout.write("\n" + "\n".join(plan_of(name)))
+
+
+def sentence(name: str) -> str:
+    """What the statement promises: the first sentence of the comment that it begins with."""
+    comment = re.match(r"(?:-- .*\n)+", SOURCE[name])
+    text = " ".join(line.removeprefix("-- ") for line in comment[0].splitlines()) if comment else ""
+    return re.split(r"(?<=\.) ", text, maxsplit=1)[0]
+
+
+def plan_of(name: str) -> list[str]:
+    """The plan that the broker's own connections use whatever the parameters are. CommandError if there is none."""
+    if not PLANNED.match(SQL[name]):
+        raise CommandError(f"PostgreSQL has no plan for {name!r}; it explains SELECT, INSERT, UPDATE and DELETE")
+    try:
+        return _plan(SQL[name], lambda found, places: places.setdefault(found[1], f"${len(places) + 1}"))
+    except (psycopg.errors.AmbiguousParameter, psycopg.errors.DatatypeMismatch):  # used as two types: a number for each place
+        return _plan(SQL[name], lambda found, places: places.setdefault(f"{found[1]} at {found.start()}", f"${len(places) + 1}"))
+
+
+def _plan(sql: str, place: Callable[[re.Match[str], dict[str, str]], str]) -> list[str]:
+    places: dict[str, str] = {}
+    numbered = PLACEHOLDER.sub(lambda found: place(found, places), sql).replace("%%", "%")
+    with psycopg.ClientCursor(connections.current()) as cursor:  # sends the text alone: these parameters have no values
+        plan = [row[0] for row in cursor.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {numbered}")]
+    return [", ".join(f"{number} {name.partition(' ')[0]}" for name, number in places.items()), *plan]

@@ -1,0 +1,39 @@
+-- What statements build on: the clock, names, and entities as they are configured.
+
+-- For a statement that finds a row changed since its snapshot: it ends without effect and is run again
+-- (store.failures.TRANSIENT).
+CREATE FUNCTION vitrine_try_again() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 'serialization_failure'; END $$;
+
+-- What an entity's path is found by: of RabbitMQ exactly as it is, else without case.
+CREATE FUNCTION vitrine_key(family text, path text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+SELECT CASE family WHEN 'rabbitmq' THEN path ELSE lower(path) END $$;
+
+-- The one definition of a namespace's time (D6); every statement takes its `now` from here. A function that the planner writes
+-- out in its place: as a view of its own to be joined it would have to be read whole, since nothing is pushed into a query with a
+-- volatile function.
+CREATE FUNCTION vitrine_clock(base_at timestamptz, base_real timestamptz, rate double precision)
+RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
+SELECT CASE WHEN base_at IS NULL THEN clock_timestamp() ELSE base_at + (clock_timestamp() - base_real) * rate END $$;
+
+CREATE VIEW vitrine_namespace_now AS
+SELECT n.id, n.name, n.is_system, n.tier, n.family, n.topology_version,
+       vitrine_clock(n.clock_base_at, n.clock_base_real, n.clock_rate) AS now
+  FROM vitrine_namespace AS n;
+
+-- A subscription's messages live no longer than its topic lets them (SB-022).
+CREATE VIEW vitrine_entity_now AS
+SELECT e.id, e.namespace_id, e.path, e.key, e.family, e.kind, e.topic_id, e.rules_version, e.lock_duration, e.max_delivery_count,
+       CASE WHEN e.topic_id IS NULL THEN e.default_message_time_to_live
+            ELSE least(e.default_message_time_to_live,
+                       (SELECT t.default_message_time_to_live FROM vitrine_entity AS t WHERE t.id = e.topic_id))
+        END AS default_message_time_to_live,
+       e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
+       e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
+       e.forward_dead_lettered_messages_to, e.expires_whole_sessions, e.drops_locks_on_change, e.max_size_in_megabytes,
+       e.max_message_size_in_kilobytes, e.status, e.user_metadata, e.expiry_mode, e.history_level,
+       e.hidden, e.options, e.effective, e.owner_id, e.created_at, e.updated_at,
+       n.name AS namespace_name, n.is_system, n.tier, vitrine_clock(n.clock_base_at, n.clock_base_real, n.clock_rate) AS now
+  FROM vitrine_entity AS e
+  JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE e.deleted_at IS NULL;

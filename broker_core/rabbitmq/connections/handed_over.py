@@ -1,0 +1,73 @@
+"""What other processes hand over to connections of this one: messages that cannot wait (RMQ-922, see messages.remote_delivery).
+
+They are stored as held by the connection already. One thread gives them to its consumers that have room, and the rest back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.messages import delivering, local_consumers
+from broker_core.rabbitmq.messages.delivery import as_delivery
+from broker_core.rabbitmq.topology import compiled
+from broker_core.runtime.waiting import wake
+from broker_core.store import connections as database
+from broker_core.store.driver import Steps, run
+from broker_core.store.statements import call
+
+_log = logging.getLogger(__name__)
+_worker: ThreadPoolExecutor | None = None
+
+
+def take_soon(connection: Any, where: database.Database, entity_id: int, numbers: Sequence[int]) -> None:
+    """Have these messages given to the connection's consumers. Returns at once: the caller must not be kept waiting."""
+    global _worker
+    _worker = _worker or ThreadPoolExecutor(1, thread_name_prefix="vitrine-handed-over")
+    _worker.submit(_take_now, connection, where, entity_id, numbers)
+
+
+def _take_now(connection: Any, where: database.Database, entity_id: int, numbers: Sequence[int]) -> None:
+    with database.using(where):
+        try:
+            run(take(connection, entity_id, numbers))
+        except BrokerError as exc:  # they go back with the connection, or when they are overdue
+            _log.warning("messages handed over to connection '%s' could not be delivered: %s", connection.name, exc)
+
+
+def take(connection: Any, entity_id: int, numbers: Sequence[int]) -> Steps[None]:
+    """Give messages that the connection holds to its consumers, as far as they have room; the others expire."""
+    rows = yield call("rabbit_handed_over", entity_id=entity_id, owner_id=connection.id, numbers=list(numbers))
+    if not rows:
+        return
+    address = EntityAddress(connection.vhost, rows[0].path)
+    queue = (yield from compiled.current(connection.vhost)).queues[address.path]
+    deliveries = [as_delivery(row, address, queue) for row in rows]
+    own = [consumer for consumer in local_consumers.takers(entity_id) if consumer.channel.connection is connection]
+    back, for_good = [], []
+    with local_consumers.planned(own, len(deliveries)) as plan:
+        back += deliveries[len(plan) :]
+        for consumer in dict.fromkeys(plan):
+            given = [delivery for delivery, taker in zip(deliveries, plan, strict=False) if taker is consumer]
+            if not consumer.hand_over([replace(one, token=None) if consumer.no_ack else one for one in given]):
+                back += given
+            elif consumer.no_ack:
+                for_good += given
+    tokens = [[one.token for one in some if one.token] for some in (for_good, back)]
+    yield from delivering.acknowledge.steps(address, tokens[0], actor=connection.actor)
+    yield from delivering.requeue.steps(address, tokens[1], counts=False, actor=connection.actor)
+    yield from wake([entity_id])
+
+
+def _forget_worker() -> None:
+    global _worker
+    _worker = None  # its thread stays with the process that this one was forked from
+
+
+os.register_at_fork(after_in_child=_forget_worker)

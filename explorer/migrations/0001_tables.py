@@ -1,0 +1,154 @@
+"""The tables of the models: the audit, analyses and the demonstration."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = []
+
+    operations = [
+        migrations.CreateModel(
+            "AuditRecord",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField(auto_now_add=True)),
+                ("actor", models.CharField(max_length=200)),
+                ("action", models.CharField(max_length=60)),
+                ("namespace", models.CharField(blank=True, default="", max_length=50)),
+                ("path", models.CharField(blank=True, default="", max_length=260)),
+                ("target", models.CharField(blank=True, default="", max_length=300)),
+                ("outcome", models.CharField(choices=[("done", "Done"), ("refused", "Refused")], max_length=10)),
+                ("detail", models.TextField(blank=True, default="")),
+                ("tracking_id", models.CharField(blank=True, default="", max_length=36)),
+            ],
+            options={
+                "db_table": "vitrine_audit_record",
+                "ordering": ["-at", "-id"],
+                "indexes": [
+                    models.Index(fields=["-at", "-id"], name="vitrine_audit_latest"),
+                    models.Index(fields=["namespace", "path", "-at"], name="vitrine_audit_entity"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "AnalysisRun",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(default="time_in_queue", editable=False, max_length=40)),
+                ("queues", models.JSONField()),
+                ("start_at", models.DateTimeField()),
+                ("end_at", models.DateTimeField()),
+                (
+                    "bucket",
+                    models.CharField(
+                        choices=[("minute", "minute"), ("hour", "hour"), ("day", "day")], default="hour", max_length=10
+                    ),
+                ),
+                ("requested_by", models.CharField(max_length=200)),
+                ("requested_at", models.DateTimeField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("queued", "queued"),
+                            ("running", "running"),
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        default="queued",
+                        max_length=10,
+                    ),
+                ),
+                ("claimed_by", models.CharField(blank=True, default="", max_length=100)),
+                ("lease_until", models.DateTimeField(null=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("cancel_requested_at", models.DateTimeField(null=True)),
+                ("cancelled_by", models.CharField(blank=True, default="", max_length=200)),
+                ("step", models.SmallIntegerField(default=0)),
+                ("steps", models.SmallIntegerField(default=0)),
+                ("step_text", models.CharField(blank=True, default="", max_length=200)),
+                ("tasks_done", models.IntegerField(default=0)),
+                ("tasks_total", models.IntegerField(default=0)),
+                ("log_tail", models.TextField(blank=True, default="")),
+                ("message", models.TextField(blank=True, default="")),
+                ("notes", models.JSONField(default=list)),
+                ("messages", models.BigIntegerField(null=True)),
+            ],
+            options={
+                "db_table": "vitrine_analysis_run",
+                "verbose_name": "analysis run",
+                "ordering": ["-requested_at"],
+                "indexes": [models.Index(fields=["state"], name="vitrine_analysis_run_state")],
+            },
+        ),
+        migrations.CreateModel(
+            "AnalysisResult",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("run", models.ForeignKey(on_delete=models.CASCADE, related_name="results", to="explorer.analysisrun")),
+                ("entity_id", models.BigIntegerField()),
+                ("bucket_at", models.DateTimeField(null=True)),
+                ("messages", models.BigIntegerField()),
+                ("completed", models.BigIntegerField()),
+                ("expired", models.BigIntegerField()),
+                ("dead_lettered", models.BigIntegerField()),
+                ("moved", models.BigIntegerField(db_default=0, default=0)),
+                ("dropped", models.BigIntegerField(db_default=0, default=0)),
+                ("received_and_deleted", models.BigIntegerField()),
+                ("cancelled", models.BigIntegerField()),
+                ("purged", models.BigIntegerField()),
+                ("other", models.BigIntegerField()),
+                ("still_there", models.BigIntegerField()),
+                ("generated", models.BigIntegerField()),
+                ("waited", models.BigIntegerField()),
+                ("waiting_p50", models.DurationField(null=True)),
+                ("waiting_p95", models.DurationField(null=True)),
+                ("waiting_p99", models.DurationField(null=True)),
+                ("processed", models.BigIntegerField()),
+                ("processing_p50", models.DurationField(null=True)),
+                ("processing_p95", models.DurationField(null=True)),
+                ("processing_p99", models.DurationField(null=True)),
+            ],
+            options={
+                "db_table": "vitrine_analysis_result",
+                "ordering": ["run", "entity_id", "bucket_at"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "entity_id", "bucket_at"), name="vitrine_analysis_result_bucket", nulls_distinct=False
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "AnalysisReason",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("run", models.ForeignKey(on_delete=models.CASCADE, related_name="reasons", to="explorer.analysisrun")),
+                ("entity_id", models.BigIntegerField()),
+                ("bucket_at", models.DateTimeField()),
+                ("reason", models.TextField()),
+                ("messages", models.BigIntegerField()),
+            ],
+            options={
+                "db_table": "vitrine_analysis_reason",
+                "ordering": ["run", "entity_id", "bucket_at", "-messages"],
+            },
+        ),
+        migrations.CreateModel(
+            "Demonstration",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("set_up_at", models.DateTimeField(auto_now_add=True)),
+                ("is_paused", models.BooleanField(default=False)),
+                ("changed_at", models.DateTimeField(null=True)),
+                ("changed_by", models.CharField(blank=True, default="", max_length=200)),
+            ],
+            options={
+                "db_table": "vitrine_demonstration",
+            },
+        ),
+    ]

@@ -1,0 +1,23 @@
+"""Creating and deleting storage accounts on the pages that all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core import namespaces, queue_storage
+from broker_core.common.types import Actor
+
+
+def create(given: Mapping[str, Any], actor: Actor) -> Any:
+    return queue_storage.create_account(given["name"], given["description"], actor=actor)
+
+
+def delete(here: namespaces.Namespace, actor: Actor) -> str:
+    """An account is deleted with its queues."""
+    gone = queue_storage.delete_account(here.name, actor=actor)
+    return f"Deleted the storage account {here.name}: {gone.queues:,} queues, {gone.messages:,} messages."
+
+
+def contents(here: namespaces.Namespace, actor: Actor) -> Any:
+    return queue_storage.preview_delete_account(here.name, actor=actor)

@@ -1,0 +1,52 @@
+"""What Queue Storage provides to the pages that every family has."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.urls import reverse
+
+from broker_core.common.types import Family
+from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.presenters import as_azure_names_it
+
+from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
+
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
+
+QUEUE_STORAGE = FamilyPages(
+    family=Family.QUEUE_STORAGE,
+    views={
+        "entity": queue.queue,
+        "entity_settings": settings.change,
+        "entity_delete": settings.delete,
+        "send": putting.put,
+        "receiver": receiver.receiver,
+        "bring_back": requeuing.poison,
+    },
+    parts={name: f"explorer/queue_storage/_{name}.html" for name in _PARTS},
+    message=MessagePage(
+        actions=message.actions,
+        carry_out=message.carry_out,
+        explain=message.explain,
+        is_held_by=message.is_held_by,
+        property_name=as_azure_names_it,
+    ),
+    badge=presenters.badge,
+    ends=presenters.ENDS,
+    events=presenters.EVENTS,
+    texts=PageTexts(
+        body="Text",
+        application_properties="",
+        deliverable="Visible to clients.",
+        why_not="Why is this message not visible?",
+        receivable="visible, waiting for a get.",
+        leaves="deleted, expired, cleared or moved",
+    ),
+    figures=counts.FIGURES,
+    counts=counts.COUNTS,
+    new_entities=(NewEntity("storage queue", "queue", partial(reverse, "explorer:storage_queue_new")),),
+    urls=urls.urlpatterns,
+    namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
+    needs_a_person=counts.is_poison,
+)

@@ -1,0 +1,46 @@
+"""Tags of storage queues' templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django import template
+from django.utils.html import format_html
+
+from broker_core.queue_storage import CameFrom
+from broker_core.queue_storage.rules.explaining import QueueFacts
+from broker_core.reads import MessageRow
+from explorer.shared import presenters
+
+from . import rows
+
+register = template.Library()
+
+
+register.filter("why_moved", rows.why_moved)
+
+
+@register.filter
+def of_number(found: Mapping[int, CameFrom], number: int) -> CameFrom | None:
+    """Where a message of a list came from."""
+    return found.get(number)
+
+
+@register.filter
+def came_from(stored: Mapping | None, account: str) -> CameFrom | None:
+    """What a message was before it was moved, as stored with it."""
+    return CameFrom.of(account, stored) if stored else None
+
+
+@register.simple_tag
+def storage_row(row: MessageRow, facts: QueueFacts) -> rows.Shown:
+    return rows.shown(row, facts)
+
+
+@register.simple_tag
+def progress(passed: rows.Progress) -> str:
+    """How much of a stretch of time is over; live.js moves it. The countdown beside it says the same in words."""
+    return format_html(
+        '<progress aria-hidden="true" max="1" value="{}" data-from="{}" data-to="{}"></progress>',
+        f"{passed.done:.3f}", presenters.epoch_ms(passed.since), presenters.epoch_ms(passed.until),
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""What RabbitMQ provides to the pages that every family has."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.urls import include, path, reverse
+
+from broker_core.common.types import Family
+from explorer.shared.family import FamilyPages, MessagePage, NewEntity, PageTexts
+
+from . import message, queue, queues, states
+
+_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why")
+
+RABBITMQ = FamilyPages(
+    family=Family.RABBITMQ,
+    views={
+        "entity": queue.queue,
+        "entity_delete": queues.delete,
+    },
+    parts={name: f"explorer/rabbitmq/_{name}.html" for name in _PARTS},
+    message=MessagePage(
+        actions=message.actions,
+        carry_out=message.carry_out,
+        explain=message.explain,
+        is_held_by=lambda row, actor: False,
+        property_name=str,
+        anchors=message.anchors,
+    ),
+    badge=states.badge,
+    ends={},
+    events=states.EVENTS,
+    texts=PageTexts(
+        body="Body",
+        application_properties="Headers",
+        deliverable="Ready to be delivered.",
+        why_not="Why is this message not delivered?",
+        receivable="ready, waiting for a consumer.",
+        leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
+        no_consumer="no consumer",
+    ),
+    figures=states.FIGURES,
+    counts=states.COUNTS,
+    new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
+    urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
+    namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
+    tags=states.tags,
+)

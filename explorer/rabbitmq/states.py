@@ -1,0 +1,72 @@
+"""How the states, counts and events of RabbitMQ's queues and messages are shown. Pure."""
+
+from __future__ import annotations
+
+from broker_core.common.types import EventKind
+from broker_core.rabbitmq.rules.deaths import MOVED
+from broker_core.rabbitmq.rules.standing import Standing
+from broker_core.reads import EntityRow, MessageRow
+from explorer.shared.family import CommonCounts, EventTexts
+from explorer.shared.figures import Figure
+from explorer.shared.presenters import Badge
+
+_BADGES = {
+    Standing.READY: Badge("ready", "active", "active"),
+    Standing.UNACKED: Badge("unacked", "locked", "locked"),
+    Standing.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
+}
+_TAGS = (
+    ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
+    (
+        "exclusive",
+        "Usable only by its connection, and deleted with it",
+        lambda options: options.get("exclusive"),
+    ),
+    ("auto-delete", "Deleted with its last consumer", lambda options: options.get("auto_delete")),
+    ("transient", "Not durable", lambda options: options.get("durable") is False),
+)
+FIGURES = (
+    Figure("ready", "Ready", "Waiting for a consumer, including expired messages behind others",
+           lambda e: e.counts.active - e.counts.locked, word="ready"),
+    Figure("unacked", "Unacked", "Delivered and not acknowledged", lambda e: e.counts.locked, word="unacked"),
+    Figure("expired", "Expired, waiting", "Expired; removed when they reach the head of the queue",
+           lambda e: e.expired_pending.value, "num narrow-hide", "expired"),
+    Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="total"),
+)  # fmt: skip
+COUNTS = CommonCounts(held=lambda entity: entity.counts.locked)
+EVENTS = EventTexts(
+    words={
+        EventKind.SENT: "published", EventKind.RECEIVED: "delivered", EventKind.COMPLETED: "acknowledged",
+        EventKind.ABANDONED: "requeued", EventKind.RELEASED: "requeued", EventKind.LOCK_LOST: "requeued",
+        EventKind.MOVED: "dead-lettered", EventKind.RECEIVED_AND_DELETED: "delivered, no ack",
+    },
+    sentences={
+        EventKind.SENT: "Published",
+        EventKind.RECEIVED: "Delivered, awaiting acknowledgement",
+        EventKind.COMPLETED: "Acknowledged",
+        EventKind.ABANDONED: "Requeued at its original position",
+        EventKind.RELEASED: "Requeued at its original position; delivery count unchanged",
+        EventKind.LOCK_LOST: "Requeued: its connection or channel was closed",
+        EventKind.EXPIRED: "Expired at the head and dropped",
+        EventKind.MOVED: "Dead-lettered",
+        EventKind.RECEIVED_AND_DELETED: "Delivered without acknowledgement",
+    },
+    gaps={
+        EventKind.SENT: "was ready for {0}",
+        EventKind.RECEIVED: "unacked for {0}",
+        EventKind.ABANDONED: "was ready for {0}",
+        EventKind.RELEASED: "was ready for {0}",
+        EventKind.LOCK_LOST: "was ready for {0}",
+    },
+    count="returns",
+    moved_by_operator=MOVED,
+)  # fmt: skip
+
+
+def badge(row: MessageRow) -> Badge:
+    return _BADGES[row.standing]
+
+
+def tags(queue: EntityRow) -> list[tuple[str, str]]:
+    """What a list says of a queue in a word, and what the word means."""
+    return [(word, meaning) for word, meaning, holds in _TAGS if holds(queue.options)]

@@ -1,0 +1,55 @@
+"""What Service Bus provides to the pages that every family has."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.urls import reverse
+
+from broker_core.common.types import EntityKind, Family
+from explorer.shared import timeline
+from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.presenters import as_azure_names_it
+
+from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
+
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
+
+SERVICE_BUS = FamilyPages(
+    family=Family.SERVICE_BUS,
+    views={
+        "entity": entity.entity,
+        "entity_settings": settings.change,
+        "entity_delete": settings.delete,
+        "send": send.send,
+        "receiver": receiver.receiver,
+        "bring_back": resubmitting.dead_letters,
+    },
+    parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
+    message=MessagePage(
+        actions=message.actions,
+        carry_out=message.carry_out,
+        explain=message.explain,
+        is_held_by=settling.is_held_by,
+        property_name=as_azure_names_it,
+    ),
+    badge=presenters.badge,
+    ends=presenters.ENDS,
+    events=timeline.COMMON,
+    texts=PageTexts(
+        body="Body",
+        application_properties="Application properties",
+        deliverable="Ready to be delivered.",
+        why_not="Why is this message not delivered?",
+        receivable="available, waiting for a receiver.",
+        leaves="completed, expired, forwarded, purged or cancelled",
+    ),
+    figures=presenters.FIGURES,
+    counts=presenters.COUNTS,
+    new_entities=tuple(
+        NewEntity(str(kind), str(kind), partial(reverse, "explorer:entity_new", args=(str(kind),))) for kind in EntityKind
+    ),
+    urls=urls.urlpatterns,
+    namespaces=NamespacePages(namespaces.create, namespaces.delete),
+    dead_tab="?tab=dead-letter",
+)

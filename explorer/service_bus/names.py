@@ -1,0 +1,44 @@
+"""Names that a field offers: all while there are some hundreds at most, else those with what is typed in them."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.types import Actor, EntityKind
+from broker_core.service_bus.rules.entity_settings import FORWARDS
+from explorer.shared.lists import MOST_LISTED
+from explorer.shared.shell import page
+
+__all__ = ["MOST_LISTED", "names", "targets", "topics"]
+
+
+@page
+@require_GET
+def names(request: HttpRequest, of: str) -> HttpResponse:
+    """Options for a field: `topics`, or `targets` to forward to in `namespace`, or in that of `topic`. The field's own parameter
+    is what is typed. `but`: not this one."""
+    given = request.GET
+    if of == "topics":
+        found = topics(given.get("topic", ""), reads.MOST_NAMES, request.actor)[0]
+    elif of == "targets":
+        part = next((given[name] for name in FORWARDS if name in given), "")
+        namespace = given.get("namespace") or given.get("topic", "").partition("/")[0]
+        found = targets(part, namespace, reads.MOST_NAMES, request.actor, but=given.get("but"))
+    else:
+        raise Http404(f"There are no names of {of}")
+    return render(request, "explorer/_names.html", {"names": found})
+
+
+def topics(part: str, limit: int, actor: Actor) -> tuple[list[str], bool]:
+    """Topics as "namespace/path", and whether there are more."""
+    names = reads.names(part.strip(), kinds=[EntityKind.TOPIC], limit=limit, actor=actor)
+    return [str(name.address) for name in names.found], names.more
+
+
+def targets(part: str, namespace: str, limit: int, actor: Actor, *, but: str | None = None) -> list[str]:
+    """Where an entity of this namespace can forward messages to: its queues and topics, without the entity itself."""
+    names = reads.names(part.strip(), namespace=namespace, kinds=[EntityKind.QUEUE, EntityKind.TOPIC], limit=limit, actor=actor)
+    return [name.address.path for name in names.found if name.address.path != but]

@@ -1,0 +1,18 @@
+"""Creating and deleting Service Bus namespaces on the pages that all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core import namespaces
+from broker_core.common.types import Actor
+
+
+def create(given: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
+    return namespaces.create_namespace(given["name"], given["description"], tier=given["tier"], actor=actor)
+
+
+def delete(here: namespaces.Namespace, actor: Actor) -> str:
+    namespaces.delete_namespace(here.name, actor=actor)
+    return f"Deleted the namespace {here.name}."

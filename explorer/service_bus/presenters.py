@@ -1,0 +1,102 @@
+"""How a Service Bus entity's facts are shown: badges, deliveries, rules, sessions. Pure: no request, no query."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from broker_core.common.durations import human
+from broker_core.common.types import EntityKind, SubQueue
+from broker_core.reads import MessageRow
+from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
+from broker_core.service_bus.rules.standing import Standing
+from explorer.shared.family import CommonCounts
+from explorer.shared.figures import DEAD, EXPIRED, Figure, if_it_holds
+from explorer.shared.presenters import Badge
+
+_BADGES = {
+    Standing.AVAILABLE: Badge("active", "active", "active"),
+    Standing.LOCK_ENDED: Badge("active, lock ended", "active", "active"),
+    Standing.LOCKED: Badge("locked", "locked", "locked"),
+    Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
+    Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
+    Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
+    Standing.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
+    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+    Standing.SPENT: Badge("max deliveries reached", "expired", "expired"),
+}
+_DEAD = Badge("dead-lettered", "dead", "dead")
+ENDS = {Standing.LOCKED: "lock ends in", Standing.SCHEDULED: "due in"}
+_MEANINGS = {
+    EntityKind.QUEUE: "Stores messages in order until they are received.",
+    EntityKind.TOPIC: "Copies each message to those of its subscriptions whose rules match.",
+    EntityKind.SUBSCRIPTION: "Stores its own copy of each message of its topic that matches its rules.",
+}
+FIGURES = (
+    Figure(
+        "active",
+        "Active",
+        "Waiting to be received, or locked",
+        if_it_holds(lambda e: e.counts.active),
+        word="active",
+    ),
+    Figure("locked", "Locked", "Locked by a receiver", if_it_holds(lambda e: e.counts.locked), "num narrow-hide", word="locked"),
+    Figure("scheduled", "Scheduled", "Waiting for their time", lambda e: e.counts.scheduled, "num opt", word="scheduled"),
+    Figure("deferred", "Deferred", "Received only by sequence number", if_it_holds(lambda e: e.counts.deferred), "num opt"),
+    EXPIRED,
+    DEAD,
+)
+COUNTS = CommonCounts(
+    held=lambda entity: entity.counts.locked,
+    waiting=lambda entity: entity.counts.scheduled,
+    deferred=if_it_holds(lambda entity: entity.counts.deferred),
+    dead=if_it_holds(lambda entity: entity.counts.dead_letter),
+)
+
+
+def badge(row: MessageRow) -> Badge:
+    """The state of a message. In a dead-letter queue it is dead-lettered unless a receiver holds it there."""
+    in_dead_letters = row.subqueue != SubQueue.MAIN
+    return _DEAD if in_dead_letters and row.standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES[row.standing]
+
+
+def deliveries(row: MessageRow) -> str:
+    """Failed deliveries of those allowed; in a dead-letter queue nothing is counted against a limit (SB-089)."""
+    limited = row.subqueue == SubQueue.MAIN
+    return f"{row.delivery_count} of {row.max_delivery_count}" if limited else str(row.delivery_count)
+
+
+def meaning(kind: EntityKind) -> str:
+    return _MEANINGS[kind]
+
+
+def rule_takes(filter: Filter) -> tuple[str, bool]:
+    """Which messages a filter takes, and whether that is code rather than words."""
+    match filter:
+        case TrueFilter():
+            return "every message", False
+        case FalseFilter():
+            return "no message", False
+        case SqlFilter():
+            return filter.text, True
+    compared = {name.replace("_", " "): value for name, value in filter.texts.items()} | dict(filter.properties)
+    return " and ".join(f"{name} is {getattr(value, 'value', value)!r}" for name, value in compared.items()), False
+
+
+def state_text(state: bytes) -> str:
+    text = state.decode("utf-8", "replace")
+    return text if text.isprintable() and "\ufffd" not in text else state[:24].hex(" ")
+
+
+def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timedelta | None) -> str | None:
+    """Why a receiver may never see a message that lives only so long; None: no reason for worry.
+
+    usual_wait: median time that messages of this queue waited lately; None: not known.
+    """
+    if time_to_live is None:
+        return None
+
+    if usual_wait is not None and time_to_live < usual_wait:
+        return f"Messages here usually wait {human(usual_wait)}; this one expires after {human(time_to_live)}."
+    if time_to_live < timedelta(seconds=5):
+        return f"This message expires after {human(time_to_live)}, possibly before any receiver asks for it."
+    return None

@@ -1,0 +1,24 @@
+"""Addresses that only Service Bus's pages have. Those that every family has are in explorer.urls."""
+
+from functools import partial
+
+from django.urls import path
+
+from broker_core.common.types import Family
+from explorer.addresses import ENTITY
+from explorer.shared.by_family import only_of
+
+from . import names, purge, release_locks, rules, settings
+
+_own = partial(only_of, Family.SERVICE_BUS)
+
+urlpatterns = [
+    path("names/<slug:of>/", names.names, name="names"),
+    path("new/<slug:kind>/", settings.create, name="entity_new"),
+    path(f"new-rule/{ENTITY}", _own(rules.new_rule), name="rule_new"),
+    path(f"rules/<str:rule>/{ENTITY}", _own(rules.rule), name="rule"),
+    path(f"delete-rule/<str:rule>/{ENTITY}", _own(rules.delete_rule), name="rule_delete"),
+    path(f"try/{ENTITY}", _own(rules.try_rules), name="try_rules"),
+    path(f"drop-locks/{ENTITY}", _own(release_locks.drop_locks), name="drop_locks"),
+    path(f"purge/<slug:tab>/{ENTITY}", _own(purge.purge), name="purge"),
+]

@@ -1,0 +1,137 @@
+"""Messages with a time-to-live of zero are delivered to consumers of another process (RMQ-016, RMQ-922)."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from uuid import uuid4
+
+import pytest
+
+from broker_core import rabbitmq
+from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.messages.publishing import Publication, publish
+from tests.eventually import eventually
+from tests.rabbitmq.rabbits import ledger_agrees
+
+from .conftest import ROOT
+
+# It consumes, prints what it is given, and acknowledges everything when it is told to.
+CHILD = textwrap.dedent("""
+    import json, os, select, sys
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
+    import django
+    django.setup()
+    from broker_core.rabbitmq import connect
+    from broker_core.store.connections import Database, using
+
+    dsn, vhost, options = sys.argv[1:]
+    options = json.loads(options)
+    with using(Database(dsn=dsn)):
+        channel = connect(vhost, "child").channel()
+        channel.qos(options["prefetch"], global_=options["of_all"])
+        channel.consume("now", no_ack=options["no_ack"])
+        print("ready", flush=True)
+        while True:
+            for delivery in channel.deliveries(10, max_wait_seconds=0.5):
+                print(delivery.body.decode(), delivery.redelivered, flush=True)
+            if select.select([sys.stdin], [], [], 0)[0]:
+                if not sys.stdin.readline():
+                    break
+                channel.ack(0, multiple=True)
+                print("acknowledged", flush=True)
+""")
+
+
+@pytest.fixture
+def queues(on_cluster):
+    vhost = f"v-{uuid4().hex[:8]}"
+    rabbitmq.create_vhost(vhost)
+    dead = rabbitmq.declare_queue(EntityAddress(vhost, "dead")).address
+    arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    return rabbitmq.declare_queue(EntityAddress(vhost, "now"), arguments=arguments).address, dead
+
+
+@pytest.fixture
+def consuming(queues, dsn):
+    started = []
+
+    def start(prefetch=0, of_all=False, no_ack=False):
+        options = json.dumps({"prefetch": prefetch, "of_all": of_all, "no_ack": no_ack})
+        program = [sys.executable, "-c", CHILD, dsn, queues[0].namespace, options]
+        child = subprocess.Popen(program, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        started.append(child)
+        assert child.stdout.readline() == "ready\n"
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def send(address, *texts):
+    publish(address.namespace, [Publication(text.encode(), routing_key=address.path) for text in texts])
+
+
+def ready(address):
+    return rabbitmq.declare_queue(address, passive=True).messages
+
+
+def read(child, count):
+    return [child.stdout.readline().strip() for _ in range(count)]
+
+
+def test_a_message_that_cannot_wait_is_delivered_to_another_process(queues, consuming):
+    now, dead = queues
+    child = consuming(prefetch=2)
+    began = time.monotonic()
+    send(now, "a", "b", "c")
+    assert read(child, 2) == ["a False", "b False"]
+    assert time.monotonic() - began < 5
+    assert (ready(now), ready(dead)) == (0, 1)  # for the third there was no room
+    print("go on", file=child.stdin)
+    assert read(child, 1) == ["acknowledged"]
+    send(now, "d")
+    assert read(child, 1) == ["d False"]
+    assert ready(dead) == 1 and ledger_agrees(now) and ledger_agrees(dead)
+
+
+def test_a_consumer_that_acknowledges_nothing_gets_all_of_them(queues, consuming):
+    now, dead = queues
+    child = consuming(no_ack=True)
+    send(now, *"abcde")
+    assert read(child, 5) == [f"{text} False" for text in "abcde"]
+    eventually(lambda: rabbitmq.get_queue(now).messages == 0)
+    assert ready(dead) == 0 and ledger_agrees(now)
+
+
+def test_what_finds_no_room_after_all_expires(queues, consuming):
+    """The limit of a whole channel is known in its process alone."""
+    now, dead = queues
+    child = consuming(prefetch=1, of_all=True)
+    send(now, *"abc")
+    assert read(child, 1) == ["a False"]
+    eventually(lambda: ready(dead) == 2)
+    assert ready(now) == 0 and ledger_agrees(now) and ledger_agrees(dead)
+
+
+def test_without_a_consumer_it_expires(queues, consuming):
+    now, dead = queues
+    child = consuming()
+    child.kill()
+    child.wait()
+    eventually(rabbitmq.recover_dead)
+    send(now, "a")
+    assert (ready(now), ready(dead)) == (0, 1)
+
+
+def test_what_was_handed_to_a_process_that_died_comes_back(queues, consuming):
+    now, dead = queues
+    child = consuming()
+    child.kill()
+    child.wait()
+    send(now, "a")  # nobody has noticed yet
+    eventually(lambda: (rabbitmq.recover_dead(), ready(dead))[1] == 1)
+    assert ready(now) == 0 and ledger_agrees(now) and ledger_agrees(dead)
