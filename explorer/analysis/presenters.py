@@ -122,7 +122,7 @@ def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> s
     verbs = ("is", "was") if whole.messages == 1 else ("are", "were")
     parts = [f"{share(count, whole.messages)} {verbs[word != 'still in the queue']} {word}" for count, word in counts if count]
     mostly = f" Most frequent reason: {reasons[0][0]}." if reasons else ""
-    return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'} , {_joined(parts)}.{mostly}"
+    return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'}, {_joined(parts)}.{mostly}"
 
 
 def trouble_sentence(whole: AnalysisResult) -> str:

@@ -254,7 +254,7 @@ def test_options_that_are_wrong(given, wrong):
 
 
 def test_a_long_name_needs_a_poison_queue_named():
-    with pytest.raises(InvalidArgument, match="no room"):
+    with pytest.raises(InvalidArgument, match="is too long to append"):
         options.check_options("q" * 57, QueueOptions(max_dequeue_count=3))
     assert options.check_options("q" * 57, QueueOptions(max_dequeue_count=3, poison_queue="dead"))
     assert options.check_options("q" * 56 + "-poison", QueueOptions(max_dequeue_count=3))  # which has none by its name (QS-108)

@@ -99,7 +99,7 @@ def test_a_null_is_equal_to_nothing():
         ({"properties": {"a": None}}, "'a'.*never equals anything"),
         ({"properties": {"a": float("nan")}}, "'a'.*never equals anything"),
         ({"properties": {"a": []}}, "'a'"),
-        ({"properties": {"": 1}}, "not empty"),
+        ({"properties": {"": 1}}, "non-empty"),
         ({"properties": {"a": 1, "A": 1}}, "'A'.*twice"),
     ],
 )

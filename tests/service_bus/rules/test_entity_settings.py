@@ -55,8 +55,8 @@ def test_paths_that_are_accepted_keep_their_casing(path):
         ("$DeadLetterQueue", "letters"),
         ("bücher", "letters"),
         ("a\n", "letters"),
-        ("a/../b", "only dots"),
-        (".", "only dots"),
+        ("a/../b", "only of dots"),
+        (".", "only of dots"),
     ],
 )
 def test_paths_that_are_refused_say_why(path, said):
@@ -217,7 +217,7 @@ def test_subscription_names_that_are_refused(name):
 
 @pytest.mark.parametrize("path", ["Subscriptions", "a/subscriptions/b", "a/SUBSCRIPTIONS"])
 def test_a_path_leaves_the_word_for_subscriptions_to_them(path):
-    with pytest.raises(InvalidArgument, match="stands for the subscriptions of a topic"):
+    with pytest.raises(InvalidArgument, match="is reserved for the subscriptions of a topic"):
         check_path(path)
 
 
