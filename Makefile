@@ -16,7 +16,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test test-rabbitmq test-azurite lint bench soak clean
+.PHONY: up test test-rabbitmq test-azurite lint bench soak mutants clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -56,6 +56,11 @@ bench: $(VENV)/dev.stamp
 
 soak: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m tests.soak --seconds $(or $(SECONDS),180) $(ARGS)
+
+# Not part of `test`: deliberate faults that the tests have to notice, one at a time.
+mutants: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+mutants: $(VENV)/dev.stamp
+	@$(IN_VENV) -m tests.mutants $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
 clean:
 	rm -rf $(VENV)

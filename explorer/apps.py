@@ -14,6 +14,8 @@ class ExplorerConfig(AppConfig):
     def ready(self) -> None:
         from explorer.shared import sign_in_limits  # noqa: F401  records sign-ins
 
+        from . import families  # noqa: F401  registers the families' pages
+
         request_finished.connect(_close_broker_connections, dispatch_uid="explorer.close_broker_connections")
 
 

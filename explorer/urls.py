@@ -6,10 +6,7 @@ from django.urls import path
 from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
 
-from . import (
-    addresses,
-    families,  # noqa: F401 - registers the families, whose views and addresses are asked for below
-)
+from . import addresses
 from .analysis import pages
 from .demo import pages as demonstration
 from .shared import (

@@ -17,7 +17,7 @@ from broker_core.queue_storage.rules.messages import check_count, check_get
 from broker_core.runtime.entity_cache import Known, Memory
 from broker_core.runtime.pacing import ROUNDS
 from broker_core.store import connections
-from broker_core.store.driver import Steps, use_case, use_case_that_takes
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
 from .changing import key_of
@@ -52,7 +52,7 @@ def _give_back(messages: list[GotMessage], asked: Mapping[str, Any]) -> Steps[No
     yield from on_queue(asked["address"], attempt)
 
 
-@use_case_that_takes(_give_back)
+@use_case(on_cancel=_give_back)
 def get(
     address: EntityAddress, count: int = 1, *, visibility_timeout: timedelta = DEFAULT_LEASE, actor: Actor | None = None
 ) -> Steps[list[GotMessage]]:

@@ -13,7 +13,7 @@ from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right,
 from broker_core.runtime.entity_cache import Known, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import look_again
-from broker_core.store.driver import Steps, use_case, use_case_that_takes
+from broker_core.store.driver import Steps, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
@@ -24,7 +24,7 @@ from .shared import on, require_receivable
 from .tidying import tidy
 
 
-@use_case_that_takes(give_back)
+@use_case(on_cancel=give_back)
 def receive(
     address: EntityAddress,
     max_count: int = 1,
@@ -58,7 +58,7 @@ def receive_and_delete(
     return (yield from patiently(take, address, max_wait_seconds))
 
 
-@use_case_that_takes(give_back)
+@use_case(on_cancel=give_back)
 def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, actor: Actor | None = None) -> Steps:
     """Lock up to max_count messages of several queues: one question to the database when all are empty.
 
@@ -82,7 +82,7 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
     return found
 
 
-@use_case_that_takes(give_back)
+@use_case(on_cancel=give_back)
 def receive_deferred(
     address: EntityAddress, sequence_numbers: Sequence[int], *, session: Session | None = None, actor: Actor | None = None
 ) -> Steps:

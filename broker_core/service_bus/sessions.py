@@ -22,7 +22,7 @@ from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import Known, entity_id_of, on_entity
 from broker_core.runtime.pacing import HEAD_LAG
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import Atomically, Steps, use_case, use_case_that_takes
+from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
@@ -41,7 +41,7 @@ def _let_go(session: Session, asked: Mapping[str, Any]) -> Steps:
     return close_session.steps(session, actor=asked.get("actor"))
 
 
-@use_case_that_takes(_let_go)
+@use_case(on_cancel=_let_go)
 def accept_session(
     address: EntityAddress,
     session_id: str | None = None,
@@ -82,7 +82,7 @@ def accept_session(
     return session
 
 
-@use_case_that_takes(give_back)
+@use_case(on_cancel=give_back)
 def receive_from_session(
     session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:

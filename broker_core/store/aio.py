@@ -19,7 +19,7 @@ from psycopg.rows import namedtuple_row
 from broker_core.common.errors import BrokerError
 
 from . import connections
-from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Listening, Steps, WaitForMessages
+from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Blocking, Listening, Steps, WaitForMessages
 from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .statements import Statement
@@ -189,6 +189,8 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
             return value
         case AfterCommit():
             return await _drive_at(step.steps, at, wake)
+        case Blocking():
+            return await asyncio.to_thread(step.call)
         case Listening():
             return await at.listen(step)
         case WaitForMessages() if wake is not None:  # inside Listening

@@ -5,6 +5,7 @@ It yields
 - a Statement: run by itself, committed at once; the value is its list of rows,
 - Atomically(steps): the statements of another generator in one transaction; the value is what that generator returns,
 - AfterCommit(steps): steps that belong to no transaction; inside one they run once it is committed, else at once,
+- Blocking(call): a call that blocks; the value is what it returns,
 - Listening(steps): steps that may wait, run while wake-ups for these entities are received; the value is what they return,
 - WaitForMessages, inside Listening: sleep until somebody sends to one of the entities or the time is up.
 """
@@ -15,9 +16,9 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import signature
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -27,6 +28,8 @@ from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated,
 from .statements import Statement
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # what a use case is when called; `Steps[Page]` returns a Page in the end, a bare `Steps` anything
 WAKE_CHANNEL = "vitrine_wake"
@@ -52,6 +55,13 @@ class AfterCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocking:
+    """A call that blocks on something other than a statement; in an event loop it runs in a thread. The value is its answer."""
+
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Listening:
     """Steps during which no wake-up of these entities is missed, from before the first step on."""
 
@@ -67,53 +77,71 @@ class WaitForMessages:
     seconds: float
 
 
+OnCancel = Callable[[Any, Mapping[str, Any]], Steps]  # of the answer and the call's arguments by name
+
+
 class UseCase(Generic[P, T]):
     """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's
-    pool; `send.steps(...)` is the generator, to be composed with `yield from`."""
+    pool; `send.steps(...)` is the generator, to be composed with `yield from`. In a class it is a method.
 
-    def __init__(self, steps: Callable[P, Steps[T]]):
-        self.steps = steps
+    on_cancel: if the awaiting task is cancelled, the call runs to completion, or to its next wait for messages, and then these
+    steps release what it acquired. None: the call is broken off.
+    """
+
+    def __init__(self, steps: Callable[P, Steps[T]], on_cancel: OnCancel | None = None):
+        self.steps, self._on_cancel = steps, on_cancel
         update_wrapper(self, steps)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(self.steps(*args, **kwargs))
 
     async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        from .aio import run as run_async
-
-        return await run_async(self.steps(*args, **kwargs))
-
-
-class Taking(UseCase[P, T]):
-    """A use case that takes something for its caller. Where awaiting it is cancelled it comes to its end first, or to its next
-    wait for messages, and what it took is given back: nothing is left with nobody."""
-
-    def __init__(self, steps: Callable[P, Steps[T]], give_back: Callable[[Any, Mapping[str, Any]], Steps]):
-        super().__init__(steps)
-        self._give_back = give_back
-
-    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T:
         from . import aio
 
-        async def give_back(taken: T) -> None:
-            await aio.run(self._give_back(taken, signature(self.steps).bind(*args, **kwargs).arguments))
+        if (on_cancel := self._on_cancel) is None:
+            return await aio.run(self.steps(*args, **kwargs))
 
-        return await aio.to_its_end(super().aio(*args, **kwargs), left_behind=give_back)
+        async def release(answer: T) -> None:
+            await aio.run(on_cancel(answer, signature(self.steps).bind(*args, **kwargs).arguments))
+
+        return await aio.to_its_end(aio.run(self.steps(*args, **kwargs)), left_behind=release)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> UseCase[P, T]: ...
+    @overload
+    def __get__(self: UseCase[Concatenate[S, Q], T], instance: S, owner: type | None = None) -> Method[Q, T]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else Method(self, instance)
 
 
-def use_case(steps: Callable[P, Steps[T]]) -> UseCase[P, T]:
-    """Make a generator function callable."""
-    return UseCase(steps)
+class Method(Generic[P, T]):
+    """A use case of an instance."""
+
+    def __init__(self, case: UseCase, instance: Any):
+        self._case, self._instance = case, instance
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._case(self._instance, *args, **kwargs)
+
+    def steps(self, *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
+        return self._case.steps(self._instance, *args, **kwargs)
+
+    async def aio(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._case.aio(self._instance, *args, **kwargs)
 
 
-def use_case_that_takes(
-    give_back: Callable[[Any, Mapping[str, Any]], Steps],
-) -> Callable[[Callable[P, Steps[T]]], Taking[P, T]]:
-    """Make a generator function callable that takes something, as Taking says.
+def complete_only(answer: Any, arguments: Mapping[str, Any]) -> Steps[None]:
+    """For `on_cancel`: the call runs to completion and has acquired nothing."""
+    yield from ()
 
-    give_back: the steps that give back what was taken; gets it, and the arguments of the call by name.
-    """
-    return lambda steps: Taking(steps, give_back)
+
+@overload
+def use_case(steps: Callable[P, Steps[T]]) -> UseCase[P, T]: ...
+@overload
+def use_case(*, on_cancel: OnCancel) -> Callable[[Callable[P, Steps[T]]], UseCase[P, T]]: ...
+def use_case(steps: Any = None, *, on_cancel: OnCancel | None = None) -> Any:
+    """Make a generator function callable, as UseCase says."""
+    return partial(UseCase, on_cancel=on_cancel) if steps is None else UseCase(steps)
 
 
 def run(steps: Steps[T]) -> T:
@@ -155,6 +183,8 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             return connections.after_callers_commit(lambda: run(step.steps))
         case AfterCommit():
             return _drive(step.steps, connection)
+        case Blocking():
+            return step.call()
         case Listening():
             return _listen(step, connection)
         case WaitForMessages():

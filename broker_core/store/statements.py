@@ -38,7 +38,7 @@ NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
 )
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _PARAMETER = re.compile(r"%\((\w+)\)s::(\w+)(\[\])?")
-_KIND = {
+_KIND: dict[str, Any] = {
     "text": str,
     **dict.fromkeys(("bool", "boolean"), bool),
     **dict.fromkeys(("bigint", "int", "int2", "int4", "int8", "smallint"), int),
@@ -139,9 +139,10 @@ def _bare(text: str) -> str:
 
 def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
     """By parameter, of those that are cast: whether it is a list, its kind, and the classes that need no further look."""
-    found = {}
+    found: dict[str, tuple[bool, Any, frozenset]] = {}
     for name, type_name, brackets in _PARAMETER.findall(text):
-        if kind := _KIND.get(type_name):
+        kind: Any = _KIND.get(type_name)
+        if kind:
             sure = {kind} - {datetime} if isinstance(kind, type) else set(kind)
             found[name] = (bool(brackets), kind, frozenset(sure | {type(None)} if brackets else sure))
     return found

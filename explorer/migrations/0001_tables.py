@@ -29,6 +29,9 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["-at", "-id"], name="vitrine_audit_latest"),
                     models.Index(fields=["namespace", "path", "-at"], name="vitrine_audit_entity"),
+                    models.Index(
+                        fields=["actor", "target", "-at"], condition=models.Q(action="sign in"), name="vitrine_audit_sign_ins"
+                    ),
                 ],
             },
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 
 from broker_core import queue_storage, reads
@@ -12,7 +11,7 @@ from broker_core.reads import EntityRow
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import numbered, plural
-from explorer.shared.shell import Act, about, act, address_of
+from explorer.shared.shell import Act, about, act, address_of, show
 
 from . import counts
 from .queue import left, named
@@ -73,4 +72,4 @@ def _ask(
         "form": form or TypedNameForm(expected=entity.address.path),
         "error": done.error,
     }
-    return render(request, "explorer/queue_storage/clear.html", context, status=status)
+    return show(request, "queue_storage/clear", context, fragment="queue_storage/clear", status=status)

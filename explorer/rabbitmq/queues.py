@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq, reads
@@ -19,7 +18,7 @@ from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, W
 from explorer.shared import presenters as presenters_of_all
 from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import plural
-from explorer.shared.shell import May, act, cleaned, page
+from explorer.shared.shell import act, cleaned, page, show_form
 
 from . import presenters
 from .presenters import Tag
@@ -140,8 +139,7 @@ def where(request: HttpRequest) -> HttpResponse:
     form = WhereForm(request.GET or None, hosts=hosts)
     if form.is_valid():
         return HttpResponseRedirect(link("queue_new", form.cleaned_data["namespace"]))
-    context = {"section": "overview", "form": form, "may": May(request.actor.rights)}
-    return render(request, "explorer/rabbitmq/queue_new_where.html", context, status=400 if form.is_bound else 200)
+    return show_form(request, "rabbitmq/queue_new_where", form)
 
 
 @page

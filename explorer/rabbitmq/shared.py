@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import Actor, Family, Right
 from broker_core.reads import NamespaceRow
-from explorer.shared.shell import Act, May, wants_fragment
+from explorer.shared.shell import Act, show
 
 LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
 DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
@@ -79,7 +78,6 @@ def draw(
         "section": "overview",
         "vhost": vhost,
         "clock": vhost.clock,
-        "may": May(request.actor.rights),
         "places": known,
         "place": next((one for one in known if one.selected and one.name != "rabbitmq_vhost"), None),
         "parent": parent,
@@ -89,13 +87,10 @@ def draw(
         "error": done.error,
         **context,
     }
-    if not wants_fragment(request):
-        part = "explorer/rabbitmq/page.html"
-    elif fragment:
-        part = f"explorer/rabbitmq/{fragment}.html"
     form = context.get("form")
     is_bad = form is not None and form.is_bound and bool(form.errors)
-    return render(request, part, whole, status=done.status if done.error else 400 if is_bad else 200)
+    status = done.status if done.error else 400 if is_bad else 200
+    return show(request, "rabbitmq/page", whole, fragment=f"rabbitmq/{fragment or f'_{template}'}", status=status)
 
 
 def link(page: str, *args: Any) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -19,7 +18,7 @@ from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.topology import VhostForm
 from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import order_stamp, rate
-from explorer.shared.shell import Act, May, act, page
+from explorer.shared.shell import act, page, show_form
 
 from . import presenters
 from .policy_effects import Ruling, rulings, things_of
@@ -123,20 +122,15 @@ def create(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.MANAGE, "virtual hosts")
     form = VhostForm(request.POST if request.method == "POST" else None)
     if not form.is_valid():
-        return _new(request, form)
+        return show_form(request, "rabbitmq/vhost_new", form)
     name, description = form.cleaned_data["name"], form.cleaned_data["description"]
     done = act(
         request, "create virtual host", None, lambda: rabbitmq.create_vhost(name, description, actor=request.actor),
         target=name, says=lambda made: f"Created the virtual host {made.name} with its seven exchanges.",
     )  # fmt: skip
-    return _new(request, form, done) if done.error else HttpResponseRedirect(link("vhost", done.result.name))
-
-
-def _new(request: HttpRequest, form: VhostForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
-    context = {
-        "section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights),
-    }  # fmt: skip
-    return render(request, "explorer/rabbitmq/vhost_new.html", context, status=status or done.status)
+    if done.error:
+        return show_form(request, "rabbitmq/vhost_new", form, done=done)
+    return HttpResponseRedirect(link("vhost", done.result.name))
 
 
 @page

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
@@ -15,7 +14,7 @@ from broker_core.service_bus import preview
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import numbered, plural
-from explorer.shared.shell import Act, about, act, address_of, page
+from explorer.shared.shell import Act, about, act, address_of, page, show
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
 
@@ -92,7 +91,7 @@ def _ask(
         "form": form or TypedNameForm(expected=entity.address.name),
         "error": done.error,
     }
-    return render(request, "explorer/service_bus/purge.html", context, status=status)
+    return show(request, "service_bus/purge", context, fragment="service_bus/purge", status=status)
 
 
 def count_of(counts: Counts, tab: Tab) -> int:

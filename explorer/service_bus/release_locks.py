@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.types import Right
 from explorer.shared.presenters import plural
-from explorer.shared.shell import Act, about, act, address_of, page
+from explorer.shared.shell import Act, about, act, address_of, page, show
 
 
 @page
@@ -38,4 +37,4 @@ def _ask(request: HttpRequest, entity: reads.EntityRow, done: Act = Act()) -> Ht
         "locked": counts.locked + counts.deferred_locked + counts.dead_letter_locked,
         "error": done.error,
     }
-    return render(request, "explorer/service_bus/drop_locks.html", context, status=done.status)
+    return show(request, "service_bus/drop_locks", context, fragment="service_bus/drop_locks", status=done.status)

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -20,7 +19,7 @@ from broker_core.service_bus.rules.filters import MessageView, Rule
 from broker_core.service_bus.rules.matching import Copy, RuleIndex, SubscriptionRules
 from explorer.service_bus.forms.rule import RuleForm, TryForm
 from explorer.shared.forms.queries import RULES
-from explorer.shared.shell import Act, May, about, act, address_of, page, show
+from explorer.shared.shell import about, act, address_of, page, show, show_form
 
 _COPIED = ("subject", "correlation_id", "message_id", "session_id", "content_type", "to", "reply_to", "reply_to_session_id")
 
@@ -45,16 +44,14 @@ def rule(request: HttpRequest, rule: str, namespace: str, path: str) -> HttpResp
 
 def _edit(request: HttpRequest, subscription: EntityRow, form: RuleForm, action: str, use_case, **context) -> HttpResponse:
     context |= {"entity": subscription, "address": subscription.address, "clock": subscription.clock}
-    if request.method != "POST":
-        return _show(request, "service_bus/rule", form, **context)
     if not form.is_valid():
-        return _show(request, "service_bus/rule", form, status=400, **context)
+        return show_form(request, "service_bus/rule", form, **context)
     done = act(
         request, action, subscription.address, lambda: use_case(subscription.address, form.rule(), actor=request.actor),
         target=f"rule {form.rule().name}", says=lambda made: f"Saved rule {made.rule.name}. It applies to new messages.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "service_bus/rule", form, done=done, **context)
+        return show_form(request, "service_bus/rule", form, done=done, **context)
     return HttpResponseRedirect(_rules_of(subscription.address))
 
 
@@ -68,14 +65,14 @@ def delete_rule(request: HttpRequest, rule: str, namespace: str, path: str) -> H
         "is_last": subscription.rules == 1,
     }  # fmt: skip
     if request.method != "POST":
-        return _show(request, "service_bus/rule_delete", None, **context)
+        return show_form(request, "service_bus/rule_delete", None, **context)
     done = act(
         request, "delete rule", subscription.address,
         lambda: entities.delete_rule(subscription.address, current.name, actor=request.actor),
         target=f"rule {current.name}", says=lambda _: f"Deleted rule {current.name}.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "service_bus/rule_delete", None, done=done, **context)
+        return show_form(request, "service_bus/rule_delete", None, done=done, **context)
     return HttpResponseRedirect(_rules_of(subscription.address))
 
 
@@ -97,11 +94,6 @@ def _rule(request: HttpRequest, subscription: EntityRow, name: str) -> Rule:
 
 def _rules_of(address: EntityAddress) -> str:
     return reverse("explorer:entity", args=(address.namespace, address.path)) + f"?tab={RULES}"
-
-
-def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
-    context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
-    return render(request, f"explorer/{name}.html", context, status=status or done.status)
 
 
 # Trying a message

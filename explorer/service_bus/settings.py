@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods
 
 from broker_core import reads
 from broker_core.common.durations import human
-from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, WorldMoved
+from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
-from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.presenters import effects_told
-from explorer.shared.shell import Act, May, act, address_of, page
+from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity
+from explorer.shared.shell import Act, act, address_of, page, show_form
 
 from . import names
 
@@ -37,18 +36,15 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
         raise Http404(f"{kind} is not a kind of entity")
     kind = EntityKind(kind)
     form = _new_form(request, kind)
-    context: dict[str, Any] = {"kind": kind}
-    if request.method != "POST":
-        return _show(request, "service_bus/entity_new", form, **context)
     if not form.is_valid():
-        return _show(request, "service_bus/entity_new", form, status=400, **context)
+        return _show(request, form, kind=kind)
     address = _new_address(form)
     done = act(
         request, f"create {kind}", address, lambda: _create(address, form, request.actor),
         says=lambda made: f"Created the {kind} {made.address}.",
     )  # fmt: skip
     if done.error:
-        return _show(request, "service_bus/entity_new", form, done=done, **context)
+        return _show(request, form, done=done, kind=kind)
     return HttpResponseRedirect(reverse("explorer:entity", args=(address.namespace, address.path)))
 
 
@@ -110,26 +106,15 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         kind=entity.kind, existing=True, initial=_initial(stored.settings),
         **_completion(entity.address.namespace, request.actor, entity.address),
     )  # fmt: skip
-    context: dict[str, Any] = {"entity": entity, "address": entity.address, "clock": entity.clock}
-    if request.method != "POST":
-        return _show(request, "service_bus/entity_settings", form, **context)
-    if not form.is_valid():
-        return _show(request, "service_bus/entity_settings", form, status=400, **context)
-    changes = {name: value for name, value in form.settings().items() if value != getattr(stored.settings, name)}
-    if "preview" in request.POST:
-        return _show(
-            request, "service_bus/entity_settings", form, **_previewed(entity.address, changes, request.actor), **context
-        )
-    done = act(
-        request, "change settings", entity.address,
-        lambda: preview.change(entity.address, **changes, token=request.POST.get("token") or None, actor=request.actor),
-        target=", ".join(SERVICE_NAMES[name] for name in changes), says=lambda told: changed(stored.settings, changes, told),
-    )  # fmt: skip
-    if isinstance(done.error, WorldMoved):
-        context |= _previewed(entity.address, changes, request.actor)
-    if done.error:
-        return _show(request, "service_bus/entity_settings", form, **{"done": done, **context})
-    return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
+    frame = SettingsPage(
+        "service_bus/entity_settings",
+        SERVICE_NAMES,
+        stored=partial(getattr, stored.settings),
+        in_words=_in_words,
+        preview=lambda changes: preview.preview(entity.address, **changes, actor=request.actor),
+        change=lambda changes, token: preview.change(entity.address, **changes, token=token, actor=request.actor),
+    )
+    return change_settings(request, entity, form, form.settings, frame)
 
 
 @page
@@ -138,28 +123,10 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     address = entity.address
     request.actor.require(Right.MANAGE, address)
-    form = TypedNameForm(request.POST or None, expected=address.name)
-    count = _messages_of(request, entity)
-    context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count}
-    if request.method != "POST":
-        return _show(request, "entity_delete", form, **context)
-    if not form.is_valid():
-        return _show(request, "entity_delete", form, status=400, **context)
-    done = act(
-        request, f"delete {entity.kind}", address, lambda: entities.delete_entity(address, actor=request.actor),
-        says=lambda _: f"Deleted the {entity.kind} {address} with {count:,} messages.",
+    return delete_entity(
+        request, entity, typed=address.name, count=_messages_of(request, entity),
+        delete=lambda: entities.delete_entity(address, actor=request.actor), after=_after_deleting(address),
     )  # fmt: skip
-    if done.error:
-        return _show(request, "entity_delete", form, done=done, **context)
-    return HttpResponseRedirect(_after_deleting(address))
-
-
-def _previewed(address: EntityAddress, changes: dict, actor: Actor) -> dict:
-    """What the changes would do now, for the page; or why they are refused."""
-    try:
-        return {"previewed": preview.preview(address, actor=actor, **changes)}
-    except BrokerError as exc:
-        return {"done": Act(error=exc)}
 
 
 def _after_deleting(address: EntityAddress) -> str:
@@ -179,18 +146,7 @@ def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
     return sum(row.counts.total for row in [entity, *beneath])
 
 
-def changed(before: Any, changes: dict, told: preview.Preview) -> str:
-    """What was changed, from what to what, and what that does to messages: also what the audit keeps."""
-    if not changes:
-        return "Nothing was changed."
-    parts = [
-        f"{SERVICE_NAMES[name]} from {_shown(getattr(before, name), name)} to {_shown(value, name)}"
-        for name, value in changes.items()
-    ]
-    return f"Changed {', '.join(parts)}. {effects_told(told.effects)}"
-
-
-def _shown(value: Any, name: str) -> str:
+def _in_words(name: str, value: Any) -> str:
     if value is None and name not in MAY_BE_NEVER:
         return "nothing"
     return human(value) if value is None or hasattr(value, "total_seconds") else str(value)
@@ -202,11 +158,7 @@ def _initial(settings: Any) -> dict:
     return values | never | {"history_level": int(settings.history_level)}
 
 
-def _show(request: HttpRequest, name: str, form, *, done: Act = Act(), status: int | None = None, **context) -> HttpResponse:
-    error = done.error
-    if isinstance(error, InvalidArgument) and (field := _FIELDS.get(error.name, error.name)) in form.fields:
-        form.add_error(field, error.problem)
-    elif isinstance(error, EntityNotFound) and "topic" in form.fields:
+def _show(request: HttpRequest, form, *, done: Act = Act(), **context) -> HttpResponse:
+    if isinstance(done.error, EntityNotFound) and "topic" in form.fields:
         form.add_error("topic", "This topic does not exist.")
-    context |= {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
-    return render(request, f"explorer/{name}.html", context, status=status or done.status)
+    return show_form(request, "service_bus/entity_new", form, done=done, fields=_FIELDS, **context)

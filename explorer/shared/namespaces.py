@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
@@ -14,7 +13,7 @@ from explorer.shared.forms.namespace import NamespaceForm
 from explorer.shared.forms.typed_name import TypedNameForm
 
 from .family import installed, pages_of
-from .shell import Act, May, act, page
+from .shell import Act, act, page, show_form
 
 _FIELDS = {"namespace": "name", "account": "name"}  # what a refusal names, where the form has another name for it
 
@@ -27,15 +26,19 @@ def create(request: HttpRequest) -> HttpResponse:
     chosen = request.GET.get("family", installed()[0].family)
     form = NamespaceForm(request.POST if request.method == "POST" else None, initial={"family": chosen})
     if not form.is_valid():
-        return _show(request, form, status=400 if form.is_bound else 200)
+        return show_form(request, "namespace_new", form)
     given = form.cleaned_data
     pages = pages_of(given["family"])
-    kind = pages.container_noun
+    kind, family = pages.container_noun, pages.namespaces
+    if family is None:
+        raise InvalidArgument("family", f"a {kind} is created on a page of its own")
     done = act(
-        request, f"create {kind}", None, lambda: pages.namespaces.create(given, request.actor), target=given["name"],
+        request, f"create {kind}", None, lambda: family.create(given, request.actor), target=given["name"],
         says=lambda made: f"Created the {kind} {made.name}.",
     )  # fmt: skip
-    return _show(request, form, done) if done.error else HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
+    if done.error:
+        return show_form(request, "namespace_new", form, done=done, fields=_FIELDS)
+    return HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
 
 
 @page
@@ -44,47 +47,30 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     """Its name is typed, beside what goes with it, if its family deletes more than an empty one."""
     here = namespaces.get_namespace(namespace, actor=request.actor)
     pages = pages_of(here.family)
-    if pages.namespaces is None:
+    family = pages.namespaces
+    if family is None:
         return HttpResponseRedirect(reverse(f"explorer:{pages.namespace_urls['namespace_delete']}", args=(here.name,)))
     request.actor.require(Right.MANAGE, here.name)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
     if not form.is_valid():
-        return _ask(request, here, form, status=400 if form.is_bound else 200)
+        return _ask(request, here, form)
     done = act(
         request,
         f"delete {pages.container_noun}",
         None,
-        lambda: pages.namespaces.delete(here, request.actor),
+        lambda: family.delete(here, request.actor),
         target=here.name,
         says=lambda said: said,
     )
     return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:overview"))
 
 
-def _ask(
-    request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act(), status: int | None = None
-) -> HttpResponse:
+def _ask(request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act()) -> HttpResponse:
     pages = pages_of(here.family).namespaces
     contents = pages.contents(here, request.actor) if pages else None
-    context = {
-        "section": "overview",
-        "here": here,
-        "form": form,
-        "error": done.error,
-        "may": May(request.actor.rights),
-        "contents": contents,
-        "entities": 0 if contents is not None else _entities_in(here, request.actor),
-    }
-    return render(request, "explorer/namespace_delete.html", context, status=status or done.status)
+    entities = 0 if contents is not None else _entities_in(here, request.actor)
+    return show_form(request, "namespace_delete", form, done=done, here=here, contents=contents, entities=entities)
 
 
 def _entities_in(here: namespaces.Namespace, actor: Actor) -> int:
     return next((one.entities for one in reads.namespaces(actor=actor) if one.name == here.name), 0)
-
-
-def _show(request: HttpRequest, form: NamespaceForm, done: Act = Act(), status: int | None = None) -> HttpResponse:
-    if isinstance(done.error, InvalidArgument):
-        field = _FIELDS.get(done.error.name, done.error.name)
-        form.add_error(field if field in form.fields else None, done.error.problem)
-    context = {"section": "overview", "form": form, "error": done.error, "may": May(request.actor.rights)}
-    return render(request, "explorer/namespace_new.html", context, status=status or done.status)

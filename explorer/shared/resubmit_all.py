@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 
 from broker_core import reads
@@ -17,7 +16,7 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import EntityRow, Group
 from explorer.shared.forms.groups import BringBackForm, Key, group_text
 
-from .shell import Act, about, act, cleaned
+from .shell import Act, about, act, cleaned, show
 
 BATCH = 500  # messages that one transaction brings back
 
@@ -131,4 +130,4 @@ def _ask(
         "with_origin": any(line.group.origin for line in lines),
         "error": done.error,
     }
-    return render(request, "explorer/bring_back.html", context, status=done.status)
+    return show(request, "bring_back", context, fragment="bring_back", status=done.status)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.vary import vary_on_headers
@@ -134,6 +135,29 @@ def show(request: HttpRequest, name: str, context: dict, *, fragment: str | None
     folder, slash, page = name.rpartition("/")
     template = (fragment or f"{folder}{slash}_{page}") if wants_fragment(request) else name
     return render(request, f"explorer/{template}.html", {"may": May(request.actor.rights), **context}, status=status)
+
+
+def show_form(
+    request: HttpRequest,
+    name: str,
+    form: Form | None,
+    *,
+    done: Act = Act(),
+    fields: Mapping[str, str] | None = None,
+    **context: Any,
+) -> HttpResponse:
+    """Render a page with a form, whole for htmx, too. An invalid form is a 400; what was refused is shown at its field.
+
+    fields: what a refusal names, where the form has another name for it.
+    """
+    error = done.error
+    is_bad = form is not None and form.is_bound and bool(form.errors)
+    if isinstance(error, InvalidArgument) and form is not None:
+        field = (fields or {}).get(error.name, error.name)
+        if field in form.fields:
+            form.add_error(field, error.problem)
+    status = done.status if error else 400 if is_bad else 200
+    return show(request, name, {"section": "overview", "form": form, "error": error, **context}, fragment=name, status=status)
 
 
 def wants_fragment(request: HttpRequest) -> bool:

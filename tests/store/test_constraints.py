@@ -10,11 +10,11 @@ from broker_core.store import connections
 
 NOW = "2026-01-01T00:00:00Z"
 TOKEN = str(uuid4())
-MESSAGE = {"entity_id": 1, "sequence_number": 1, "size": 0, "enqueued_at": NOW, "body": b""}
-COUNT = {"entity_id": 1, "subqueue": 0, "state": 0, "n": 1}
-TRAFFIC = {"entity_id": 1, "bucket": NOW, "op": 1, "n": 1}
-SESSION = {"entity_id": 1, "session_id": "s"}
-HEAD = {"entity_id": 1, "subqueue": 0}
+MESSAGE = {"entity_id": -1, "sequence_number": 1, "size": 0, "enqueued_at": NOW, "body": b""}
+COUNT = {"entity_id": -1, "subqueue": 0, "state": 0, "n": 1}
+TRAFFIC = {"entity_id": -1, "bucket": NOW, "op": 1, "n": 1}
+SESSION = {"entity_id": -1, "session_id": "s"}
+HEAD = {"entity_id": -1, "subqueue": 0}
 STORAGE = {"visible_at": NOW, "lock_token": TOKEN}
 RABBIT = {"owner_id": 1, "lock_token": TOKEN}
 

@@ -29,8 +29,7 @@ from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import look_again
-from broker_core.store import aio
-from broker_core.store.driver import Atomically, Steps, UseCase, use_case
+from broker_core.store.driver import Atomically, Steps, UseCase, complete_only, use_case
 from broker_core.store.statements import call
 
 from . import consumers, ending
@@ -41,80 +40,19 @@ T = TypeVar("T")
 MOST_PREFETCH = 65_535
 
 
-class Channel(ChannelState):
-    """A channel of a connection. Its methods are called from one thread at a time."""
-
-    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
-        for address, tokens in _by_queue(found):
-            yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
-
-    def publish(self, publications: Sequence[Any]) -> Any:
-        return publish(self, publications)
-
-    def get(self, queue: str = "", *, no_ack: bool = False) -> Tagged | None:
-        return get(self, queue, no_ack=no_ack)
-
-    def consume(self, queue: str = "", **options: Any) -> str:
-        return consume(self, queue, **options)
-
-    def cancel(self, tag: str) -> None:
-        cancel(self, tag)
-
-    def deliveries(self, max_count: int = 1, *, max_wait_seconds: float = 0) -> list[Tagged]:
-        return deliveries(self, max_count, max_wait_seconds=max_wait_seconds)
-
-    def qos(self, prefetch: int = 0, *, global_: bool = False, prefetch_size: int = 0) -> None:
-        qos(self, prefetch, global_=global_, prefetch_size=prefetch_size)
-
-    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
-        ack(self, delivery_tag, multiple=multiple)
-
-    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        nack(self, delivery_tag, multiple=multiple, requeue=requeue)
-
-    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        reject(self, delivery_tag, requeue=requeue)
-
-    def recover(self, *, requeue: bool = True) -> None:
-        recover(self, requeue=requeue)
-
-    def declare_queue(self, queue: str = "", **options: Any) -> queues.DeclaredQueue:
-        return declare_queue(self, queue, **options)
-
-    def delete_queue(self, queue: str = "", *, if_unused: bool = False, if_empty: bool = False) -> int:
-        return delete_queue(self, queue, if_unused=if_unused, if_empty=if_empty)
-
-    def close(self) -> None:
-        close(self)
-
-    def __enter__(self) -> Channel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _OnChannel(UseCase[Concatenate[Channel, P], T]):
-    """A use case on a channel. Where awaiting it is cancelled it comes to its end first, or to its next wait: what is stored and
-    what the channel knows of it change together, and what it has taken is not lost."""
-
-    async def aio(self, channel: Channel, *args: P.args, **kwargs: P.kwargs) -> T:
-        call = super().aio(channel, *args, **kwargs)
-        return await aio.to_its_end(call, left_behind=lambda result: _keep(channel, result))
-
-
-async def _keep(channel: Channel, result: Any) -> None:
-    """What a cancelled call has taken: deliveries are the next call's, what was got goes back."""
+def _keep(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
+    """What a cancelled call has taken: deliveries are the next call's, what was got goes back. So what is stored and what the
+    channel knows of it change together."""
+    channel = asked["channel"]
     if isinstance(result, list):
         channel.kept += [found for found in result if isinstance(found, Tagged)]
     elif isinstance(result, Tagged) and result.delivery_tag in channel.unacked:
-        await nack.aio(channel, result.delivery_tag)
+        yield from nack.steps(channel, result.delivery_tag)
 
 
 def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[Concatenate[Channel, P], T]:
     """A use case on an open channel. What RabbitMQ refuses ends the channel, or the whole connection, before it is raised."""
 
-    @_OnChannel
     @wraps(steps)
     def guarded(channel: Channel, *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
         channel.require_open()
@@ -129,7 +67,7 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
                     yield from _close(channel, refusal)
             raise
 
-    return guarded
+    return UseCase(guarded, on_cancel=_keep)
 
 
 @_on_channel
@@ -298,7 +236,7 @@ def delete_queue(channel: Channel, queue: str = "", *, if_unused: bool = False, 
     return (yield from queues.delete_queue.steps(address, if_unused=if_unused, if_empty=if_empty, **who))
 
 
-@ending.EndsWhatItBegan
+@use_case(on_cancel=complete_only)
 def close(channel: Channel) -> Steps:
     """Close a channel; closing one that is closed, or lost, does nothing."""
     yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
@@ -479,3 +417,31 @@ def _by_queue(deliveries: Iterable[Delivery]) -> list[tuple[EntityAddress, list[
         if delivery.token is not None:
             found.setdefault(delivery.address, []).append(delivery.token)
     return list(found.items())
+
+
+class Channel(ChannelState):
+    """A channel of a connection. Its methods are the use cases above, called from one thread at a time."""
+
+    publish = publish
+    get = get
+    consume = consume
+    cancel = cancel
+    deliveries = deliveries
+    qos = qos
+    ack = ack
+    nack = nack
+    reject = reject
+    recover = recover
+    declare_queue = declare_queue
+    delete_queue = delete_queue
+    close = close
+
+    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
+        for address, tokens in _by_queue(found):
+            yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -8,14 +8,13 @@ process that was taken for dead, and lives, finds nothing of its own.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import errors
-from broker_core.store import aio
-from broker_core.store.driver import Steps, UseCase, use_case
+from broker_core.store.driver import Blocking, Steps, complete_only, use_case
 from broker_core.store.statements import call
 
 from . import ending, processes
@@ -49,16 +48,12 @@ class Connection(ConnectionState):
         self.close()
 
 
-class _Connect(UseCase):
-    """As any use case; taking an epoch blocks, so it is not done in an event loop's thread. Where awaiting it is cancelled, the
-    connection that was opened for nobody is closed."""
-
-    async def aio(self, *args: Any, **kwargs: Any) -> Any:
-        await asyncio.to_thread(processes.joined)
-        return await aio.to_its_end(super().aio(*args, **kwargs), left_behind=close.aio)
+def _close_unclaimed(connection: Connection, asked: Mapping[str, Any]) -> Steps[None]:
+    """Of a connection that was opened for a caller who has gone. asked: the arguments of that call."""
+    yield from close.steps(connection)
 
 
-@_Connect
+@use_case(on_cancel=_close_unclaimed)
 def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[Connection]:
     """Open a connection to a virtual host. Raises AmqpError (530) where there is none of this name.
 
@@ -71,7 +66,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
     if not isinstance(name, str) or len(name) > MOST_NAME:
         raise InvalidArgument("name", f"{name!r} must be a string of at most {MOST_NAME} characters")
     while True:
-        process = processes.joined()
+        process = yield Blocking(processes.joined)  # taking an epoch blocks
         if process.is_fresh:
             process.is_fresh = False
             yield from recover_dead.steps()
@@ -83,7 +78,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
         process.leave("its process was declared dead")
 
 
-@ending.EndsWhatItBegan
+@use_case(on_cancel=complete_only)
 def close(connection: Connection) -> Steps[None]:
     """Close a connection; closing one that is closed, or lost, does nothing."""
     yield from ending.close_because(connection, errors.connection_forced("the connection was closed"))

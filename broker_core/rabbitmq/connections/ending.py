@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from broker_core.common.errors import ServerBusy
 from broker_core.rabbitmq.messages import delivering
 from broker_core.rabbitmq.messages.routing_transaction import TRIES
 from broker_core.rabbitmq.topology.vhosts import HeldVhost
-from broker_core.store import aio
-from broker_core.store.driver import Atomically, Steps, UseCase
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
 
 from . import consumers
 from .state import ConnectionState
-
-
-class EndsWhatItBegan(UseCase):
-    """A use case that comes to its end also where awaiting it is cancelled: what is over here is over in the database, too."""
-
-    async def aio(self, *args: Any, **kwargs: Any) -> Any:
-        return await aio.to_its_end(super().aio(*args, **kwargs))
 
 
 def close_because(connection: ConnectionState, why: Exception) -> Steps[None]:

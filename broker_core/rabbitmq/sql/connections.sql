@@ -101,21 +101,27 @@ DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
 SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(what)s::text);
 
 -- name: consumers_elsewhere
--- Connections whose consumers, none of them `here`, may be given messages of a queue at once. room: the prefetch of their consumers less what the
--- connection holds of the queue, NULL for any number. The ledger says how many deliveries a queue has out, so looking ends with the last of them.
+-- Connections whose consumers, none of them `here`, may be given messages of a queue at once. room: the prefetch of their
+-- consumers less what the connection holds of the queue, NULL for any number. The ledger says how many deliveries a queue has
+-- out, so looking ends with the last of them.
 WITH held AS MATERIALIZED (
     SELECT h.owner_id, count(*) AS n
       FROM (SELECT m.owner_id FROM vitrine_message AS m
-             WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.lock_token IS NOT NULL
-               AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = 0)
+             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.lock_token IS NOT NULL
+               AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
+                                          WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
              ORDER BY m.sequence_number
              LIMIT (SELECT coalesce(sum(l.n), 0)
-                      FROM (SELECT n FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND state = 10 AND until = 'infinity'
+                      FROM (SELECT n FROM vitrine_count_base
+                             WHERE entity_id = %(entity_id)s AND state = @LEDGER_LOCKED AND until = 'infinity'
                             UNION ALL
-                            SELECT n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s AND state = 10 AND until = 'infinity') AS l)) AS h
+                            SELECT n FROM vitrine_count_delta
+                             WHERE entity_id = %(entity_id)s AND state = @LEDGER_LOCKED AND until = 'infinity') AS l)) AS h
      GROUP BY h.owner_id)
 SELECT c.connection_id, x.name AS holder,
-       CASE WHEN bool_and(c.prefetch > 0 AND NOT c.no_ack) THEN greatest(sum(c.prefetch) - coalesce(max(h.n), 0), 0)::int END AS room
+       CASE WHEN bool_and(c.prefetch > 0 AND NOT c.no_ack) THEN greatest(sum(c.prefetch) - coalesce(max(h.n), 0),
+                                                                         0)::int END AS room
   FROM vitrine_consumer AS c
   JOIN vitrine_connection AS x ON x.id = c.connection_id
   JOIN vitrine_broker_process AS p ON p.epoch = x.epoch AND p.lease_until > clock_timestamp()

@@ -275,10 +275,11 @@ WITH
 
 -- name: rabbit_handed_over
 -- Those of these messages that a connection holds, with what is delivered of them.
-SELECT e.path, m.sequence_number, m.lock_token, m.body, m.message_id, m.properties, m.application_properties, m.delivery_count, m.enqueued_at,
-       m.first_received_at < m.last_received_at AS redelivered
+SELECT e.path, m.sequence_number, m.lock_token, m.body, m.message_id, m.properties, m.application_properties,
+       m.delivery_count, m.enqueued_at, m.first_received_at < m.last_received_at AS redelivered
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = 0 AND m.state = 0 AND m.sequence_number = ANY (%(numbers)b::bigint[])
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+   AND m.sequence_number = ANY (%(numbers)b::bigint[])
    AND m.owner_id = %(owner_id)s
  ORDER BY m.sequence_number;
 

@@ -9,14 +9,6 @@ from django import forms
 
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import HistoryLevel
-
-_HISTORY = {
-    HistoryLevel.OFF: "off",
-    HistoryLevel.LIFECYCLE: "lifecycle: without receives and renewals",
-    HistoryLevel.FULL: "full",
-}
-HISTORY_LEVELS = [(int(level), text) for level, text in _HISTORY.items()]
 
 
 class MomentField(forms.CharField):
