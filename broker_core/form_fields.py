@@ -23,7 +23,7 @@ class DurationField(forms.CharField):
     never: "never" is allowed, and cleaned to None. too_short: the error for a duration that is zero or negative.
     """
 
-    def __init__(self, *, never: bool = False, too_short: str = "must be longer than nothing.", **kwargs):
+    def __init__(self, *, never: bool = False, too_short: str = "Enter a duration longer than 0.", **kwargs):
         super().__init__(**kwargs)
         self.never, self.too_short = never, too_short
         self.widget.attrs.setdefault("autocomplete", "off")

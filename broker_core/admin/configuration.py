@@ -66,9 +66,7 @@ class NamespaceAdmin(UseCaseAdmin):
         clock = namespaces.get_clock(obj.name)
         if not clock.is_manual:
             return "real time"
-        return f"{clock.now:%Y-%m-%d %H:%M:%S} UTC, " + (
-            "paused" if clock.rate == 0 else f"{clock.rate:g} times as fast as real time"
-        )
+        return f"{clock.now:%Y-%m-%d %H:%M:%S} UTC, " + ("paused" if clock.rate == 0 else f"{clock.rate:g} x real time")
 
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
@@ -97,11 +95,11 @@ class NamespaceAdmin(UseCaseAdmin):
 
     @admin.action(description="Pause the clock of the selected namespaces", permissions=["change"])
     def pause(self, request, queryset):
-        self._each(request, queryset, "paused its clock", lambda name, actor: namespaces.pause_clock(name, actor=actor))
+        self._each(request, queryset, "clock paused", lambda name, actor: namespaces.pause_clock(name, actor=actor))
 
-    @admin.action(description="Let the clock of the selected namespaces run at the normal rate", permissions=["change"])
+    @admin.action(description="Resume the clock of the selected namespaces at normal speed", permissions=["change"])
     def run(self, request, queryset):
-        self._each(request, queryset, "let its clock run", lambda name, actor: namespaces.resume_clock(name, actor=actor))
+        self._each(request, queryset, "clock resumed", lambda name, actor: namespaces.resume_clock(name, actor=actor))
 
     @admin.action(description="Step the clock of the selected namespaces by 1 minute", permissions=["change"])
     def step_a_minute(self, request, queryset):
@@ -119,7 +117,7 @@ class NamespaceAdmin(UseCaseAdmin):
         self._each(
             request,
             queryset,
-            f"stepped its clock by {human(step)}",
+            f"clock stepped by {human(step)}",
             lambda name, actor: namespaces.step_clock(name, step, actor=actor),
         )
 
@@ -185,7 +183,7 @@ class EntityAdmin(UseCaseAdmin):
     def given(self, obj):
         return json.dumps(obj.options, ensure_ascii=False)
 
-    @admin.display(description="in force")
+    @admin.display(description="effective")
     def in_force(self, obj):
         return json.dumps(obj.effective, ensure_ascii=False)
 
@@ -357,7 +355,7 @@ class SharedAccessPolicyAdmin(UseCaseAdmin):
             shared_access.regenerate_key(_scope(policy), policy.name, which=which, actor=actor_of(request))
             self.log_change(request, policy, f"regenerated the {which} key")
         self.message_user(
-            request, f"{queryset.count()} policies have a new {which} key; tokens made with the old one are refused."
+            request, f"{queryset.count()} policies have a new {which} key; tokens signed with the old key are rejected."
         )
 
 

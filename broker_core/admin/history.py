@@ -71,7 +71,7 @@ class MessageEventAdmin(ReadOnlyAdmin):
     ]
     list_filter = [RecordedFilter, "kind", QueueFilter]
     search_fields = ["message_id"]
-    search_help_text = "A queue as namespace/queue, a sequence number, or a whole message id"
+    search_help_text = "A queue as namespace/queue, a sequence number, or a complete message id"
     sortable_by: list[str] = []
     ordering = [RawSQL("vitrine_message_event.xid", ()).desc()]  # the one order that has an index
 
@@ -93,7 +93,7 @@ class MessageEventAdmin(ReadOnlyAdmin):
     def recorded(self, obj):
         return to_the_millisecond(obj.recorded_at)
 
-    @admin.display(description="by the namespace's clock")
+    @admin.display(description="on the namespace's clock")
     def namespace_time(self, obj):
         return to_the_millisecond(obj.at)
 
@@ -102,7 +102,7 @@ class MessageEventAdmin(ReadOnlyAdmin):
         try:
             return str(obj.entity)
         except ObjectDoesNotExist:
-            return f"forgotten (number {obj.entity_id})"
+            return f"removed (number {obj.entity_id})"
 
     @admin.display(description="list")
     def list_name(self, obj):

@@ -129,7 +129,7 @@ class Channel(virtual.Channel):
         except EntityNotFound:
             declared = self._transport.declared.get(queue)
             if declared is None and sent.subject is None:
-                logger.warning("Nothing was sent: there is no queue %s, and nobody here declared it", address)
+                logger.warning("Nothing was sent: the queue %s does not exist and was not declared here", address)
                 return
             self._new_queue(queue, **(declared or {}))
             self._call(service_bus.send, address, [sent])
@@ -225,12 +225,12 @@ class Channel(virtual.Channel):
         except EntityNotFound:
             self._declare_again(queue)
         except (EntityDisabled, NotAllowed) as refusal:
-            logger.warning("Nothing is taken: %s", refusal)
+            logger.warning("Cannot receive: %s", refusal)
         return []
 
     def _declare_again(self, queue: str) -> None:
         """A queue that is consumed was deleted: make it again, with its bindings."""
-        logger.warning("The queue %s was deleted while it is consumed: it is made again", self._address(queue))
+        logger.warning("The queue %s was deleted while being consumed; creating it again", self._address(queue))
         self._new_queue(queue, **self._transport.declared.get(queue, {}))
         for exchange, routing_key, _ in self.state.queue_bindings(queue):
             self._queue_bind(exchange, routing_key, None, queue)
@@ -242,7 +242,7 @@ class Channel(virtual.Channel):
             try:
                 yield codec.from_broker(message, tag)
             except ValueError as problem:
-                logger.error("Message %d of %s is no Celery message: %s", message.sequence_number, message.address, problem)
+                logger.error("Message %d of %s is not a Celery message: %s", message.sequence_number, message.address, problem)
                 HOLDINGS.settle(tag, How.REJECT)
 
     def made_room(self) -> None:

@@ -64,7 +64,7 @@ def from_broker(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:
     try:
         return _payload(message, delivery_tag)
     except (TypeError, AttributeError, KeyError) as exc:
-        raise ValueError(f"its envelope {ENVELOPE!r} does not hold headers and properties ({exc!r})") from exc
+        raise ValueError(f"its envelope {ENVELOPE!r} does not contain headers and properties ({exc!r})") from exc
 
 
 def _payload(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:

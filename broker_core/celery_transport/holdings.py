@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 0.5
 SECONDS_TO_SETTLE_AT_EXIT = 5
 REJECTED = "Rejected"
-REJECTED_DESCRIPTION = "A worker rejected the task without asking for it to be delivered again. The worker's log names the cause."
+REJECTED_DESCRIPTION = "A worker rejected the task without requeueing it. See the worker's log for the cause."
 
 
 class How(StrEnum):
@@ -141,10 +141,10 @@ def _carry_out(how: How, database: Database, address: EntityAddress, actor: Acto
         logger.warning("Could not %s %d messages of %s: %s", how, len(tokens), address, refusal)
         return not refusal.retryable
     except Exception:
-        logger.exception("Could not %s %d messages of %s; they come again when their locks end", how, len(tokens), address)
+        logger.exception("Could not %s %d messages of %s; they are redelivered when their locks end", how, len(tokens), address)
         return True
     for token in report.lost:
-        logger.warning("The lock %s of %s ended before its message was settled (%s): it may run again", token, address, how)
+        logger.warning("The lock %s of %s ended before its message was settled (%s); the task may run again", token, address, how)
     return True
 
 

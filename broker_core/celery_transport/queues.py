@@ -22,9 +22,9 @@ _ESCAPES = re.compile(r"(?:~[0-9a-f]{2})+")
 _OWN_MAILBOX = re.compile(r"(\.pidbox|^celeryev\..*)$")
 MAILBOX_LIFE = timedelta(minutes=1)
 _NOT_FOR_TASKS = {
-    "requires_duplicate_detection": "a task that is tried again keeps its id, and would be dropped",
+    "requires_duplicate_detection": "a retried task keeps its id and would be dropped",
     "requires_session": "tasks have no session id",
-    "forward_to": "nothing could be received from it",
+    "forward_to": "nothing could be received from the queue",
 }
 _DURATIONS = ("lock_duration", "default_message_time_to_live", "auto_delete_on_idle")
 SHORTEST_IDLE = STRICT.auto_delete_on_idle.minimum

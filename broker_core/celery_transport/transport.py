@@ -126,7 +126,7 @@ class Transport(virtual.Transport):
         try:
             self.call(namespaces.ensure_namespace, self.namespace, tier=Tier.PREMIUM, actor=self.actor)
         except psycopg.errors.UndefinedTable as exc:
-            raise BrokerError("The database has no Vitrine tables. Run `manage.py migrate` of the Vitrine site once.") from exc
+            raise BrokerError("The database has no Vitrine tables. Run `manage.py migrate` on the Vitrine site once.") from exc
         return super().establish_connection()
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
@@ -175,4 +175,4 @@ class Transport(virtual.Transport):
         try:
             action(*args)
         except (BrokerError, *self.connection_errors) as exc:
-            logger.debug("Left undone: %s", exc)
+            logger.debug("Not done: %s", exc)

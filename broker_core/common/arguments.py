@@ -15,7 +15,7 @@ from .errors import InvalidArgument
 from .types import EntityAddress, Message
 
 _WORDS: dict[Any, str] = {
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     bytes: "bytes",
     int: "a whole number",
@@ -47,7 +47,7 @@ def storage_problem(text: str) -> str | None:
     found = None if text.isascii() and "\x00" not in text else _UNSTORABLE.search(text)
     if found is None:
         return None
-    what = "a NUL character, which cannot be stored" if found[0] == "\x00" else "an unpaired surrogate, which is no text"
+    what = "a NUL character, which cannot be stored" if found[0] == "\x00" else "an unpaired surrogate, which must be a string"
     return f"{text[:80]!r} contains {what}"
 
 
@@ -66,14 +66,14 @@ def require_storable(name: str, text: str) -> str:
 def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:
     """Each number once, in the order given. Raises InvalidArgument."""
     if not isinstance(given, Iterable):
-        raise InvalidArgument(name, f"{given!r} is no list of numbers")
+        raise InvalidArgument(name, f"{given!r} must be a list of numbers")
     numbers = list(given)
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-            raise InvalidArgument(name, f"{number!r} is no whole number from 0 to 2^63 - 1")
+            raise InvalidArgument(name, f"{number!r} must be a whole number from 0 to 2^63 - 1")
     return list(dict.fromkeys(numbers))
 
 
 def require_count(name: str, count: int) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**63:
-        raise InvalidArgument(name, f"{count!r} is no whole number from 1 to 2^63 - 1")
+        raise InvalidArgument(name, f"{count!r} must be a whole number from 1 to 2^63 - 1")

@@ -35,7 +35,7 @@ def parse_iso(text: str, name: str = "duration") -> timedelta | None:
     """
     found = _ISO.fullmatch(text.strip())
     if not found or not any(v for k, v in found.groupdict().items() if k != "sign"):
-        raise InvalidArgument(name, f"{text!r} is no ISO 8601 duration such as PT1M30S or P14D")
+        raise InvalidArgument(name, f"{text!r} must be an ISO 8601 duration such as PT1M30S or P14D")
     return _total(found, name, text)
 
 
@@ -43,7 +43,7 @@ def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
     """A .NET time span, `d.hh:mm:ss.fffffff`. None: never."""
     found = _NET.fullmatch(text.strip())
     if not found:
-        raise InvalidArgument(name, f"{text!r} is no time span such as 0.00:01:30")
+        raise InvalidArgument(name, f"{text!r} must be a time span such as 0.00:01:30")
     return _total(found, name, text)
 
 
@@ -61,10 +61,10 @@ def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
         part = _PART.match(text, position)
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
-            raise InvalidArgument(name, f"{text!r} is no duration; write for example 30 s, 5 min, 2 h, 14 days, PT5M or never")
+            raise InvalidArgument(name, f"{text!r} is not a duration; use for example 30 s, 5 min, 2 h, 14 days, PT5M or never")
         seconds, position = seconds + float(part.group(1)) * unit, part.end()
     if not text:
-        raise InvalidArgument(name, "is empty; write for example 30 s, 5 min, PT5M or never")
+        raise InvalidArgument(name, "is empty; use for example 30 s, 5 min, PT5M or never")
     return _bounded(seconds, name, text)
 
 

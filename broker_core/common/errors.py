@@ -74,7 +74,7 @@ class NotAuthorized(BrokerError):
     """The actor lacks a right."""
 
     def __init__(self, actor: str, right: str, entity: str):
-        super().__init__(f"{actor} lacks the right {right} on {entity}. Ask an administrator of the namespace for it.")
+        super().__init__(f"{actor} does not have the right {right} on {entity}. Ask an administrator for access.")
         self.actor, self.right, self.entity = actor, right, entity
 
 
@@ -85,7 +85,7 @@ class EntityNotFound(BrokerError):
     """
 
     def __init__(self, entity: str, what: str = "messaging entity"):
-        super().__init__(f"The {what} '{entity}' could not be found. Check its name, or create it first.")
+        super().__init__(f"The {what} '{entity}' could not be found. Check the name or create it first.")
         self.entity = entity
 
 
@@ -93,7 +93,7 @@ class EntityExists(BrokerError):
     """Creating what is there already; names are compared without case. what: as of EntityNotFound."""
 
     def __init__(self, entity: str, what: str = "messaging entity"):
-        super().__init__(f"The {what} '{entity}' already exists. Change it, or choose another name.")
+        super().__init__(f"The {what} '{entity}' already exists. Change it or choose another name.")
         self.entity = entity
 
 
@@ -101,7 +101,9 @@ class EntityDisabled(BrokerError):
     """The entity's status forbids it (SB-231 to SB-233)."""
 
     def __init__(self, entity: str, status: str, operation: str):
-        super().__init__(f"'{entity}' is {status}, so it takes no {operation}. An administrator can set its status to Active.")
+        super().__init__(
+            f"'{entity}' is {status} and does not accept {operation}. An administrator can set its status to Active."
+        )
         self.entity, self.status, self.operation = entity, status, operation
 
 
@@ -112,7 +114,7 @@ class LockLost(BrokerError):
         self.tokens = tuple(tokens)
         shown = ", ".join(str(t) for t in self.tokens[:3]) + (" ..." if len(self.tokens) > 3 else "")
         super().__init__(
-            f"The lock supplied is invalid: {shown}. It ended, or the message was settled already. "
+            f"The lock supplied is invalid: {shown}. It expired, or the message was already settled. "
             "Nothing was changed; receive the message again."
         )
 
@@ -122,8 +124,8 @@ class SessionLockLost(BrokerError):
 
     def __init__(self, entity: str, session_id: str):
         super().__init__(
-            f"The session lock has expired: '{session_id}' of '{entity}' is not held any more. "
-            "Nothing was changed; accept it again."
+            f"The session lock has expired: '{session_id}' of '{entity}' is no longer held. "
+            "Nothing was changed; accept the session again."
         )
         self.entity, self.session_id = entity, session_id
 
@@ -148,7 +150,7 @@ class NoSessionAvailable(BrokerError):
     def __init__(self, entity: str, waited: float):
         super().__init__(
             f"No session of '{entity}' with messages to deliver was available within {waited:g} seconds. "
-            "Try again, or wait longer."
+            "Try again or wait longer."
         )
         self.entity, self.waited = entity, waited
 
@@ -204,9 +206,7 @@ class WorldMoved(BrokerError):
     """What was previewed is no longer what would happen. what: how it differs now. Nothing was changed; preview again."""
 
     def __init__(self, entity: str, what: str):
-        super().__init__(
-            f"'{entity}' is not as it was when the change was previewed: {what}. Nothing was changed; preview again."
-        )
+        super().__init__(f"'{entity}' has changed since the preview: {what}. Nothing was changed; preview again.")
         self.entity, self.what = entity, what
 
 
@@ -214,4 +214,4 @@ class TransactionEnded(BrokerError):
     """Using a transaction after its end (SB-162)."""
 
     def __init__(self, how: str):
-        super().__init__(f"The transaction {how}. Begin a new one.")
+        super().__init__(f"The transaction {how}. Start a new one.")

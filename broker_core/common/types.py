@@ -235,7 +235,7 @@ def _process_actor(name: str) -> Actor:
 def require_text(name: str, value: Any) -> str:
     """The value, if it is a text. name: what it is called in the refusal. Raises InvalidArgument."""
     if not isinstance(value, str):
-        raise InvalidArgument(name, f"must be a text, not {repr(value)[:80]}")
+        raise InvalidArgument(name, f"must be a string, not {repr(value)[:80]}")
     return value
 
 

@@ -45,9 +45,9 @@ def decode_properties(stored: Mapping[str, list]) -> dict[str, Any]:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidArgument("application property", f"a name must be a text that is not empty, not {name!r}")
+        raise InvalidArgument("application property", f"a name must be a non-empty string, not {name!r}")
     if "\x00" in name:
-        raise InvalidArgument("application property", f"the name {name!r} has a NUL character, which cannot be stored")
+        raise InvalidArgument("application property", f"the name {name!r} contains a NUL character, which cannot be stored")
     return name
 
 
@@ -58,7 +58,9 @@ def _encode(name: str, value: Any) -> list:
     except (TypeError, ValueError, ArithmeticError, AttributeError) as exc:
         raise InvalidArgument(f"application property {name!r}", f"{value!r} is no {kind}") from exc
     if text is not None and "\x00" in text:
-        raise InvalidArgument(f"application property {name!r}", "has a NUL character, which cannot be stored; send it as bytes")
+        raise InvalidArgument(
+            f"application property {name!r}", "contains a NUL character, which cannot be stored; send it as bytes"
+        )
     return [kind, text]
 
 
@@ -87,7 +89,7 @@ def _type_of(name: str, value: Any) -> str:
             return "decimal128"
     raise InvalidArgument(
         f"application property {name!r}",
-        f"a {type(value).__name__} is no simple type; use text, numbers, bool, bytes, datetime, timedelta, UUID or None",
+        f"a {type(value).__name__} is not a simple type; use text, numbers, bool, bytes, datetime, timedelta, UUID or None",
     )
 
 

@@ -85,7 +85,7 @@ def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
         deadline = time.monotonic() + wait_seconds
         while not row(connection, "history_try_lock").locked:
             if time.monotonic() >= deadline:
-                raise ServerBusy("Another process is archiving events. Nothing is lost; try again when it is done.")
+                raise ServerBusy("Another process is archiving events. No events are lost; try again later.")
             time.sleep(LOCK_POLL_SECONDS)
         yield connection
         row(connection, "history_unlock")  # the server may take a moment to notice that the connection is closed

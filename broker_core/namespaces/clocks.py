@@ -51,7 +51,7 @@ def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -
     longest = limits().clock_step
     if not isinstance(step, timedelta) or not timedelta(0) <= step <= longest:
         shown = human(step) if isinstance(step, timedelta) else repr(step)
-        raise InvalidArgument("step", f"{shown} is out of range: a clock goes forward only, by at most {human(longest)}")
+        raise InvalidArgument("step", f"{shown} is out of range: a clock only moves forward, by at most {human(longest)}")
     return (yield from _set_clock(namespace, actor, step=step, rate=None))
 
 
@@ -64,10 +64,10 @@ def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -
     shown = yield from get_clock.steps(namespace, actor=actor)
     if at <= shown.now:
         when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"
-        raise InvalidArgument("at", f"lies behind: the clock of '{namespace}' shows {when}, and never goes back")
+        raise InvalidArgument("at", f"is in the past: the clock of '{namespace}' shows {when} and never goes back")
     longest = limits().clock_step
     if at - shown.now > longest:
-        raise InvalidArgument("at", f"a clock goes forward by at most {human(longest)} at a time")
+        raise InvalidArgument("at", f"a clock moves forward by at most {human(longest)} at a time")
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=None, to=at))
 
 
@@ -76,7 +76,7 @@ def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = Non
     """Let the namespace's clock run on from where it is, `rate` times as fast as real time; returns the Clock."""
     fastest = limits().clock_rate
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or not 0 < rate <= fastest:
-        raise InvalidArgument("rate", f"{rate!r} is out of range: more than 0, and at most {fastest:,.0f}; to stop it, pause it")
+        raise InvalidArgument("rate", f"{rate!r} must be greater than 0 and at most {fastest:,.0f}; to stop the clock, pause it")
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=float(rate)))
 
 

@@ -141,7 +141,7 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
         if held.entities:
             raise NotAllowed(f"The namespace '{name}' has {held.entities} entities. Delete them first.")
         if held.exchanges:
-            raise NotAllowed(f"'{name}' is a virtual host. It is deleted with its exchanges by rabbitmq.delete_vhost.")
+            raise NotAllowed(f"'{name}' is a virtual host. Delete it with rabbitmq.delete_vhost.")
         yield call("bury_namespace" if held.deleted_entities else "delete_namespace", namespace_id=rows[0].id)
 
     yield Atomically(steps())
@@ -150,7 +150,7 @@ def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
 def _refuse_taken(name: str, family: Family) -> Steps[NoReturn]:
     if (yield call("get_namespace", name=name)):
         raise EntityExists(name, definition_of(family).container_noun)
-    raise InvalidArgument("name", f"'{name}' is what a deleted one is called as long as its history is kept. Choose another name")
+    raise InvalidArgument("name", f"'{name}' is reserved for a deleted namespace whose history is kept. Choose another name")
 
 
 def hold_whole(name: str, family: Family) -> Steps:
@@ -169,7 +169,7 @@ def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
         raise EntityNotFound(name, definition_of(family).container_noun)
     found = _namespace(rows[0])
     if found.family is not family:
-        raise NotAllowed(f"'{found.name}' is of the family {found.family}: it is no {definition_of(family).container_noun}.")
+        raise NotAllowed(f"'{found.name}' is of the family {found.family}; it is not a {definition_of(family).container_noun}.")
     return found
 
 
@@ -185,7 +185,7 @@ def changeable_namespace(name: str, actor: Actor | None) -> Steps:
     namespace = yield from get_namespace.steps(name, actor=actor)
     if namespace.is_system:
         raise NotAllowed(
-            f"The namespace '{name}' carries Vitrine's own work. It can be neither changed nor deleted, and keeps real time."
+            f"The namespace '{name}' is used by Vitrine itself. It cannot be changed or deleted and runs on real time."
         )
     return namespace
 
@@ -195,9 +195,11 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family 
     family."""
     namespace = yield from hold_namespace(address.namespace)
     if namespace.family is not family:
-        raise NotAllowed(f"'{namespace.name}' is of the family {namespace.family}, where nothing of {family} can be.")
+        raise NotAllowed(
+            f"'{namespace.name}' is of the family {namespace.family}, which cannot contain entities of the family {family}."
+        )
     if namespace.is_system and actor.kind != "process":
-        raise NotAllowed(f"The queues of '{namespace.name}' carry Vitrine's own work; only its processes change them.")
+        raise NotAllowed(f"The queues of '{namespace.name}' are used by Vitrine itself; only its processes can change them.")
     return namespace
 
 
@@ -222,4 +224,4 @@ def _tier(value: Tier | str) -> Tier:
 
 def _check_description(description: str) -> None:
     if not isinstance(description, str) or len(description) > 250 or "\x00" in description:
-        raise InvalidArgument("description", "must be a text of at most 250 characters, without NUL characters")
+        raise InvalidArgument("description", "must be a string of at most 250 characters, without NUL characters")

@@ -111,7 +111,7 @@ def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
             case (message_id, receipt):
                 found[str(message_id), as_uuid(receipt)] = None
             case _:
-                raise InvalidArgument("messages", f"{message!r} is no PutMessage, no GotMessage, and no pair of id and receipt")
+                raise InvalidArgument("messages", f"{message!r} must be a PutMessage, a GotMessage or a pair of id and receipt")
     return list(found)
 
 

@@ -120,7 +120,7 @@ def requeue_poison(
 def _origin(address: EntityAddress, came_from: Mapping | None) -> str:
     name = requeued_to(address.path, came_from)
     if name is None:
-        raise InvalidArgument("address", f"'{address}' is no poison queue, and its messages do not say where they came from")
+        raise InvalidArgument("address", f"'{address}' is not a poison queue, and its messages do not record their origin")
     if name == address.path:
         raise QueueNotFound(name)
     return name

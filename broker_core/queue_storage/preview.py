@@ -144,19 +144,19 @@ def _what(before: str, after: str) -> What:
 
 def _where_spent_ones_go(poison: Poison) -> str:
     times = "once" if poison.max_dequeue_count == 1 else f"{poison.max_dequeue_count:,} times"
-    return f"Messages got {times} go to '{poison.queue}' (QS-105)."
+    return f"Messages dequeued {times} are moved to '{poison.queue}' (QS-105)."
 
 
 def _notes(there: StorageQueue, after: QueueOptions, level: HistoryLevel | None) -> Iterable[str]:
     before = there.options
     changed = {field.name for field in fields(QueueOptions) if getattr(before, field.name) != getattr(after, field.name)}
     if not changed and level in (None, there.history_level):
-        yield "These are the settings it has: nothing changes."
+        yield "The settings are the same; nothing changes."
     if changed & {"max_dequeue_count", "poison_queue"}:
         poison = poison_of(there.name, after)
-        yield _where_spent_ones_go(poison) if poison else "Messages are got as often as it takes."
+        yield _where_spent_ones_go(poison) if poison else "The number of dequeues is unlimited."
     if "expiry_grace" in changed:
-        yield f"Expired messages, which no client gets, are shown for {human(after.expiry_grace)} (QS-923)."
+        yield f"Expired messages, which clients never receive, are shown for {human(after.expiry_grace)} (QS-923)."
     if "strict_visibility" in changed:
         refused = "are refused" if after.strict_visibility else "are accepted"
-        yield f"Updates that reach over the end of a message's life {refused} from now on; those made stay (QS-903)."
+        yield f"Updates that hide a message until after it expires {refused} from now on; earlier updates are kept (QS-903)."

@@ -190,7 +190,7 @@ def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -
     """The queues of an account whose names begin so, by name (QS-091). Raises InvalidArgument, AccountNotFound."""
     for name, value in (("account", account), ("prefix", prefix)):
         if not isinstance(value, str):
-            raise InvalidArgument(name, f"{value!r} is no text")
+            raise InvalidArgument(name, f"{value!r} must be a string")
     (actor or Actor.local()).require(Right.BROWSE, account)
     if not any(row.family == FAMILY for row in (yield call("get_namespace", name=account))):
         raise AccountNotFound(account)
@@ -296,7 +296,7 @@ def _checked(address: EntityAddress, rows: list) -> StorageQueue:
     if not rows:
         raise QueueNotFound(str(address))
     if rows[0].family != FAMILY:
-        raise NotAllowed(f"'{address}' is of the family {rows[0].family}, which has other operations than {FAMILY}.")
+        raise NotAllowed(f"'{address}' is of the family {rows[0].family}, whose operations differ from those of {FAMILY}.")
     return _queue(rows[0])
 
 

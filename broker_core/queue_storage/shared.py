@@ -31,7 +31,7 @@ def may(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
 def listed(name: str, given: Iterable[Any]) -> list:
     """What is given as several. Raises InvalidArgument for what is not; a text would be taken for its characters."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise InvalidArgument(name, f"{type(given).__name__} is no list")
+        raise InvalidArgument(name, f"{type(given).__name__} must be a list")
     return list(given)
 
 

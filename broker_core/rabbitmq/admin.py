@@ -41,7 +41,7 @@ class ArgumentsField(forms.JSONField):
         if found in (None, ""):
             return {}
         if not isinstance(found, dict):
-            raise forms.ValidationError("must be a JSON object with a value for each name")
+            raise forms.ValidationError("must be a JSON object")
         return found
 
 
@@ -88,7 +88,7 @@ class BindingForm(forms.ModelForm):
         cleaned = super().clean()
         source, queue, exchange = (cleaned.get(name) for name in ("source", "queue", "exchange"))
         if (queue is None) == (exchange is None):
-            raise forms.ValidationError("Choose a queue or an exchange, one of the two.")
+            raise forms.ValidationError("Choose either a queue or an exchange.")
         if source and (queue or exchange).namespace_id != source.namespace_id:
             raise forms.ValidationError("Both ends must be in the same virtual host.")
         if source and not self.errors:
@@ -104,8 +104,8 @@ class PolicyForm(forms.ModelForm):
         model = Policy
         fields = ["namespace", "name", "is_operator", "pattern", "apply_to", "priority", "definition"]
         help_texts = {
-            "pattern": "A regular expression, found anywhere in a name; empty: all names.",
-            "priority": "Of those that match, the policy with the highest priority applies, alone.",
+            "pattern": "A regular expression, matched anywhere in a name. Empty: all names.",
+            "priority": "Only the matching policy with the highest priority applies.",
         }
 
     def __init__(self, *args, **kwargs):
@@ -275,7 +275,7 @@ class ConnectionAdmin(ReadOnlyAdmin):
     def epoch(self, obj):
         return obj.process_id
 
-    @admin.display(description="opened, by the virtual host's clock")
+    @admin.display(description="opened, on the virtual host's clock")
     def opened(self, obj):
         return to_the_millisecond(obj.opened_at)
 
@@ -293,6 +293,6 @@ class ConsumerAdmin(ReadOnlyAdmin):
     sortable_by: list[str] = []
     ordering = ["queue__namespace__name", "queue__path", "pk"]
 
-    @admin.display(description="began, by the virtual host's clock")
+    @admin.display(description="began, on the virtual host's clock")
     def began(self, obj):
         return to_the_millisecond(obj.began_at)

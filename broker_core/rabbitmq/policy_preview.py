@@ -356,7 +356,7 @@ class _Route:
         if how == STAYS:
             return STAYS, None, None
         if "dead_letter_exchange" not in queue.effective:
-            return how, What.DROPPED, f"{how}: there is no dead-letter exchange"
+            return how, What.DROPPED, f"{how}: no dead-letter exchange"
         dead = die(self._work, name, queue, as_outgoing(row), how, row.now)
         if dead.letter is None:
             return how, What.DROPPED, f"{how}: {dead.why}"
@@ -364,7 +364,7 @@ class _Route:
         yield from self._rooms.look(targets, hold=False)  # a guess of this instant
         admitted = [self._rooms.admit(target, row.size) for target in targets]
         if not any(admitted):
-            return how, What.DROPPED, f"{how}: the queues it is routed to take no more"
+            return how, What.DROPPED, f"{how}: the destination queues are full"
         return how, What.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
 
 
@@ -375,14 +375,14 @@ def _notes(
     before: Policy | None, after: Policy | None, queues: Sequence[_Queue], exchanges: Sequence[Any], then: Sequence[Policy]
 ) -> Iterable[str]:
     if before is None and after is None:
-        yield "There is no policy of this name."
+        yield "No policy has this name."
     if not queues and not exchanges:
-        yield "Nothing else is in force for any queue or exchange."
+        yield "Effective settings do not change."
     yield from _notes_on_lives(queues)
     if rivals := sum(_has_rival(queue.row, then) for queue in queues):
         yield f"Another policy of the same priority applies to {_count(rivals, 'queue')}; the lower name wins (RMQ-917)."
     if any(queue.after.values.get("dead_letter_exchange") is not None for queue in queues):
-        yield "What dead letters do in the queues that they go to is not counted."
+        yield "Effects of dead letters in their destination queues are not counted."
 
 
 def _notes_on_lives(queues: Sequence[_Queue]) -> Iterable[str]:
@@ -392,17 +392,17 @@ def _notes_on_lives(queues: Sequence[_Queue]) -> Iterable[str]:
     lives = changed("message_ttl")
     kept = [queue for queue in lives if not queue.row.options["retroactive_ttl"]]
     if kept:
-        yield f"What is in {_count(len(kept), 'queue')} now keeps the end of its life: retroactive_ttl is off (RMQ-902)."
+        yield f"Existing messages in {_count(len(kept), 'queue')} keep their expiry: retroactive_ttl is off (RMQ-902)."
     if any(_longer(queue.before, queue.after) for queue in lives):
-        yield "Messages that are there now keep the instant they got when they came, if that is earlier (RMQ-903)."
+        yield "Existing messages keep the expiry given on arrival if it is earlier (RMQ-903)."
     ending: dict[int, int] = {}
     for queue in changed("expires"):
         if (life := queue.after.values.get("expires")) is not None:
             ending[life] = ending.get(life, 0) + 1
     for life, count in sorted(ending.items()):
         yield (
-            f"{_count(count, 'queue')} would be deleted, with all messages, once unused for "
-            f"{human(timedelta(milliseconds=life))}, counted from the change (RMQ-040, RMQ-048)."
+            f"{_count(count, 'queue')} would be deleted with all messages when unused for "
+            f"{human(timedelta(milliseconds=life))}, starting at the change (RMQ-040, RMQ-048)."
         )
 
 

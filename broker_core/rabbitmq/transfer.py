@@ -117,7 +117,7 @@ class Reader(part.Reader):
 
     def entity(self, address: EntityAddress, content: Fields) -> Given:
         if not address.path or names.clean(address.path) != address.path:
-            content.refuse("path", f"{address.path!r} is no queue's name")
+            content.refuse("path", f"{address.path!r} is not a valid queue name")
         options = self._options(address.path, content.inner("options"))
         self.has_priorities = int(options["arguments"].get("x-max-priority", (None, 0))[1]) > 0
         in_force = queue_columns(options, of_queue(address.path, options, self.policies))
@@ -131,9 +131,9 @@ class Reader(part.Reader):
     def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
         part.only_main_and_active(row, content)
         if row["properties"] is None:
-            content.refuse("properties", "is missing: every message has the exchange and the routing key it came by")
+            content.refuse("properties", "is missing: every message has an exchange and a routing key")
         if self.has_priorities and row["priority"] is None:
-            content.refuse("priority", "is missing, and its queue has priorities")
+            content.refuse("priority", "is required for a priority queue")
 
     def namespace_end(self) -> Steps:
         """A virtual host has its exchanges whatever the file says; what is in force follows from what is there."""
@@ -168,11 +168,11 @@ class Reader(part.Reader):
         )
         checks.check_exchange(self.name, name, wanted.type, table.decode(wanted.arguments), exists=name in _PREDECLARED)
         if names.clean(name) != name:
-            content.refuse("name", f"{name!r} is no exchange's name")
+            content.refuse("name", f"{name!r} is not a valid exchange name")
         if name in _PREDECLARED and wanted.type != _PREDECLARED[name].type:
             content.refuse("type", f"'{name}' is of the type {_PREDECLARED[name].type}")
         if name in self.exchanges:
-            content.refuse("name", f"'{name}' is there twice")
+            content.refuse("name", f"'{name}' appears twice")
         yield from self._insert_exchange(wanted, content.instant("created_at"))
 
     def _insert_exchange(self, wanted: ExchangeDef, created_at: Any) -> Steps:
@@ -211,7 +211,7 @@ class Reader(part.Reader):
             definition=json.dumps(policy.definition),
         )
         if not row.created:
-            content.refuse("name", f"'{policy.name}' is there twice")
+            content.refuse("name", f"'{policy.name}' appears twice")
 
     def _binding(self, content: Fields) -> Steps:
         source, destination = content.text("source"), content.text("destination")
@@ -223,12 +223,12 @@ class Reader(part.Reader):
             else bind_exchange.steps(self.name, destination, source, *rest)
         )
         if not (yield from bind):
-            content.refuse("destination", "is bound so by a line before")
+            content.refuse("destination", "repeats a binding of an earlier line")
 
 
 def _table(name: str, content: Fields) -> dict[str, Any]:
     """A field table as it is stored."""
     found = content.mapping(name)
     if not _is_table(found):
-        content.refuse(name, "is no table of [type, text] as an export has there")
+        content.refuse(name, "must be a table of [type, text] pairs")
     return found

@@ -202,7 +202,9 @@ def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = 
     """
     require(actor, Right.BROWSE, address)
     if not 1 <= minutes <= MOST_MINUTES:
-        raise InvalidArgument("minutes", f"{minutes!r} is no whole number from 1 to {MOST_MINUTES:,}: traffic is kept for a day")
+        raise InvalidArgument(
+            "minutes", f"{minutes!r} must be a whole number from 1 to {MOST_MINUTES:,}: traffic is kept for one day"
+        )
     entity_id = yield from entity_id_of(address)
     step = -(-minutes * 60 // 180 // 10) * 10 or 10
     end = int(time.time()) // step * step

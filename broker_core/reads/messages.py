@@ -293,7 +293,7 @@ def body(
     """
     require(actor, Right.BROWSE | Right.SEE_BODIES, address)
     if offset < 0 or length < 0:
-        raise InvalidArgument("range", "offset and length are numbers of bytes, not negative")
+        raise InvalidArgument("range", "offset and length must not be negative")
     entity_id = yield from entity_id_of(address)
     rows = yield call("read_body", entity_id=entity_id, sequence_number=sequence_number, offset=offset, length=length)
     if not rows:

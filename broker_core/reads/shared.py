@@ -108,7 +108,7 @@ class Position:
             return cls(2**63 - 1 if newest_first else -1, newest_first, False)
         side, _, number = cursor.partition("-")
         if side not in ("below", "above") or not number.isdecimal() or len(number) > 18:
-            raise InvalidArgument("cursor", f"{cursor!r} is none that a page named")
+            raise InvalidArgument("cursor", f"{cursor!r} is not a valid page cursor")
         return cls(int(number), side == "below", (side == "below") != newest_first)
 
 

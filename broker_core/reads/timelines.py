@@ -194,7 +194,7 @@ def _event_cursor(cursor: str | None) -> tuple[str, int]:
         return str(2**64 - 1), 2**63 - 1
     xid, _, event = cursor.partition("-")
     if not (xid.isdecimal() and event.isdecimal() and len(xid) < 20 and len(event) < 19):
-        raise InvalidArgument("cursor", f"{cursor!r} is none that a page named")
+        raise InvalidArgument("cursor", f"{cursor!r} is not a valid page cursor")
     return xid, int(event)
 
 

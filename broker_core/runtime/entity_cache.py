@@ -61,7 +61,7 @@ def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
         flags = row.requires_session, row.requires_duplicate_detection
         found = _known.keep(key, Known(row.id, EntityKind(row.kind), Family(row.family), *flags))
     if found.family is not family:
-        raise NotAllowed(f"'{address}' is of the family {found.family}, which has other operations than {family}.")
+        raise NotAllowed(f"'{address}' is of the family {found.family}, whose operations differ from those of {family}.")
     return found
 
 

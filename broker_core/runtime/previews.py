@@ -110,8 +110,8 @@ def require_same(expected: Preview | str | None, now: Preview) -> None:
     if expected is None or now.token == (expected if isinstance(expected, str) else expected.token):
         return
     if isinstance(expected, Preview) and now.before != expected.before:
-        raise WorldMoved(str(now.subject), "its settings have been changed")
-    raise WorldMoved(str(now.subject), f"it would now mean: {_listed(now.effects)}")
+        raise WorldMoved(str(now.subject), "its settings have changed")
+    raise WorldMoved(str(now.subject), f"the effect would now be: {_listed(now.effects)}")
 
 
 def _listed(effects: Sequence[Effect]) -> str:

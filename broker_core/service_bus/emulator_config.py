@@ -86,7 +86,7 @@ def _namespace(plan: NamespacePlan, actor: Actor | None) -> Steps:
     except EntityNotFound:
         did, found = "created", (yield from namespaces.create_namespace.steps(plan.name, actor=actor))
     if found.is_system:
-        raise NotAllowed(f"The namespace '{plan.name}' carries Vitrine's own work; a file cannot change it. Choose another name.")
+        raise NotAllowed(f"The namespace '{plan.name}' is used by Vitrine itself; a file cannot change it. Choose another name.")
     return [Change(did, "namespace", found.name, {}), *(yield from _entities(plan, found, actor))]
 
 
@@ -144,7 +144,7 @@ def _update(wanted: _Wanted, actor: Actor | None) -> Steps:
 def _differing(current: Entity, wanted: _Wanted) -> dict[str, tuple]:
     """The settings to change: (now, then). Those of Vitrine's own, which such a file cannot name, are left as they are."""
     if current.kind is not wanted.kind:
-        raise NotAllowed(f"'{current.address}' is a {current.kind} and not a {wanted.kind}. Delete it, or choose another name.")
+        raise NotAllowed(f"'{current.address}' is a {current.kind}, not a {wanted.kind}. Delete it or choose another name.")
     before, after = values_of(current.settings), values_of(wanted.settings)
     return {n: (before[n], after[n]) for n in before if n not in OURS and _compared(n, before[n]) != _compared(n, after[n])}
 

@@ -36,7 +36,7 @@ def _check_tier(namespace: Namespace, tier: Tier) -> Steps[None]:
         entity = from_row(row)
         try:
             if entity.kind is not EntityKind.QUEUE and not allowed.topics:
-                raise InvalidArgument(str(entity.kind), "there is none in that tier")
+                raise InvalidArgument(str(entity.kind), "is not available in this tier")
             check_tier(entity.settings, allowed)
         except InvalidArgument as exc:
             raise NotAllowed(

@@ -106,7 +106,7 @@ def _allowed(address: EntityAddress, actor: Actor | None, right: Right) -> Actor
     actor = actor or Actor.local()
     actor.require(right, address)
     if address.subqueue:
-        raise InvalidArgument("address", f"'{address}' is a sub-queue: it comes and goes with its entity, whose settings it has")
+        raise InvalidArgument("address", f"'{address}' is a sub-queue; it is created, deleted and configured with its entity")
     return actor
 
 
@@ -183,20 +183,20 @@ def _notes(current: Entity, after: Settings) -> Iterable[str]:
     before, wanted = values_of(current.settings), values_of(after)
     changed = {name for name in wanted if wanted[name] != before[name]}
     if not changed:
-        yield "These are the settings it has: nothing changes."
+        yield "The settings are the same; nothing changes."
     if "lock_duration" in changed:
-        yield "Locks that are held keep their end; those given or renewed from now on last as long as set (SB-907)."
+        yield "Existing locks keep their duration; new and renewed locks use the new one (SB-907)."
     if "status" in changed:
         status = wanted["status"]
         sends, receives = (("accepted" if may else "refused") for may in (status.may_send, status.may_receive))
         if current.kind is EntityKind.TOPIC:
-            yield f"Sends are {sends}; subscriptions give out what they have (SB-235)."
+            yield f"Sends are {sends}; subscriptions still deliver their messages (SB-235)."
         else:
             yield f"Sends are {sends}, receives and settlements {receives}."
     if "default_message_time_to_live" in changed:
-        yield "Only messages without a time-to-live of their own live by the default (SB-023, SB-921)."
+        yield "The default applies only to messages that have no time-to-live (SB-023, SB-921)."
     if "expiry_mode" in changed:
-        yield f"Expired messages, which nobody gets, are taken away in the mode {wanted['expiry_mode']} (SB-902)."
+        yield f"Expired messages, which are never delivered, are removed in the mode {wanted['expiry_mode']} (SB-902)."
 
 
 # Delete and purge
@@ -209,9 +209,9 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
     namespace = current.address.namespace
     notes = []
     if rows[0].entities > 1:
-        notes.append(f"The topic's subscriptions go with it: {rows[0].entities - 1:,}.")
+        notes.append(f"The topic's subscriptions are deleted with it: {rows[0].entities - 1:,}.")
     if locked := sum(row.locked for row in found):
-        notes.append(f"Locked now: {locked:,} of the messages; who holds them loses the lock (SB-076).")
+        notes.append(f"{locked:,} of the messages are locked; their receivers lose the lock (SB-076).")
     return Preview(
         action=Action.DELETE,
         subject=current.address,

@@ -94,7 +94,7 @@ def publish(
         if not look or look[0].rules_version == rules.version:
             return None
         _compiled.pop((connections.current_database(), topic_id), None)
-    raise ServerBusy("The topic's rules change as fast as messages are sent to it. Nothing was stored; try again.")
+    raise ServerBusy("The topic's rules changed during each attempt to send. Nothing was stored; try again.")
 
 
 def columns(prepared: Sequence[Prepared], entries: Sequence[Entry], picks: dict[int, list[int]]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def receive_deferred(
 def session_key(session: Session, address: EntityAddress) -> dict[str, Any]:
     """What statements know a held session by. Raises InvalidArgument for a session of another entity."""
     if session.address != address:
-        raise InvalidArgument("session", f"is one of '{session.address}', not of '{address}'")
+        raise InvalidArgument("session", f"belongs to '{session.address}', not to '{address}'")
     return {"session_id": session.session_id, "session_token": session.lock_token}
 
 

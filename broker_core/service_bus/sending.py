@@ -46,9 +46,9 @@ def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | 
 def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Prepared]:
     """Messages checked and ready to be stored, each with an id. Raises NotAllowed where nothing can be sent to (SB-013)."""
     if address.subqueue is not SubQueue.MAIN:
-        raise NotAllowed(f"Nothing can be sent to {address}: it takes messages through dead-lettering only (SB-013).")
+        raise NotAllowed(f"Cannot send to {address}: messages are added to it only by dead-lettering (SB-013).")
     if address.topic is not None:
-        raise NotAllowed(f"Nothing can be sent to the subscription {address}: send to its topic, {address.topic} (SB-013).")
+        raise NotAllowed(f"Cannot send to the subscription {address}; send to its topic {address.topic} (SB-013).")
     return [service_bus.prepare(message) for message in messages]
 
 

@@ -165,7 +165,7 @@ def list_sessions(
     (actor or Actor.local()).require(Right.LISTEN, address)
     require_count("top", top)
     if not isinstance(skip, int) or skip < 0:
-        raise InvalidArgument("skip", f"{skip!r} is no whole number from 0 on")
+        raise InvalidArgument("skip", f"{skip!r} must be a whole number of 0 or more")
     if updated_since is not None and updated_since.tzinfo is None:
         raise InvalidArgument("updated_since", "needs a time zone")
 

@@ -49,10 +49,10 @@ def require_receivable(address: EntityAddress, look: Any) -> None:
     """Raise what keeps everybody from receiving: the entity's kind, its status, or that its messages go elsewhere (SB-104,
     SB-171)."""
     if look.kind == EntityKind.TOPIC and address.subqueue is not SubQueue.TRANSFER_DEAD_LETTER:
-        raise NotAllowed(f"Nothing can be received from the topic {address}: receive from one of its subscriptions.")
+        raise NotAllowed(f"Cannot receive from the topic {address}; receive from one of its subscriptions.")
     goes_to = {SubQueue.MAIN: look.forward_to, SubQueue.DEAD_LETTER: look.forward_dead_lettered_messages_to}.get(address.subqueue)
     if goes_to:
-        raise NotAllowed(f"Nothing can be received from {address}: its messages are forwarded to '{goes_to}' (SB-171).")
+        raise NotAllowed(f"Cannot receive from {address}: its messages are forwarded to '{goes_to}' (SB-171).")
     if not EntityStatus(look.status).may_receive:
         raise EntityDisabled(str(address), look.status, "receives or settlements")
 

@@ -64,16 +64,16 @@ def create_policy(
     _require_a_right(send, listen, manage)
     if isinstance(scope, EntityAddress) and scope.topic:
         raise NotAllowed(
-            f"A subscription has no policies of its own. Give '{scope.topic}' the policy: it holds for its subscriptions."
+            f"Subscriptions have no policies. Create the policy on '{scope.topic}'; it applies to its subscriptions."
         )
 
     def steps() -> Steps:
         held = yield from _lock(scope)
         if held.family != Family.SERVICE_BUS:
-            raise NotAllowed(f"'{scope}' is of the family {held.family}; shared-access policies are Service Bus's.")
+            raise NotAllowed(f"'{scope}' is of the family {held.family}; only Service Bus entities have shared-access policies.")
         (present,) = yield call("count_policies", namespace_id=held.namespace_id, entity_id=held.entity_id)
         if present.n >= STRICT.policies_per_scope:
-            raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the most it can have. Delete one first.")
+            raise NotAllowed(f"'{scope}' has {present.n} shared-access policies, the maximum. Delete one first.")
         return (yield from insert(held.namespace_id, held.entity_id, name, send=send, listen=listen, manage=manage))
 
     return (yield Atomically(steps()))

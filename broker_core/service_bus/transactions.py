@@ -155,7 +155,7 @@ class Transaction:
 
     def _check_open(self) -> None:
         if self._ended is None and self._began is not None and self._clock() - self._began > SECONDS_AT_MOST:
-            self._end("has taken more than two minutes and was rolled back")
+            self._end("exceeded two minutes and was rolled back")
         if self._ended is not None:
             raise TransactionEnded(self._ended)
 
@@ -175,7 +175,7 @@ def transaction(
     clock: seconds, for the two minutes it may take.
     """
     if via is not None and via.subqueue is not SubQueue.MAIN:
-        raise NotAllowed(f"Nothing can be sent by way of {via}: name its queue or topic (SB-166).")
+        raise NotAllowed(f"Cannot send via {via}; use its queue or topic (SB-166).")
     return Transaction(via.topic or via if via else None, actor or Actor.local(), clock)
 
 

@@ -70,9 +70,9 @@ class Reader(part.Reader):
         if row["subqueue"] != SubQueue.MAIN:
             return
         if given.kind is EntityKind.TOPIC and row["state"] != MessageState.SCHEDULED:
-            content.refuse("state", "must be scheduled: a topic holds no other messages")
+            content.refuse("state", "must be scheduled: a topic stores only scheduled messages")
         if given.requires_session and row["session_id"] is None:
-            content.refuse("session_id", "is missing, and its entity requires sessions")
+            content.refuse("session_id", "is required: the entity requires sessions")
 
     def entity_end(self, entity_id: int) -> Steps:
         yield call("import_finish_service_bus", entity_id=entity_id)
@@ -85,6 +85,6 @@ class Reader(part.Reader):
             return None
         topic = address.topic
         if topic is None or topic.path.lower() not in self.topics:
-            content.refuse("path", f"'{address.path}' names no topic that stands before it")
+            content.refuse("path", f"'{address.path}' refers to a topic that does not precede it")
         check_subscription_name(address.name)
         return self.topics[topic.path.lower()]

@@ -152,7 +152,7 @@ async def _tidied(tidying: Awaitable[Any]) -> None:
     try:
         await tidying
     except BrokerError as exc:
-        _log.warning("what a cancelled call had taken could not be given back: %s", exc)
+        _log.warning("could not release what a cancelled call had acquired: %s", exc)
 
 
 async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:

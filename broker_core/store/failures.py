@@ -21,11 +21,11 @@ _NO_USE = (errors.CannotCoerce, errors.DatatypeMismatch, errors.NotNullViolation
 UNSTORABLE = (*_NO_PLACE, *_NO_USE, psycopg.ProgrammingError)  # where `is_unstorable` says so
 _ESCAPED = re.compile(r"\\u(0000|[dD][89a-fA-F])")  # how JSON writes what cannot be stored
 _BUSY = {
-    errors.TooManyConnections: "The database has no free connection. Try again shortly, or raise its max_connections.",
-    errors.LockNotAvailable: "Another transaction holds what this call needs. Try again; the health page names old transactions.",
+    errors.TooManyConnections: "The database has no free connections. Try again shortly, or raise max_connections.",
+    errors.LockNotAvailable: "Another transaction holds a required lock. Retry; the Sweeps page shows the oldest transaction.",
     errors.QueryCanceled: "The database cancelled the call after its time limit. Nothing was changed; try again.",
-    errors.DeadlockDetected: "The call met another one crosswise and gave way. Nothing was changed; try again.",
-    errors.SerializationFailure: "The call met a concurrent change. Nothing was changed; try again.",
+    errors.DeadlockDetected: "Deadlock with a concurrent operation; nothing was changed. Retry.",
+    errors.SerializationFailure: "Conflict with a concurrent change; nothing was changed. Retry.",
     errors.OutOfMemory: "The database is out of memory. Nothing was changed; try again with smaller batches.",
 }
 
@@ -63,7 +63,7 @@ def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | No
     if "too many clients" in str(exc) or "remaining connection slots" in str(exc):
         return ServerBusy(_BUSY[errors.TooManyConnections])
     if isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)):
-        return BrokerUnavailable(f"The database does not answer ({_first_line(exc)}). Start it, or try again in a moment.")
+        return BrokerUnavailable(f"The database does not respond ({_first_line(exc)}). Start it, or try again in a moment.")
     return None
 
 
@@ -93,7 +93,7 @@ def _all_in(value: Any) -> Iterator[Any]:
 def _problem(value: Any) -> str | None:
     """Why a value cannot be stored."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return f"{value} is no whole number from -2^63 to 2^63 - 1"
+        return f"{value} must be a whole number from -2^63 to 2^63 - 1"
     if not isinstance(value, str):
         return None
     if _ESCAPED.search(value):

@@ -42,19 +42,21 @@ def maintain_event_partitions() -> dict[str, Any]:
 
 
 SWEEPS = (
-    Sweep(sweeps.activate_scheduled, 2, "Moves scheduled messages that are due to the end of their queue."),
-    Sweep(sweeps.forward_messages, 2, "Forwards messages that a send could not forward at once."),
+    Sweep(sweeps.activate_scheduled, 2, "Enqueues scheduled messages that are due."),
+    Sweep(sweeps.forward_messages, 2, "Forwards messages that could not be forwarded on send."),
     Sweep(sweeps.expire_messages, 5, "Removes expired messages, or moves them to the dead-letter queue."),
-    Sweep(sweeps.end_locks, 5, "Counts ended locks as failed deliveries, and dead-letters messages after the last one allowed."),
-    Sweep(sweeps.end_connections, 5, "Releases what dead connections held and owned, and deliveries never acknowledged."),
-    Sweep(sweeps.roll_up_counts, 5, "Adds up the changes that counts and rates are computed from."),
-    Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that were idle for their AutoDeleteOnIdle or x-expires."),
-    Sweep(sweeps.forget_seen_ids, 30, "Forgets message ids outside the window of duplicate detection."),
-    Sweep(sweeps.forget_sessions, 30, "Forgets sessions without messages and state that nobody closed."),
-    Sweep(sweeps.advance_heads, 30, "Lets receives skip removed messages."),
+    Sweep(sweeps.end_locks, 5, "Counts expired locks as failed deliveries and dead-letters messages that reached their maximum."),
+    Sweep(
+        sweeps.end_connections, 5, "Requeues messages and deletes exclusive queues of dead connections; ends overdue deliveries."
+    ),
+    Sweep(sweeps.roll_up_counts, 5, "Merges the entries from which counts and rates are computed."),
+    Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
+    Sweep(sweeps.forget_seen_ids, 30, "Removes message ids that are outside the duplicate detection window."),
+    Sweep(sweeps.forget_sessions, 30, "Removes sessions that have no messages and no state."),
+    Sweep(sweeps.advance_heads, 30, "Advances queue heads past removed messages, so that receives skip them."),
     Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),
     Sweep(archive_events, 600, "Writes the history to Parquet files."),
-    Sweep(runs.forget_sweep_runs, 600, "Removes old records of sweeps."),
-    Sweep(maintain_event_partitions, 3600, "Creates the history's partitions of the next days, and drops archived old ones."),
-    Sweep(sweeps.check_ledger, None, "Compares all counts with the messages themselves."),
+    Sweep(runs.forget_sweep_runs, 600, "Removes old records of sweep runs."),
+    Sweep(maintain_event_partitions, 3600, "Creates history partitions for the next days and drops old archived ones."),
+    Sweep(sweeps.check_ledger, None, "Verifies all counts against the stored messages."),
 )

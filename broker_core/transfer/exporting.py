@@ -42,7 +42,7 @@ def export(
     actor = actor or Actor.local()
     actor.require(Right.MANAGE | Right.SEE_BODIES, ", ".join(names or ["all namespaces"]))
     if connections.in_callers_transaction():
-        raise NotAllowed("An export reads each entity in a snapshot of its own. Call it outside the transaction.")
+        raise NotAllowed("An export reads each entity in its own snapshot. Call it outside a transaction.")
     namespaces = yield call("export_namespaces", names=None if names is None else list(names))
     _require_found(names, namespaces)
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))
@@ -81,9 +81,7 @@ def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
             raise EntityNotFound(name, "namespace")
     for namespace in namespaces:
         if namespace.is_system:
-            raise NotAllowed(
-                f"The namespace '{namespace.name}' carries Vitrine's own work, which makes it anew; it is not exported."
-            )
+            raise NotAllowed(f"The namespace '{namespace.name}' is used by Vitrine itself and cannot be exported.")
 
 
 def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool) -> Steps:

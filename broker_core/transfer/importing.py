@@ -117,15 +117,15 @@ class _Import:
                 raise InvalidArgument(f"line {line.number}: {line.kind}", str(exc)) from exc
             except BrokerError as exc:
                 raise InvalidArgument(f"line {line.number}: {line.kind}", str(exc)) from exc
-        raise InvalidArgument("file", "ends before its end: the line with the totals is missing. Nothing was stored")
+        raise InvalidArgument("file", "is incomplete: the line with the totals is missing. Nothing was stored")
 
     def _header(self) -> None:
         line = next(self.lines, None)
         if line is None or line.kind != FORMAT:
-            raise InvalidArgument("line 1", f"is not the head of an export of Vitrine's, {{'{FORMAT}': ...}}")
+            raise InvalidArgument("line 1", f"is not the header of a Vitrine export, {{'{FORMAT}': ...}}")
         version = line.content.whole("version")
         if version not in READABLE:
-            line.content.refuse("version", f"{version} is none of {', '.join(map(str, READABLE))}, which are read here")
+            line.content.refuse("version", f"{version} must be one of {', '.join(map(str, READABLE))}")
 
     def _line(self, line: Line) -> Steps:
         reader, held = self.reader, self.entity
@@ -137,14 +137,14 @@ class _Import:
             if line.kind == "entity":
                 self._require_ended(line)
             if reader is None:
-                raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any namespace")
+                raise InvalidArgument(f"line {line.number}", f"a {line.kind} is outside any namespace")
             yield from self._policy(line.content) if line.kind == "policy" else self._entity(reader, line.content)
         elif (inside := self._inside(line.kind)) is not None:
             if held is None:
-                raise InvalidArgument(f"line {line.number}", f"a {line.kind} stands outside any entity")
+                raise InvalidArgument(f"line {line.number}", f"a {line.kind} is outside any entity")
             yield from inside(held, line.content)
         else:
-            raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is no kind of line of an export")
+            raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is not a valid kind of export line")
 
     def _inside(self, kind: str) -> Callable[[_Entity, Fields], Steps] | None:
         """What takes a line of this kind, which is about an entity; None: it is not."""
@@ -163,7 +163,7 @@ class _Import:
 
     def _require_ended(self, line: Line) -> None:
         if self.entity is not None:
-            raise InvalidArgument(f"line {line.number}", f"'{self.entity.path}' has not ended: its entity_end is missing")
+            raise InvalidArgument(f"line {line.number}", f"'{self.entity.path}' is incomplete: its entity_end line is missing")
 
     # Configuration
 
@@ -177,7 +177,7 @@ class _Import:
         name, description = content.text("name"), content.text("description")
         if self.rename is not None:
             if self.names:
-                raise InvalidArgument("name", "the file has several namespaces; only one can be given another name")
+                raise InvalidArgument("name", "the file has several namespaces; only a single namespace can be renamed")
             name = self.rename
         family = content.member("family", Family, default=Family.SERVICE_BUS)
         definition_of(family).check_namespace_name(name)
@@ -219,7 +219,7 @@ class _Import:
         entity_id = self.entity and self.entity.id
         rows = yield call("create_policy", namespace_id=self.namespace_id, entity_id=entity_id, name=name, **rights, **keys)
         if not rows:
-            content.refuse("name", f"'{name}' is there twice")
+            content.refuse("name", f"'{name}' appears twice")
 
     def _entity(self, reader: Reader, content: Fields) -> Steps:
         address = EntityAddress(self.names[-1], content.text("path"))
@@ -227,7 +227,7 @@ class _Import:
         columns = {"kind": str(given.kind), "topic_id": given.topic_id, **given.columns}
         rows = yield call("create_entity", namespace_id=self.namespace_id, path=address.path, **columns)
         if not rows:
-            content.refuse("path", f"'{address.path}' is there twice")
+            content.refuse("path", f"'{address.path}' appears twice")
         next_number = content.whole("next_number", least=1, most=LAST_NUMBER)
         self.entity = held = _Entity(rows[0].id, address.path, reader, given, next_number)
         reader.entity_stored(address, given, held.id)
@@ -249,7 +249,7 @@ class _Import:
 
     def _rule(self, held: _Entity, content: Fields) -> Steps:
         if held.given.kind is not EntityKind.SUBSCRIPTION:
-            content.refuse("name", f"'{held.path}' is no subscription, so it has no rules")
+            content.refuse("name", f"'{held.path}' is not a subscription; only subscriptions have rules")
         told = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
         created_at = content.instant("created_at")
         content.done()
@@ -260,7 +260,7 @@ class _Import:
             created_at=created_at,
         )  # fmt: skip
         if not rows:
-            content.refuse("name", f"'{told['name']}' is there twice")
+            content.refuse("name", f"'{told['name']}' appears twice")
 
     # What an entity holds
 
@@ -288,9 +288,9 @@ class _Import:
         row = read_message(content, held.reader)
         key = (row["subqueue"], row["state"], row["sequence_number"])
         if key <= held.last:
-            content.refuse("sequence_number", "must rise from one message of a list to the next")
+            content.refuse("sequence_number", "must increase from one message of a list to the next")
         if row["sequence_number"] >= held.next_number:
-            content.refuse("sequence_number", f"must lie below the entity's next_number, {held.next_number}")
+            content.refuse("sequence_number", f"must be below the entity's next_number, {held.next_number}")
         held.reader.check_message(row, held.given, content)
         held.last = key
         yield from self._add(held, "message", row, len(row["body"]))
@@ -311,7 +311,7 @@ class _Import:
             content.refuse("path", f"is not '{held.path}', the entity that ends here")
         for kind, name in (("message", "messages"), ("session", "sessions"), ("seen", "seen")):
             if content.whole(name) != held.counts[kind]:
-                content.refuse(name, f"the file has {held.counts[kind]} of them: some are missing, or there are too many")
+                content.refuse(name, f"the file contains {held.counts[kind]}")
             yield from self._flush(held, kind)
         content.done()
         (row,) = yield call("import_finish", entity_id=held.id)
@@ -323,17 +323,17 @@ class _Import:
     def _end(self, line: Line) -> dict[str, Any]:
         for name, found in (("entities", self.entities), ("messages", self.messages)):
             if line.content.whole(name) != found:
-                line.content.refuse(name, f"the file has {found}: some are missing, or there are too many")
+                line.content.refuse(name, f"the file contains {found}")
         line.content.done()
         if (more := next(self.lines, None)) is not None:
-            raise InvalidArgument(f"line {more.number}", "stands after the end")
+            raise InvalidArgument(f"line {more.number}", "follows the end of the export")
         return {"namespaces": self.names, "entities": self.entities, "messages": self.messages}
 
 
 def _require_rising(held: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:
     last = held.last_ids.get(name)
     if last is not None and row[name] <= last:
-        content.refuse(name, "must rise from one line to the next")
+        content.refuse(name, "must increase from one line to the next")
     held.last_ids[name] = row[name]
 
 

@@ -116,9 +116,9 @@ def read_message(content: Fields, part: Any) -> dict[str, Any]:
     }
     content.done()
     if found["state"] == MessageState.SCHEDULED and found["scheduled_enqueue_at"] is None:
-        content.refuse("scheduled_enqueue_at", "is missing, and the message is scheduled")
+        content.refuse("scheduled_enqueue_at", "is required for a scheduled message")
     if found["subqueue"] == SubQueue.DEAD_LETTER and found["dead_lettered_at"] is None:
-        content.refuse("dead_lettered_at", "is missing, and the message is a dead letter")
+        content.refuse("dead_lettered_at", "is required for a dead letter")
     lives_to = found["expires_at"]
     if (
         lives_to is not None
@@ -148,7 +148,7 @@ def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
     for number, text in enumerate(source, start=1):
         where = f"line {number}"
         if not isinstance(text, str | bytes):
-            raise InvalidArgument(where, f"must be a text, or bytes, not {repr(text)[:80]}")
+            raise InvalidArgument(where, f"must be a string or bytes, not {repr(text)[:80]}")
         if not text.strip():
             continue
         if len(text) > LONGEST_LINE:
@@ -156,9 +156,9 @@ def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as exc:
-            raise InvalidArgument(where, f"is no JSON: {exc}") from exc
+            raise InvalidArgument(where, f"is not valid JSON: {exc}") from exc
         if not isinstance(found, dict) or len(found) != 1 or not isinstance(next(iter(found.values())), dict):
-            raise InvalidArgument(where, 'is no object with one member, such as {"message": {...}}')
+            raise InvalidArgument(where, 'must be an object with one member, such as {"message": {...}}')
         [(kind, content)] = found.items()
         yield Line(number, kind, Fields(f"{where}: {kind}", content))
 
@@ -174,7 +174,7 @@ class Fields:
 
     def done(self) -> None:
         if self._left:
-            self.refuse(next(iter(self._left)), "is no field of such a line")
+            self.refuse(next(iter(self._left)), "is not a known field")
 
     @overload
     def text(self, name: str, *, optional: Literal[False] = False) -> str: ...
@@ -223,11 +223,11 @@ class Fields:
     @overload
     def instant(self, name: str, *, optional: Literal[True]) -> datetime | None: ...
     def instant(self, name: str, *, optional: bool = False) -> datetime | None:
-        text = self._take(name, _matches(_INSTANT), "must be an instant such as 2026-01-31T12:00:00.123456Z", optional)
+        text = self._take(name, _matches(_INSTANT), "must be a timestamp such as 2026-01-31T12:00:00.123456Z", optional)
         try:
             return None if text is None else datetime.fromisoformat(text)
         except ValueError as exc:
-            self.refuse(name, f"is no instant: {exc}")
+            self.refuse(name, f"is not a valid timestamp: {exc}")
 
     def duration(self, name: str, *, optional: bool = False) -> timedelta | None:
         return parse_duration(self._take(name, lambda value: value is not None, "is missing", optional), f"{self.where}.{name}")
@@ -237,14 +237,14 @@ class Fields:
         try:
             return base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as exc:
-            self.refuse(name, f"is no base64: {exc}")
+            self.refuse(name, f"is not valid base64: {exc}")
 
     def uuid(self, name: str) -> UUID:
         text = self._take(name, lambda value: isinstance(value, str), "must be a UUID", False)
         try:
             return UUID(text)
         except ValueError as exc:
-            self.refuse(name, f"is no UUID: {exc}")
+            self.refuse(name, f"is not a valid UUID: {exc}")
 
     def member(self, name: str, enum: Any, default: Any = None, *, optional: bool = False) -> Any:
         names = {member.name.lower(): member for member in enum}
@@ -262,7 +262,7 @@ class Fields:
         def holds(value):
             return isinstance(value, dict) and check(value) and _storable(value)
 
-        found = self._take(name, holds, "is not such an object as an export has there", True)
+        found = self._take(name, holds, "must be an object as written by an export", True)
         return None if found is None else json.dumps(found)
 
     def _take(self, name: str, check: Callable[[Any], bool], problem: str, optional: bool) -> Any:
@@ -282,7 +282,7 @@ def parse_duration(text: Any, name: str) -> timedelta | None:
         return None
     found = _DURATION.fullmatch(text) if isinstance(text, str) and len(text) > 2 else None
     if not found:
-        raise InvalidArgument(name, f"{_shown(text)} is no duration such as PT1M30S or P14D")
+        raise InvalidArgument(name, f"{_shown(text)} must be a duration such as PT1M30S or P14D")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
     try:
         return timedelta(days, seconds, int((found[5] or "").ljust(6, "0")), 0, minutes, hours)

@@ -88,6 +88,6 @@ def queue_of(family: Family, options: Mapping[str, Any], effective: Mapping[str,
 def only_main_and_active(row: Mapping[str, Any], content: Fields) -> None:
     """Refuse what only Service Bus has: other lists, other states."""
     if row["subqueue"]:
-        content.refuse("list", "must be main: there is no other list")
+        content.refuse("list", "must be main")
     if row["state"]:
-        content.refuse("state", "must be active: there is no other state")
+        content.refuse("state", "must be active")

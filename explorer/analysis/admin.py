@@ -51,7 +51,7 @@ class AnalysisRunAdmin(ReadOnlyAdmin):
     list_display = ["page", "state", "queue_names", "start_at", "end_at", "requested_by", "requested_at", "messages"]
     list_filter = ["state", "bucket", "requested_at"]
     search_fields = ["requested_by", "queues"]
-    search_help_text = "Who asked, or a queue"
+    search_help_text = "Requester or queue"
     sortable_by: list[str] = []
     ordering = ["-requested_at"]
 

@@ -41,13 +41,13 @@ class AnalysisForm(forms.Form):
         error_messages={"required": "Choose at least one queue or subscription."},
     )
     stretch = forms.ChoiceField(
-        label="Messages that entered in",
-        choices=[*((key, words) for key, (words, _) in STRETCHES.items()), (BETWEEN, "the time between:")],
+        label="Messages enqueued in",
+        choices=[*((key, words) for key, (words, _) in STRETCHES.items()), (BETWEEN, "a custom range:")],
         initial="24h",
     )
     start = forms.DateTimeField(required=False, label="From (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
-    end = forms.DateTimeField(required=False, label="Until (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
-    bucket = forms.ChoiceField(label="One chart point per", choices=AnalysisRun.BUCKETS, initial="hour")
+    end = forms.DateTimeField(required=False, label="To (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
+    bucket = forms.ChoiceField(label="Chart interval", choices=AnalysisRun.BUCKETS, initial="hour")
 
     def __init__(self, *args, now: datetime | None = None, **kwargs):
         super().__init__(*args, **kwargs)
@@ -72,12 +72,12 @@ class AnalysisForm(forms.Form):
             runs.check_range(cleaned["start_at"], cleaned["end_at"], cleaned["bucket"])
         except InvalidArgument as problem:
             field = {"bucket": "bucket", "range": "start"}[problem.name]
-            self.add_error(field, f"This {problem.problem}.")
+            self.add_error(field, f"The range {problem.problem}.")
         return cleaned
 
     def _range(self, cleaned: dict) -> tuple[datetime, datetime]:
         if cleaned["stretch"] != BETWEEN and not (cleaned["start"] or cleaned["end"]):
             return self.now - STRETCHES[cleaned["stretch"]][1], self.now
         if not cleaned["start"] or not cleaned["end"]:
-            raise InvalidArgument("range", "needs both instants")
+            raise InvalidArgument("range", "needs a start and an end")
         return cleaned["start"], cleaned["end"]

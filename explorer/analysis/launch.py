@@ -113,9 +113,9 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
     except runs.ClaimLost:
         pass
     except Cancelled:
-        _end(held, AnalysisRun.CANCELLED, "Cancelled. What it had computed was thrown away.")
+        _end(held, AnalysisRun.CANCELLED, "Cancelled. Partial results were discarded.")
     except Stopped:
-        _end(held, AnalysisRun.FAILED, "Its worker was stopped before it was done. Start the analysis again.")
+        _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
     except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
@@ -189,7 +189,9 @@ def _archive_beyond(xid: int) -> list[str]:
         if time.monotonic() > deadline:
             holder = archive.horizon_holder()
             held_by = f" by {holder.application_name or 'process'} {holder.pid} for {human(holder.age)}" if holder else ""
-            return [f"Messages that ended last may be missing: a transaction is held open{held_by}, and events after it wait."]
+            return [
+                f"The newest messages may be missing: a transaction is held open{held_by}; later events are not archived yet."
+            ]
         time.sleep(TICK_SECONDS)
     return []
 
@@ -257,7 +259,7 @@ def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen, should
         return last
     if last.get("event") == "failed":
         raise JobFailed(last["message"])
-    raise JobFailed(f"The Spark process ended without a result ({_how(child.wait())}). The log says more.")
+    raise JobFailed(f"The Spark process ended without a result ({_how(child.wait())}). See the log for details.")
 
 
 def _events(child: subprocess.Popen) -> Iterator[dict | None]:

@@ -20,7 +20,7 @@ OUTCOMES = {
     "cancelled": "cancelled",
     "purged": "purged",
     "other": "other",
-    "still_there": "still there",
+    "still_there": "still in the queue",
 }
 DELIVERED = ("completed", "received_and_deleted")
 WITH_REASON = {"dead_lettered": "dead-lettered", "moved": "moved", "dropped": "dropped"}
@@ -94,8 +94,8 @@ def queue_view(
         processing_charts=lines("processing"),
         sentence=outcome_sentence(whole, ranked),
         trouble_sentence=trouble_sentence(whole),
-        waiting_sentence=time_sentence(whole, "waiting", "were received after", "No message was received."),
-        processing_sentence=time_sentence(whole, "processing", "were settled after", "No message was settled by its receiver."),
+        waiting_sentence=time_sentence(whole, "waiting", "received", "No messages were received."),
+        processing_sentence=time_sentence(whole, "processing", "settled", "No messages were settled by a receiver."),
     )
 
 
@@ -120,17 +120,17 @@ def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> s
     """What became of the messages, most frequent first."""
     counts = sorted(((getattr(whole, name), word) for name, word in OUTCOMES.items()), reverse=True)
     verbs = ("is", "was") if whole.messages == 1 else ("are", "were")
-    parts = [f"{share(count, whole.messages)} {verbs[word != 'still there']} {word}" for count, word in counts if count]
+    parts = [f"{share(count, whole.messages)} {verbs[word != 'still in the queue']} {word}" for count, word in counts if count]
     mostly = f" Most frequent reason: {reasons[0][0]}." if reasons else ""
-    return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'} that entered, {_joined(parts)}.{mostly}"
+    return f"Of {whole.messages:,} {'message' if whole.messages == 1 else 'messages'}, {_joined(parts)}.{mostly}"
 
 
 def trouble_sentence(whole: AnalysisResult) -> str:
     """How many were not delivered and done with."""
     count = whole.messages - sum(getattr(whole, name) for name in DELIVERED)
     if not count:
-        return "Every message was completed or received and deleted."
-    return f"{count:,} of {whole.messages:,} ({share(count, whole.messages)}) were not, or not yet. Their own scale shows when."
+        return "All messages were completed or received and deleted."
+    return f"{count:,} of {whole.messages:,} ({share(count, whole.messages)}) were not completed (yet)."
 
 
 def time_sentence(whole: AnalysisResult, kind: str, verb: str, none: str) -> str:
@@ -139,7 +139,7 @@ def time_sentence(whole: AnalysisResult, kind: str, verb: str, none: str) -> str
     if not count:
         return none
     p50, p95, p99 = (brief(getattr(whole, f"{kind}_{p}")) for p in PERCENTILES)
-    return f"Half of {count:,} {verb} at most {p50}, 95 % after at most {p95}, 99 % after at most {p99}."
+    return f"Of {count:,} messages, half were {verb} within {p50}, 95 % within {p95} and 99 % within {p99}."
 
 
 def share(count: int, of: int) -> str:

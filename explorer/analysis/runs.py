@@ -22,7 +22,7 @@ RENEW_SECONDS = 5
 LOG_TAIL_CHARACTERS = 12_000
 MOST_BUCKETS = 400
 BUCKET_LENGTH = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
-WORKER_ENDED = "The worker that ran this analysis ended before it was done. Nothing was changed; start the analysis again."
+WORKER_ENDED = "The worker stopped before the analysis finished. Nothing was changed. Start the analysis again."
 
 
 class ClaimLost(Exception):
@@ -42,16 +42,18 @@ class Claim:
     def write(self, **values) -> None:
         """Write values to the run. Raises ClaimLost."""
         if not self.rows().update(**values):
-            raise ClaimLost(f"run {self.run_id} is no longer this worker's")
+            raise ClaimLost(f"run {self.run_id} is no longer claimed by this worker")
 
 
 def check_range(start: datetime, end: datetime, bucket: str) -> None:
     """Raise InvalidArgument for a range that is empty, or too long for its buckets to be drawn and kept."""
     if end <= start:
-        raise InvalidArgument("range", "must end after it begins")
+        raise InvalidArgument("range", "must end after it starts")
     buckets = (end - start) / BUCKET_LENGTH[bucket]
     if buckets > MOST_BUCKETS:
-        raise InvalidArgument("bucket", f"of one {bucket} makes {buckets:,.0f} in this range; at most {MOST_BUCKETS:,} are kept")
+        raise InvalidArgument(
+            "bucket", f"one per {bucket} gives {buckets:,.0f} points in this range; at most {MOST_BUCKETS:,} are possible"
+        )
 
 
 def claim(run_id: int) -> Claim | None:
@@ -72,7 +74,7 @@ def cancel_requested(held: Claim) -> bool:
     """Whether somebody wants the run to stop. Raises ClaimLost."""
     for requested in held.rows().values_list("cancel_requested_at", flat=True):
         return requested is not None
-    raise ClaimLost(f"run {held.run_id} is no longer this worker's")
+    raise ClaimLost(f"run {held.run_id} is no longer claimed by this worker")
 
 
 def report(held: Claim, event: dict) -> None:
@@ -89,7 +91,7 @@ def request_cancel(run_id: int, *, actor: Actor) -> None:
     actor.require(Right.OPERATE, "the history")
     named = {"cancel_requested_at": Now(), "cancelled_by": str(actor)}
     waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
-    if not waiting.update(state=AnalysisRun.CANCELLED, finished_at=Now(), message="Cancelled before it began.", **named):
+    if not waiting.update(state=AnalysisRun.CANCELLED, finished_at=Now(), message="Cancelled before it started.", **named):
         AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.RUNNING, cancel_requested_at=None).update(**named)
 
 

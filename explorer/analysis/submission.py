@@ -40,7 +40,7 @@ def _submit(run_id: int) -> None:
     try:
         run_analysis.delay(run_id)
     except (KombuError, OSError, BrokerError) as problem:
-        message = f"The analysis could not be handed to Celery ({problem}). Start its broker, then start the analysis again."
+        message = f"The analysis could not be sent to Celery ({problem}). Start the Celery broker, then start the analysis again."
         waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
         waiting.update(state=AnalysisRun.FAILED, finished_at=Now(), message=message)
 

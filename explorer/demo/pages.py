@@ -14,8 +14,8 @@ from explorer.models import Demonstration
 from explorer.shared.shell import act, page, tell_refusal
 
 _SAYS = {
-    "pause": "The demonstration is paused. What waits stays; lives, locks and schedules still end.",
-    "resume": "The demonstration goes on.",
+    "pause": "Demo paused. Waiting messages stay; TTLs, locks and schedules keep running.",
+    "resume": "Demo running.",
 }
 
 
@@ -37,7 +37,7 @@ def demonstration(request: HttpRequest) -> HttpResponse:
 
 def set_paused(paused: bool, actor: Actor) -> None:
     """Raises NotAuthorized without Right.OPERATE."""
-    actor.require(Right.OPERATE, "the demonstration")
+    actor.require(Right.OPERATE, "the demo")
     Demonstration.objects.filter(pk=Demonstration.ONLY).update(is_paused=paused, changed_at=timezone.now(), changed_by=str(actor))
 
 

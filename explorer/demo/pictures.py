@@ -30,15 +30,15 @@ FORMATS = ("jpeg", "png", "heic", "tiff")
 def seed(account: str = ACCOUNT) -> None:
     """The account with its queues: two messages have failed for good, some wait for their time. One that is there stays."""
     try:
-        queue_storage.create_account(account, "The demonstration: a made-up photo laboratory, in Queue Storage's words")
+        queue_storage.create_account(account, "Demo: a photo lab that uses Queue Storage")
     except EntityExists:
         return
     thumbnails, mailings = EntityAddress(account, THUMBNAILS), EntityAddress(account, MAILINGS)
     queue_storage.create_queue(
         thumbnails, max_dequeue_count=3, expiry_grace=timedelta(minutes=10),
-        metadata={"about": "A picture that fails three times goes to thumbnails-poison."},
+        metadata={"about": "Pictures that fail three times are moved to thumbnails-poison."},
     )  # fmt: skip
-    queue_storage.create_queue(mailings, metadata={"about": "Put with a delay: nobody gets a mailing before its time."})
+    queue_storage.create_queue(mailings, metadata={"about": "Put with a delay: mailings are invisible until they are due."})
     for name in ("holiday.tiff", "scan-0001.heic"):
         _fail(thumbnails, _picture(name, "unreadable"))
     for days in (1, 3, 6):

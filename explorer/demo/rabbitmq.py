@@ -41,7 +41,7 @@ EVENTS = ("posted", "sorted", "delivered", "returned")
 
 def seed(vhost: str = NAME) -> None:
     """Make the virtual host with its exchanges, queues, bindings and policies; what is there already stays as it is."""
-    rabbitmq.ensure_vhost(vhost, "The demonstration: a made-up post office, in RabbitMQ's words")
+    rabbitmq.ensure_vhost(vhost, "Demo: a post office that uses RabbitMQ")
     rabbitmq.declare_exchange(vhost, EXCHANGE, "topic")
     rabbitmq.declare_exchange(vhost, DEAD, "fanout")
     for name, options in QUEUES.items():

@@ -109,7 +109,7 @@ class Runner:
             performer.failing_since = self._clock()
         if not self._said and self._clock() - performer.failing_since >= SAID_AFTER:
             self._said = True
-            log.warning("The demonstration's %s cannot go on, and tries again: %s", performer.name, problem)
+            log.warning("Demo program %s failed and will retry: %s", performer.name, problem)
 
 
 class PauseButton:

@@ -39,48 +39,48 @@ QUEUES = {
     "orders": QueueSettings(
         lock_duration=_seconds(30),
         max_delivery_count=3,
-        user_metadata="From the web shop, over HTTP. Two consumers; an order that fails three times is dead-lettered.",
+        user_metadata="Orders of the web shop, sent over HTTP. Two consumers; an order that fails three times is dead-lettered.",
     ),
     "payments": QueueSettings(
         lock_duration=_seconds(5),
         max_delivery_count=5,
-        user_metadata="Locks of 5 seconds: a bank transfer takes longer, so its lock is lost. Long checks renew theirs.",
+        user_metadata="Lock duration 5 s. Bank transfers take longer, so their locks expire; long checks renew their locks.",
     ),
     "invoices": QueueSettings(
         lock_duration=_seconds(20),
-        user_metadata="Some are deferred until somebody approves; bad ones are dead-lettered with a reason.",
+        user_metadata="Some invoices are deferred until approved; invalid ones are dead-lettered with a reason.",
     ),
     "notifications": QueueSettings(
         default_message_time_to_live=_seconds(20),
         dead_lettering_on_message_expiration=True,
-        user_metadata="Live for 20 seconds. The app that receives them, over HTTP, is away now and then: what it misses expires.",
+        user_metadata="TTL 20 seconds. The app that receives them over HTTP is offline at times; notifications it misses expire.",
     ),
     "reminders": QueueSettings(user_metadata="Scheduled for later; some are cancelled before their time."),
     "stock-levels": QueueSettings(
         default_message_time_to_live=_seconds(10),
-        user_metadata="Received and deleted, over HTTP. What is older than 10 seconds is dropped: it is of no use any more.",
+        user_metadata="Received and deleted over HTTP. Messages older than 10 seconds are dropped.",
     ),
     "parcels": QueueSettings(
         lock_duration=_seconds(20),
         requires_session=True,
-        user_metadata="A session for each parcel: one courier takes it through its steps, in order. Its state says how far.",
+        user_metadata="One session per parcel: a courier processes its steps in order. The session state stores the progress.",
     ),
     PLAYGROUND: QueueSettings(
         max_delivery_count=3,
-        user_metadata="No program receives here: what you send stays yours. The first messages are examples.",
+        user_metadata="For your own experiments: no program receives here. The first messages are examples.",
     ),
 }
 EVENTS = "shop-events"
-TOPIC = TopicSettings(user_metadata="What happens in the shop. Each subscription gets copies of what its rules take.")
+TOPIC = TopicSettings(user_metadata="Events of the shop. Each subscription receives copies of the messages that match its rules.")
 SUBSCRIPTIONS = {
-    "everything": (SubscriptionSettings(user_metadata="The default rule: it takes every message."), None),
+    "everything": (SubscriptionSettings(user_metadata="The default rule: matches every message."), None),
     "large-orders": (
         SubscriptionSettings(user_metadata="A SQL filter, and an action that marks the copies."),
         Rule("Large", compile_filter("sys.Label = 'order.placed' AND total >= 150"), compile_action("SET priority = 'high'")),
     ),
     "returns": (
         SubscriptionSettings(
-            user_metadata="A correlation filter: the subject must be equal. What has no receipt is dead-lettered."
+            user_metadata="A correlation filter: the subject must be equal. Returns without a receipt are dead-lettered."
         ),
         Rule("Returned", CorrelationFilter(subject="parcel.returned")),
     ),
@@ -102,7 +102,7 @@ def set_up_once() -> None:
 
 def set_up(namespace: str, *, history_messages: int = 0) -> None:
     """Make what is missing of the namespace, its entities and keys; then history, and examples in the playground."""
-    namespaces.ensure_namespace(namespace, "The demonstration: a made-up shop")
+    namespaces.ensure_namespace(namespace, "Demo: a web shop")
     for path, settings in QUEUES.items():
         entities.ensure_queue(EntityAddress(namespace, path), settings)
     events = EntityAddress(namespace, EVENTS)

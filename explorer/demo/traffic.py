@@ -136,7 +136,7 @@ class Traffic:
         try:
             yield from handle(message, said, actor)
         except (KeyError, TypeError, ValueError) as problem:  # somebody else's message, perhaps a person's
-            description = f"This program does not understand the body: {type(problem).__name__} {problem}"
+            description = f"The program cannot parse the body: {type(problem).__name__} {problem}"
             service_bus.dead_letter(message.address, [message.lock_token], "UnreadableMessage", description[:500], actor=actor)
 
     def _fulfil(self, message: LockedMessage, order: dict, actor: Actor) -> Turns:

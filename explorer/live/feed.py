@@ -114,11 +114,11 @@ class Feed:
                     pause = BACK_OFF_SECONDS[0]
                     await asyncio.sleep(max(POLL_SECONDS - (time.monotonic() - began), 0.02))
                 except TOO_SLOW as exc:
-                    log.warning("The live feed cannot read, tries again in %.1f s: %s", pause, exc)
+                    log.warning("The live feed cannot read events; retrying in %.1f s: %s", pause, exc)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, BACK_OFF_SECONDS[1])
                 except Exception:  # one page must not silence all others for good
-                    log.exception("The live feed failed, tries again in %.1f s", BACK_OFF_SECONDS[1])
+                    log.exception("The live feed failed; retrying in %.1f s", BACK_OFF_SECONDS[1])
                     await asyncio.sleep(BACK_OFF_SECONDS[1])
         finally:
             beats.cancel()

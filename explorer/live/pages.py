@@ -39,7 +39,7 @@ def _live_kind(path: str) -> tuple[type[Watch], ResolverMatch]:
     try:
         match = resolve(path)
     except Resolver404 as exc:
-        raise InvalidArgument("page", f"{path!r} is no page of this site") from exc
+        raise InvalidArgument("page", f"{path!r} is not a page of this site") from exc
     if match.view_name not in KINDS:
-        raise InvalidArgument("page", f"{path!r} has nothing live")
+        raise InvalidArgument("page", f"{path!r} has no live updates")
     return KINDS[match.view_name], match

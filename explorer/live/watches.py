@@ -424,7 +424,7 @@ class ByFamily(Watch):
     def _made(self, page: str, query: QueryDict, parts: dict) -> Watch:
         family = namespaces.get_namespace(self._namespace, actor=self.actor).family
         if family not in self.of_family:
-            raise InvalidArgument("page", f"{page!r} has nothing live")
+            raise InvalidArgument("page", f"{page!r} has no live updates")
         return self.of_family[family](page, self.actor, query, namespace=self._namespace, **parts)
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:

@@ -10,7 +10,7 @@ from broker_core.common.types import Right
 from broker_core.reads import EntityRow
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.presenters import plural
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, about, act, address_of, show
 
 from . import counts
@@ -40,14 +40,14 @@ def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _remove(request: HttpRequest, entity: EntityRow, numbers: list[int]) -> HttpResponse:
     done = act(
         request, "remove", entity.address, lambda: queue_storage.remove(entity.address, numbers, actor=request.actor),
-        target=f"messages {', '.join(map(str, numbers))}", says=lambda removed: _removed(removed, numbers),
+        target=numbered(numbers), says=lambda removed: _removed(removed, numbers),
     )  # fmt: skip
     return _ask(request, entity, numbers, done=done, status=done.status) if done.error else _go(entity)
 
 
 def _removed(done: list[int], asked: list[int]) -> str:
-    said = f"Removed {named(done)}." if done else "Nothing was removed."
-    return said + left([n for n in asked if n not in done], "gone already")
+    said = f"Removed {named(done)}." if done else "No messages were removed."
+    return said + left([n for n in asked if n not in done], "no longer in the queue")
 
 
 def _go(entity: EntityRow) -> HttpResponse:

@@ -29,7 +29,7 @@ def is_poison(entity: EntityRow) -> bool:
 
 
 FIGURES = (
-    Figure("visible", "Visible", "A get returns them", at_hand, word="visible"),
+    Figure("visible", "Visible", "Returned by a get", at_hand, word="visible"),
     Figure(
         "delayed",
         "Delayed",

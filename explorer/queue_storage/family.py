@@ -38,8 +38,8 @@ QUEUE_STORAGE = FamilyPages(
     texts=PageTexts(
         body="Text",
         application_properties="",
-        deliverable="A get may return it",
-        why_not="Why does no get return it?",
+        deliverable="Visible to clients.",
+        why_not="Why is this message not visible?",
         receivable="visible, waiting for a get.",
         leaves="deleted, expired, cleared or moved",
     ),

@@ -39,16 +39,16 @@ def _visible(entity: EntityRow) -> int | None:
 
 
 LISTS = (
-    List("all", "all", "list", None, lambda e: e.counts.active, "No message is here",
-         "What is put here stays until somebody deletes it or its life ends."),
-    List("visible", "visible", "active", (0,), _visible, "No message is visible",
-         "A get returns visible messages. Those that are invisible are in the other lists, each with its reason."),
+    List("all", "all", "list", None, lambda e: e.counts.active, "No messages",
+         "Messages stay here until they are deleted or expire."),
+    List("visible", "visible", "active", (0,), _visible, "No visible messages",
+         "A get returns visible messages. The other tabs list invisible messages by reason."),
     List("delayed", "delayed", "scheduled", (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)), counts.delayed,
-         "Nothing is delayed", "A message put with a visibility timeout waits here until it ends."),
-    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), counts.leased, "Nobody holds a lease",
-         "A get makes a message invisible for its visibility timeout: until then it is here."),
-    List("expired", "expired", "expired", (EXPIRED,), lambda e: e.expired_pending, "Nothing has expired lately",
-         "A message whose time-to-live has ended is gone for clients at once; it is shown here until it is removed."),
+         "No delayed messages", "Messages put with a visibility timeout are listed here until it ends."),
+    List("leased", "leased", "locked", (int(HoldKind.GET), int(HoldKind.UPDATE)), counts.leased, "No leased messages",
+         "A get hides a message for its visibility timeout; until then it is listed here."),
+    List("expired", "expired", "expired", (EXPIRED,), lambda e: e.expired_pending, "No expired messages",
+         "Clients no longer see expired messages. They are listed here until they are removed."),
 )  # fmt: skip
 _BY_SLUG = {one.slug: one for one in LISTS}
 SLUGS = (*_BY_SLUG, HISTORY)

@@ -19,17 +19,17 @@ from .receiver import by_receipt
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     """What can be done to the message without its receipt, with the reason where the person may not."""
     row, found = detail.row, []
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages needs the role operator."
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     if row.standing is Standing.EXPIRED:
         return []
     if row.standing is not Standing.VISIBLE:
-        says = "It is visible at once, with a new receipt: whoever holds it finds its receipt dead."
-        found.append(Action("release", "Release it", "unlock", no_right, says))
+        says = "Makes the message visible at once. The old pop receipt no longer works."
+        found.append(Action("release", "Release", "unlock", no_right, says))
     if requeued_to(row.address.path, detail.resubmitted_from):
         leased = row.standing in (Standing.LEASED, Standing.EXTENDED)
-        held = f"{row.locked_by or 'A consumer'} holds it; release it first." if leased else ""
-        says = "It moves back to the queue it came from, as a new message that names this one, in one transaction."
-        found.append(Action("requeue", "Requeue it", "back", no_right or held, says))
+        held = f"Leased by {row.locked_by or 'a client'}; release it first." if leased else ""
+        says = "Moves the message back to the queue it came from, as a new message that refers to this one."
+        found.append(Action("requeue", "Requeue", "back", no_right or held, says))
     return found
 
 

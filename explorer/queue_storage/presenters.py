@@ -14,7 +14,7 @@ _BADGES = {
     Standing.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
     Standing.LEASED: Badge("leased", "locked", "locked"),
     Standing.EXTENDED: Badge("lease extended", "locked", "locked"),
-    Standing.EXPIRED: Badge("expired, pending", "expired", "expired"),
+    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
 }
 ENDS = {
     Standing.DELAYED: "visible in",
@@ -30,13 +30,13 @@ EVENTS = EventTexts(
     },
     sentences={
         EventKind.SENT: "Put",
-        EventKind.RECEIVED: "Got: leased, with a new receipt",
-        EventKind.COMPLETED: "Deleted by its receipt",
-        EventKind.ABANDONED: "Updated: visible at once, with a new receipt",
-        EventKind.RELEASED: "Released by an operator: visible, and the holder's receipt is dead",
-        EventKind.LOCK_LOST: "Its lease had ended, and another get took it",
+        EventKind.RECEIVED: "Received by a get: leased, with a new pop receipt",
+        EventKind.COMPLETED: "Deleted with its pop receipt",
+        EventKind.ABANDONED: "Updated: visible at once, with a new pop receipt",
+        EventKind.RELEASED: "Released by an operator: visible; the old pop receipt no longer works",
+        EventKind.LOCK_LOST: "Lease expired; received by another get",
         EventKind.EXPIRED: "Expired and removed",
-        EventKind.PURGED: "Removed without a receipt",
+        EventKind.PURGED: "Removed without a pop receipt",
         EventKind.MOVED: "Moved",
     },
     gaps={
@@ -47,7 +47,7 @@ EVENTS = EventTexts(
         EventKind.RELEASED: "waited {0} for the next get",
         EventKind.LOCK_LOST: "waited {0} for the next get",
     },
-    renewed=("Updated: invisible for longer, with a new receipt", "Updated {} times: invisible for longer each time"),
+    renewed=("Updated: hidden for longer, with a new pop receipt", "Updated {} times: hidden for longer each time"),
     held="invisible for {}",
     unnoticed="then visible again for {}",
     count="dequeue count",

@@ -32,7 +32,7 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             entity.address, [given["text"]] * given["copies"], visibility_timeout=given["visibilitytimeout"],
             time_to_live=given["messagettl"], actor=request.actor,
         ),
-        target=presenters.times(given["copies"]), says=said,
+        target=presenters.copies(given["copies"]), says=said,
     )  # fmt: skip
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)
@@ -76,6 +76,6 @@ def _show(request: HttpRequest, entity: EntityRow, form: PutForm, *, done: Act =
     context = {
         **about(request, entity), "form": form,
         "error": done.error,
-        "why_not": "" if Right.SEND in request.actor.rights else "Putting needs the role operator.",
+        "why_not": "" if Right.SEND in request.actor.rights else "Putting messages requires the operator role.",
     }  # fmt: skip
     return show(request, "queue_storage/put", context, fragment="queue_storage/_put_form", status=status)

@@ -17,6 +17,7 @@ from broker_core.reads import EntityRow
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import StorageQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
+from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, about, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
 
 from . import lists
@@ -82,14 +83,14 @@ def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
 def at_a_glance(stored: queue_storage.StorageQueue) -> list[Glance]:
     """What decides what becomes of a message, in plain words."""
     limit = stored.max_dequeue_count
-    fate = f"moved to {stored.poison.path}" if stored.poison else "left invisible" if limit else "never moved"
+    fate = f"then moved to {stored.poison.path}" if stored.poison else "then left invisible" if limit else "no poison queue"
     return [
-        Glance("max_dequeue_count", "Gets", f"{limit:,} at most" if limit else "as many as it takes", fate),
-        Glance("expiry_grace", "Expired ones", f"shown for {human(stored.expiry_grace)}", "gone for clients at once"),
+        Glance("max_dequeue_count", "Max dequeues", f"{limit:,}" if limit else "unlimited", fate),
+        Glance("expiry_grace", "Expired messages", f"shown for {human(stored.expiry_grace)}", "hidden from clients at once"),
         Glance(
             "strict_visibility",
-            "Update past the end of life",
-            "refused" if stored.strict_visibility else "allowed",
+            "Update after expiry",
+            "rejected" if stored.strict_visibility else "allowed",
             "on this queue",
         ),
         Glance("history_level", "History", stored.history_level.name.lower(), "on this queue"),
@@ -107,28 +108,29 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
         "requeue": (queue_storage.requeue_poison, lambda done: requeued(done, numbers)),
     }
     if action not in calls:
-        return Act(error=InvalidArgument("action", f"{action!r} is none of {', '.join(calls)}"))
+        return Act(error=InvalidArgument("action", f"{action!r} must be one of {', '.join(calls)}"))
     call, says = calls[action]
-    target = "messages " + ", ".join(map(str, numbers))
+    target = numbered(numbers)
     return act(request, action, address, lambda: call(address, numbers, actor=actor), target=target, says=says)
 
 
 def released(done: Sequence[int], asked: Sequence[int]) -> str:
     """The result in words, with what was left."""
-    said = "Nothing was released."
+    said = "No messages were released."
     if done:
-        said = f"Released {named(done)}: visible now. Whoever held {'it' if len(done) == 1 else 'them'} has a dead receipt."
-    return said + left([n for n in asked if n not in done], "visible already, expired, or gone")
+        receipts = "receipt no longer works" if len(done) == 1 else "receipts no longer work"
+        said = f"Released {named(done)}: visible now. The old pop {receipts}."
+    return said + left([n for n in asked if n not in done], "already visible, expired, or no longer in the queue")
 
 
 def requeued(moved: dict[int, int], asked: Sequence[int]) -> str:
-    said = "Nothing was requeued."
+    said = "No messages were requeued."
     if len(moved) == 1:
         [(old, new)] = moved.items()
-        said = f"Requeued message {old}; it is message {new} of the queue it came from."
+        said = f"Requeued message {old} as message {new} of the queue it came from."
     elif moved:
-        said = f"Requeued {len(moved):,} messages; they are new messages of the queue they came from."
-    return said + left([n for n in asked if n not in moved], "leased by a consumer, expired, or gone")
+        said = f"Requeued {len(moved):,} messages to the queue they came from."
+    return said + left([n for n in asked if n not in moved], "leased, expired, or no longer in the queue")
 
 
 def named(numbers: Sequence[int]) -> str:
@@ -137,4 +139,4 @@ def named(numbers: Sequence[int]) -> str:
 
 
 def left(numbers: Sequence[int], because: str) -> str:
-    return f" Left: {', '.join(map(str, numbers))}; {because}." if numbers else ""
+    return f" Skipped: {', '.join(map(str, numbers))} ({because})." if numbers else ""

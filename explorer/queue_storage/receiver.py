@@ -38,7 +38,7 @@ class Got:
 
 def receiver(request: HttpRequest, namespace: str, path: str, subqueue: str) -> HttpResponse:
     if subqueue != "main":
-        raise Http404("A storage queue has one list of messages alone")
+        raise Http404("A storage queue has no sub-queues")
     address = address_of(namespace, path)
     if request.method != "POST":
         return _show(request, address)
@@ -88,15 +88,15 @@ def _get(request: HttpRequest, address: EntityAddress, given: dict) -> Act:
 
 def _said(found: list[queue_storage.GotMessage]) -> str:
     if not found:
-        return "Nothing to get: no message is visible now."
-    return f"Got {plural(len(found), 'message')}, each with a receipt of its own."
+        return "No messages are visible."
+    return f"Got {plural(len(found), 'message')}, each with its own pop receipt."
 
 
 def by_receipt(request: HttpRequest, address: EntityAddress) -> Act:
     """Update or delete a message by its id and a receipt, as a client does. A dead receipt is a refusal, recorded as one."""
     action = request.POST.get("action", "")
     if action not in _ACTS:
-        return Act(error=InvalidArgument("action", f"{action!r} is none of get, {', '.join(_ACTS)}"))
+        return Act(error=InvalidArgument("action", f"{action!r} must be one of get, {', '.join(_ACTS)}"))
     form = ReceiptForm(request.POST)
     if not form.is_valid():
         return Act(error=InvalidArgument("form", form.problem()))
@@ -123,7 +123,7 @@ def _delete(address: EntityAddress, given: dict, actor: Actor) -> None:
 _ACTS = {
     "update": (
         _update,
-        lambda done, number: f"Updated message {number}: its receipt is {done.pop_receipt} now, the former is dead.",
+        lambda done, number: f"Updated message {number}. Its new pop receipt is {done.pop_receipt}; the old one no longer works.",
     ),
-    "delete": (_delete, lambda done, number: f"Deleted message {number}; it is gone."),
+    "delete": (_delete, lambda done, number: f"Deleted message {number}."),
 }

@@ -16,14 +16,14 @@ from explorer.shared.shell import BadQuery, address_of
 from .lists import origin_address
 from .queue import requeued
 
-_REASONS = {SPENT: "got as often as its queue allows", REQUEUED: "brought back by an operator", None: "put here"}
+_REASONS = {SPENT: "max dequeue count reached", REQUEUED: "requeued by an operator", None: "put directly"}
 
 
 def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     address = entity.address
     if origin_address(address, request.actor) is None:
-        raise BadQuery([("queue", f"{address.path} is the poison queue of none.")])
+        raise BadQuery([("queue", f"{address.path} is not a poison queue.")])
     way = Way(
         address, "Requeue", "poison messages", "",
         back=lambda numbers: queue_storage.requeue_poison(address, numbers, actor=request.actor),

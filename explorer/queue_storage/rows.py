@@ -17,14 +17,14 @@ from explorer.shared.presenters import Deadline
 _BECAUSE = {
     Standing.DELAYED: "put with a delay",
     Standing.RESCHEDULED: "updated before the first get",
-    Standing.LEASED: "got",
+    Standing.LEASED: "received",
     Standing.EXTENDED: "updated after a get",
 }
 _ENDS = {Standing.DELAYED: "visible in", Standing.RESCHEDULED: "visible in"}
 _FLAGS = {
-    Code.WILL_EXPIRE_FIRST: "will expire first",
+    Code.WILL_EXPIRE_FIRST: "expires first",
     Code.PARKED: "parked",
-    Code.LAST_GET: "last get",
+    Code.LAST_GET: "last dequeue",
     Code.SPENT: "spent",
 }
 
@@ -59,7 +59,7 @@ class Shown:
 def why_moved(one: CameFrom) -> str:
     """Why a message was moved here, in words."""
     if one.reason == REQUEUED:
-        return "requeued by hand"
+        return "requeued by an operator"
     if one.reason != SPENT:
         return one.reason or "moved"
     of = f" of {one.max_dequeue_count}" if one.max_dequeue_count else ""
@@ -73,7 +73,7 @@ def shown(row: MessageRow, queue: QueueFacts) -> Shown:
     standing = row.standing
     if standing is Standing.EXPIRED:
         removed = _deadline("removed in", reasons[Code.EXPIRED].ends_at)
-        return Shown("its life ended", None, row.expires_at, removed, None, flags)
+        return Shown("expired", None, row.expires_at, removed, None, flags)
     if standing is Standing.VISIBLE:
         return Shown("", None, row.visible_at, _deadline("expires in", row.expires_at), None, flags)
     since = row.held_since or row.enqueued_at

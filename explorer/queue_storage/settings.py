@@ -41,7 +41,7 @@ def create(request: HttpRequest) -> HttpResponse:
 def created(queue: queue_storage.StorageQueue) -> str:
     if queue.created:
         return f"Created the queue {queue.address}."
-    return f"The queue {queue.address} was there already, with the same metadata; nothing was changed (QS-085)."
+    return f"The queue {queue.address} already exists with the same metadata; nothing was changed (QS-085)."
 
 
 def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:

@@ -68,11 +68,11 @@ def _close(request: HttpRequest, vhost: str) -> Act:
     """Close a connection of any process: what it holds goes back, its exclusive queues go (RMQ-123)."""
     number = request.POST.get("connection", "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
-        return Act(error=InvalidArgument("connection", "must be a number of this page"))
+        return Act(error=InvalidArgument("connection", "is not a connection on this page"))
     name = next((row.name for row in browsing.connections(vhost, actor=request.actor) if row.id == int(number)), "")
     reason = f"Closed in Vitrine by {request.actor.name}"
     return act(
         request, "close connection", None, lambda: rabbitmq.force_close(int(number), reason, actor=request.actor),
         target=f"connection {number} {name}".strip(),
-        says=lambda was_there: f"Closed connection {name or number}." if was_there else "It was closed already.",
+        says=lambda was_there: f"Closed connection {name or number}." if was_there else "The connection was already closed.",
     )  # fmt: skip

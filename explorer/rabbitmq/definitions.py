@@ -29,7 +29,7 @@ def definitions(request: HttpRequest, namespace: str) -> HttpResponse:
     form = ImportForm(request.POST, request.FILES) if request.method == "POST" else ImportForm()
     context = {
         "form": form, "counts": browsing.vhost_counts(host.name, actor=request.actor),
-        "why_not": "" if Right.MANAGE in request.actor.rights else "Only administrators import definitions.",
+        "why_not": "" if Right.MANAGE in request.actor.rights else "Importing definitions requires the administrator role.",
     }  # fmt: skip
     if request.method != "POST" or not form.is_valid():
         return draw(request, "definitions", host, context, place="definitions")
@@ -51,9 +51,9 @@ def parsed(document: str | bytes) -> Any:
     try:
         return json.loads(document)
     except json.JSONDecodeError as exc:
-        raise InvalidArgument("definitions", f"line {exc.lineno}, column {exc.colno}: this is no JSON ({exc.msg})") from exc
+        raise InvalidArgument("definitions", f"are not valid JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
     except (UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidArgument("definitions", "this is no JSON in UTF-8, or it is nested too deeply") from exc
+        raise InvalidArgument("definitions", "are not valid JSON in UTF-8, or are nested too deeply") from exc
 
 
 def summary(outcomes: list[Any]) -> list[tuple[str, int]]:
@@ -64,7 +64,7 @@ def summary(outcomes: list[Any]) -> list[tuple[str, int]]:
 
 def imported(outcomes: list[Any]) -> str:
     if not outcomes:
-        return "The document has nothing for this virtual host."
+        return "The file contains nothing for this virtual host."
     return "Imported: " + ", ".join(f"{count:,} {result}" for result, count in summary(outcomes)) + "."
 
 

@@ -144,7 +144,7 @@ def _bind(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
 
 def bound(is_new: bool, source: str, destination: str) -> str:
     what = f"{exchange_slug(source)} to {destination}"
-    return f"Bound {what}." if is_new else f"{what} was bound like this already; nothing was changed."
+    return f"Bound {what}." if is_new else f"The binding {what} already exists; nothing was changed."
 
 
 def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
@@ -152,7 +152,7 @@ def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
     form = UnbindForm(request.POST)
     chosen = next((line for line in lines if form.is_valid() and line.key == form.cleaned_data["binding"]), None)
     if chosen is None:
-        return Act(error=InvalidArgument("binding", "is not among those of this page any more; look again"))
+        return Act(error=InvalidArgument("binding", "no longer exists; reload the page"))
     one = chosen.binding
     remove = rabbitmq.unbind_queue if one.destination_type == "queue" else rabbitmq.unbind_exchange
     return act(

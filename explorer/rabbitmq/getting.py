@@ -26,10 +26,10 @@ from .shared import draw, vhost_of
 
 PREVIEW_BYTES = 4096
 _DONE = {
-    "requeue": "put back in its place, marked as redelivered",
-    "ack": "acknowledged, so it is gone",
-    "reject-requeue": "rejected and put back in its place",
-    "reject": "rejected, so dead-lettered, or dropped where there is no dead-letter exchange",
+    "requeue": "requeued and marked as redelivered",
+    "ack": "acknowledged and removed from the queue",
+    "reject-requeue": "rejected and requeued",
+    "reject": "rejected: dead-lettered, or dropped if there is no dead-letter exchange",
 }
 
 
@@ -103,7 +103,7 @@ def _show(
     context = {
         "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
         "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
-        "why_not": "" if Right.LISTEN in request.actor.rights else "Getting messages needs the role operator.",
+        "why_not": "" if Right.LISTEN in request.actor.rights else "Getting messages requires the operator role.",
         **manual_consuming.context_of(request, queue, lambda delivery: _shown(delivery, request)),
         **more,
     }  # fmt: skip
@@ -132,7 +132,7 @@ def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) ->
 
 def _said(got: list[Any], mode: str) -> str:
     if not got:
-        return "Nothing to get: no message is ready now."
+        return "No messages are ready."
     count = "1 message" if len(got) == 1 else f"{len(got)} messages, each"
     return f"Got {count}: {_DONE[mode]}."
 

@@ -39,22 +39,22 @@ MOST_HELD = 200
 MOST_CONSUMERS = 8
 MOST_PREFETCH = 50
 LOOK_SECONDS = 0.4
-NOT_ALLOWED = "you do not have the right to receive messages any more."
-CONSUMER_TAG = "by hand"
+NOT_ALLOWED = "you no longer have permission to receive messages."
+CONSUMER_TAG = "manual"
 
 
 class NotInHand(BrokerError):
     """A delivery that the hand does not hold: settled before, or given back meanwhile. Told here, it does not end the channel."""
 
     def __init__(self, tag: int):
-        super().__init__(f"Delivery {tag} is not in your hands any more: it was settled before, or has gone back to its queue.")
+        super().__init__(f"You no longer hold delivery {tag}: it was already settled or requeued.")
 
 
 class Ended(BrokerError):
     """There is no hand: it was closed, or its process is gone."""
 
     def __init__(self) -> None:
-        super().__init__("You have no connection here any more. What it held is back in its queues, marked as redelivered.")
+        super().__init__("Your connection is closed. Its messages were requeued and marked as redelivered.")
 
 
 class HeldElsewhere(NotAllowed):
@@ -147,7 +147,9 @@ class Hand:
         with self.lock:
             self._use()
             if self.held_count + count > MOST_HELD:
-                raise InvalidArgument("count", f"you hold {self.held_count} messages, and {MOST_HELD} at most; settle some first")
+                raise InvalidArgument(
+                    "count", f"you hold {self.held_count} messages; at most {MOST_HELD} are allowed. Settle some first"
+                )
             channel = self._getting(queue).channel
             got: list[Delivery] = []
             while len(got) < count and (delivery := channel.get(queue)) is not None:
@@ -159,9 +161,9 @@ class Hand:
         with self.lock:
             self._use()
             if not 1 <= prefetch <= MOST_PREFETCH:
-                raise InvalidArgument("prefetch", f"{prefetch} is no number from 1 to {MOST_PREFETCH}")
+                raise InvalidArgument("prefetch", f"{prefetch} must be a number from 1 to {MOST_PREFETCH}")
             if sum(one.consumer is not None for one in self._channels) >= MOST_CONSUMERS:
-                raise InvalidArgument("consume", f"you have {MOST_CONSUMERS} consumers, which is the most; cancel one first")
+                raise InvalidArgument("consume", f"you have {MOST_CONSUMERS} consumers, the maximum. Cancel one first")
             channel = self.connection.channel()
             made = HandChannel(channel, queue, prefetch, exclusive, began_as_consumer=True)
             self._channels.append(made)
@@ -192,7 +194,7 @@ class Hand:
                 case "reject":
                     one.channel.nack(tag, multiple=multiple, requeue=False)
                 case _:
-                    raise InvalidArgument("action", f"{how!r} is none of ack, nack, reject")
+                    raise InvalidArgument("action", f"{how!r} must be ack, nack or reject")
             with suppress(BrokerError):  # it is settled; what does not come now comes at the next look
                 self._fetch(one)
             self._tidy()
@@ -234,10 +236,10 @@ class Hand:
         try:
             self._fetch(one)
         except AmqpError as refusal:
-            self.notes.append(f"Channel {one.number} has ended, and what it held went back to {one.queue}: {refusal}")
+            self.notes.append(f"Channel {one.number} was closed, and its messages were requeued to {one.queue}: {refusal}")
             return
         if had_consumer and one.consumer is None:
-            self.notes.append(f"The consumer of {one.queue} has ended: its queue is gone.")
+            self.notes.append(f"The consumer of {one.queue} was cancelled: the queue was deleted.")
 
     def _use(self) -> None:
         self.connection.require_open()
@@ -247,7 +249,7 @@ class Hand:
     def _numbered(self, number: int) -> HandChannel:
         found = next((one for one in self._channels if one.number == number and one.channel.is_open), None)
         if found is None:
-            raise InvalidArgument("channel", f"your connection has no channel {number} any more; what it held has gone back")
+            raise InvalidArgument("channel", f"your connection no longer has a channel {number}; its messages were requeued")
         return found
 
     def _getting(self, queue: str) -> HandChannel:
@@ -290,7 +292,7 @@ _looker: threading.Thread | None = None
 
 
 def name_for(actor: Actor) -> str:
-    return f"hand of {actor.name}"[:MOST_NAME]
+    return f"browser session of {actor.name}"[:MOST_NAME]
 
 
 def of(user_id: int, vhost: str) -> Hand | None:
@@ -371,9 +373,9 @@ def _safely(look: Callable[..., None], *args: Any) -> None:
         pass  # its connection has ended: the page tells why
     except BrokerError as refusal:
         if not refusal.retryable:
-            log.warning("Looking after a hand failed: %s", refusal)
+            log.warning("Maintaining a manual connection failed: %s", refusal)
     except Exception:
-        log.exception("Looking after a hand failed")
+        log.exception("Maintaining a manual connection failed")
 
 
 def _keep_looking() -> None:

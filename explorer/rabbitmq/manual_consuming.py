@@ -30,11 +30,11 @@ from . import manual_consumers
 from .manual_consumers import Hand, HandChannel
 
 REMEMBERED = "hands"  # in the session: virtual host -> connection
-GONE = "the process of the site that had it is gone, or it was closed elsewhere."
+GONE = "its process has stopped, or it was closed elsewhere."
 _SAID = {
-    "ack": "Acknowledged {}; {} gone.",
-    "nack": "Nacked {} with requeue: back in the queue, marked as redelivered.",
-    "reject": "Rejected {}: dead-lettered, or dropped where there is no dead-letter exchange.",
+    "ack": "Acknowledged {}.",
+    "nack": "Nacked {} with requeue: returned to the queue, marked as redelivered.",
+    "reject": "Rejected {}: dead-lettered, or dropped if there is no dead-letter exchange.",
 }
 
 
@@ -93,7 +93,7 @@ def context_of(request: HttpRequest, queue: EntityRow, present: Callable[[Delive
     hand, told = manual_consumers.of(_user_id(request), vhost), _told(request, vhost)
     there = _there(request, queue) if hand is None and Right.LISTEN in request.actor.rights else None
     if hand is None and there is None and not told and _forget(request, vhost):
-        told = [f"Your connection has ended: {GONE} {_back()}"]
+        told = [f"Your connection was closed: {GONE} {_back()}"]
     return {
         "hand": _view(hand, queue.address.path, present) if hand else None,
         "elsewhere": there,
@@ -114,12 +114,12 @@ def _told(request: HttpRequest, vhost: str) -> list[str]:
         return list(hand.notes)
     if why := manual_consumers.ended_because(_user_id(request), vhost):
         _forget(request, vhost)
-        return [f"Your connection has ended: {why} {_back()}"]
+        return [f"Your connection was closed: {why} {_back()}"]
     return []
 
 
 def _back() -> str:
-    return "What it held is back in its queues, marked as redelivered."
+    return "Its messages were requeued and marked as redelivered."
 
 
 def _there(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
@@ -156,7 +156,7 @@ def hold(request: HttpRequest, queue: EntityRow, count: int) -> Act:
 
 def _got(count: int) -> str:
     if not count:
-        return "Nothing to get: no message is ready now."
+        return "No messages are ready."
     return f"Got {plural(count, 'message')}, unacknowledged until you settle {'it' if count == 1 else 'them'}."
 
 
@@ -182,13 +182,13 @@ def carry_out(request: HttpRequest, queue: EntityRow, action: str) -> Act:
 
     match action:
         case "close":
-            said = "Closed your connection. What it held is back in its queues."
+            said = "Closed your connection. Its messages were requeued."
             return carried_out("close connection", lambda: _close(request, vhost), name, said)
         case "close-elsewhere":
-            said = "Closed your connection in the other process. What it held is back in its queues."
+            said = "Closed your connection in the other process. Its messages were requeued."
             return carried_out("close connection", lambda: _close_elsewhere(request, vhost), name, said)
         case "cancel":
-            said = "Cancelled the consumer. What it was delivered stays in your hands."
+            said = "Cancelled the consumer. You still hold the messages it received."
             call = lambda: _opened_before(request, vhost).cancel(channel)  # noqa: E731
             return carried_out("cancel consumer", call, f"channel {channel}", said)
     return _settle(request, queue, action, channel)
@@ -197,7 +197,7 @@ def carry_out(request: HttpRequest, queue: EntityRow, action: str) -> Act:
 def _settle(request: HttpRequest, queue: EntityRow, action: str, channel: int) -> Act:
     how, _, every = action.partition("-")
     if how not in _SAID or every not in ("", "all"):
-        return Act(error=InvalidArgument("action", f"{action!r} is nothing this page can do"))
+        return Act(error=InvalidArgument("action", f"{action!r} is unknown"))
     tag = _number(request, "tag")
     return act(
         request, how, queue.address,

@@ -36,10 +36,10 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     [left] = would.left or [None]
     if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_HERE, Why.GONE):
         return []
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages needs the role operator."
-    why_not = "" if left is None else f"It stays: {left}."
-    where = ", ".join(would.arriving) or "where it died"
-    says = f"It goes back to {where}, where it died last, as a new message that names this one, in one transaction."
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+    why_not = "" if left is None else f"Cannot be moved: {left}."
+    where = ", ".join(would.arriving) or "its original queue"
+    says = f"Moves the message back to {where}, where it died last, as a new message that refers to this one."
     return [Action("move-back", f"Move back to {where}", "back", no_right or why_not, says)]
 
 

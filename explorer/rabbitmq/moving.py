@@ -18,7 +18,7 @@ from broker_core.reads import EntityRow, MessageFilter, Tab
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared.actions import selected_numbers
-from explorer.shared.presenters import plural
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 from .exchanges import MOST_OFFERED
@@ -160,8 +160,8 @@ def _because(of: Origin) -> str:
 def origin_words(of: Origin) -> str:
     """What the messages of a group are."""
     if of.queue is None:
-        return "those that do not say where they died"
-    return f"those that died {'first ' if of.first else ''}in {of.queue}, because {_because(of)}"
+        return "without a recorded death"
+    return f"those that {'first ' if of.first else ''}died in {of.queue}: {_because(of)}"
 
 
 def _which(request: HttpRequest, queue: EntityRow, of: Origin | None) -> Which:
@@ -175,13 +175,13 @@ def _asked_about(request: HttpRequest, queue: EntityRow) -> Which:
     given = request.POST.getlist("numbers") or request.GET.getlist("numbers")
     if given or "selected" in request.POST:
         numbers = tuple(selected_numbers(given))
-        return Which(numbers, True, f"message {numbers[0]}" if len(numbers) == 1 else f"the {len(numbers):,} messages selected")
+        return Which(numbers, True, f"message {numbers[0]}" if len(numbers) == 1 else f"the {len(numbers):,} selected messages")
     values = cleaned(QueueQuery(request.GET))
     tab = values["tab"] or "messages"
     if tab not in MOVABLE:
-        raise BadQuery([("tab", f"Messages of the list {tab} are not moved.")])
+        raise BadQuery([("tab", f"Messages of the tab {tab} cannot be moved.")])
     if not QueueQuery.message_filter(values, None):
-        return Which(None, False, "all messages that are ready")
+        return Which(None, False, "all ready messages")
     matched, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
     found = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
     words = f"{'' if is_whole else 'the first '}{found} the filter"
@@ -222,28 +222,28 @@ def _named(which: Which) -> str:
     numbers = which.numbers if which.selected else None
     if not numbers or len(numbers) == 1:
         return which.words
-    return f"messages {', '.join(map(str, numbers))}" + (f", only {origin_words(which.of)}" if which.of else "")
+    return numbered(numbers) + (f", only {origin_words(which.of)}" if which.of else "")
 
 
 def in_report(moved: Moved) -> str:
     """What a move did, in words, with what stayed and why."""
     if moved.count == 1 and len(moved.places) == 1:
         [(old, places)] = moved.places.items()
-        said = f"Moved message {old}; it is {' and '.join(f'message {number} of {name}' for name, number in places)} now."
+        said = f"Moved message {old}: now {' and '.join(f'message {number} of {name}' for name, number in places)}."
     elif moved.count:
         arrived = ", ".join(f"{count:,} to {name}" for name, count in sorted(moved.arrived.items()))
         said = f"Moved {moved.count:,} messages: {arrived}."
     else:
-        said = "Nothing was moved."
+        said = "No messages were moved."
     stayed = "; ".join(map(partial(_stayed, moved), [left for left, _ in _by_count(moved.left)]))
-    return f"{said} Left: {stayed}." if stayed else said
+    return f"{said} Not moved: {stayed}." if stayed else said
 
 
 def _stayed(moved: Moved, left: Left) -> str:
     numbers = [number for number, why in moved.stayed.items() if why == left]
     named = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (" and more" if moved.left[left] > MOST_NUMBERS else "")
     count = moved.left[left]
-    return f"{plural(count, 'message')} ({named}), because {left}"
+    return f"{plural(count, 'message')} ({named}: {left})"
 
 
 def _by_count(left: Mapping[Left, int]) -> Sequence[tuple[Left, int]]:

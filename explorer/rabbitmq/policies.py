@@ -152,7 +152,7 @@ def _said(key: str, value: Any, source: str | None) -> str:
     """A value and whose it is, in words."""
     if source is None:
         return "nothing"
-    return f"{shown(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, by {source}"
+    return f"{shown(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, from {source}"
 
 
 def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, Any], done: Act) -> HttpResponse:
@@ -173,7 +173,7 @@ def was_set(told: PolicyPreview) -> str:
 
 
 def was_deleted(told: PolicyPreview) -> str:
-    return f"Deleted the {_called(told)}. {_difference(told)}" if told.before else f"The {_called(told)} was gone already."
+    return f"Deleted the {_called(told)}. {_difference(told)}" if told.before else f"The {_called(told)} was already deleted."
 
 
 def _called(told: PolicyPreview) -> str:
@@ -184,11 +184,11 @@ def _difference(told: PolicyPreview) -> str:
     """What it changed for queues, exchanges and the messages that are there."""
     queues, exchanges = len(told.queues), len(told.exchanges)
     if not queues and not exchanges:
-        return "Nothing else is in force for any queue or exchange."
-    said = f"Something else is in force for {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
+        return "Effective settings did not change."
+    said = f"Effective settings changed for {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
     if told.lives:
-        lives = "The life of 1 ready message is" if told.lives == 1 else f"The lives of {told.lives:,} ready messages are"
-        said += f" {lives} counted anew."
+        lives = "The expiry of 1 ready message was" if told.lives == 1 else f"The expiry of {told.lives:,} ready messages was"
+        said += f" {lives} recalculated."
     return f"{said} {effects_told(told.effects)}" if queues else said
 
 
@@ -224,7 +224,7 @@ def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], do
 
 def _place(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:
     if kind not in KINDS:
-        raise Http404(f"{kind} is no kind of policy")
+        raise Http404(f"{kind} is not a kind of policy")
     host = vhost_of(namespace, request.actor)
     request.actor.require(Right.MANAGE, host.name)
     return host, KINDS[kind]

@@ -11,10 +11,10 @@ from broker_core.rabbitmq.rules import table
 from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_POLICY, KEYS, shown
 
 REASONS = {
-    "expired": "its life ended",
+    "expired": "it expired",
     "rejected": "a consumer rejected it",
     "maxlen": "the queue was full",
-    "delivery_limit": "it came back too often",
+    "delivery_limit": "its delivery limit was reached",
 }
 
 
@@ -66,10 +66,10 @@ class Death:
 def queue_features(options: Mapping[str, Any], effective: Mapping[str, Any]) -> list[Tag]:
     """What a queue is declared as and what is in force for it, whether by argument or policy."""
     flags = (
-        ("durable", "D", "Durable: it outlives a restart"),
-        ("auto_delete", "AD", "Auto-delete: it goes with its last consumer"),
-        ("exclusive", "Excl", "Exclusive: it belongs to the connection that declared it, and goes with it"),
-        ("exact_expiry", "Exact", "Exact expiry: expired messages go at their own instant, also behind others"),
+        ("durable", "D", "Durable: survives a restart"),
+        ("auto_delete", "AD", "Auto-delete: deleted with its last consumer"),
+        ("exclusive", "Excl", "Exclusive: usable only by the connection that declared it, and deleted with it"),
+        ("exact_expiry", "Exact", "Exact expiry: each message is removed as soon as it expires"),
     )
     tags = [Tag(word, title) for name, word, title in flags if options.get(name)]
     for key in KEYS:
@@ -85,9 +85,9 @@ def exchange_features(exchange: Any) -> list[Tag]:
     tags = [
         Tag(word, title)
         for flag, word, title in (
-            (exchange.durable, "D", "Durable: it outlives a restart"),
-            (exchange.auto_delete, "AD", "Auto-delete: it goes when its last binding does"),
-            (exchange.internal, "I", "Internal: only other exchanges hand it messages"),
+            (exchange.durable, "D", "Durable: survives a restart"),
+            (exchange.auto_delete, "AD", "Auto-delete: deleted with its last binding"),
+            (exchange.internal, "I", "Internal: receives messages only from other exchanges"),
         )
         if flag
     ]

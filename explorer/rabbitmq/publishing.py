@@ -69,11 +69,11 @@ def _publish(request: HttpRequest, vhost: str, exchange: str, form: PublishForm)
 def published(results: list[Published]) -> str:
     """Where it went, in words."""
     count = len(results)
-    what = "Published it" if count == 1 else f"Published {count:,} messages"
+    what = "Published 1 message" if count == 1 else f"Published {count:,} messages"
     if all(one.unroutable for one in results):
-        return f"{what}, and no queue took it: it is gone."
+        return f"{what}, but no queue matched: dropped."
     queues = sorted({path for one in results for path, _ in one.queues})
-    refused = " Refused by a full queue." if any(one.refused for one in results) else ""
+    refused = " Rejected by a full queue." if any(one.refused for one in results) else ""
     return f"{what} to {', '.join(queues) or 'no queue'}.{refused}"
 
 
@@ -129,7 +129,7 @@ def _show(
         "more_results": max(0, len(results) - 20),
         "route": route,
         "verdicts": verdicts,
-        "why_not": "" if Right.SEND in request.actor.rights else "Publishing needs the role operator.",
+        "why_not": "" if Right.SEND in request.actor.rights else "Publishing requires the operator role.",
     }
     return draw(
         request,

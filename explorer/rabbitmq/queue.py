@@ -37,7 +37,7 @@ HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXP
 _TABS = (
     ("messages", "all messages", "queue"), ("ready", "ready", "active"), ("unacked", "unacked", "locked"),
     ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
-    ("in-force", "in force", "gear"), ("history", "history", "gone"),
+    ("in-force", "settings", "gear"), ("history", "history", "gone"),
 )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
             request, "change queue options", found.address,
             lambda: rabbitmq.set_queue_option(found.address, **form.cleaned_data, actor=request.actor),
             target=", ".join(name for name, on in form.cleaned_data.items() if on) or "none",
-            says=lambda _: f"Changed how lives end in {found.name}.",
+            says=lambda _: f"Changed message expiry of {found.name}.",
         )  # fmt: skip
         if done.error:
             tell_refusal(request, done.error)
@@ -291,5 +291,5 @@ def _why(candidates: Sequence[Any]) -> str:
     if len(candidates) < 2:
         return ""
     if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in candidates):
-        return "the least of them holds"
-    return "an argument comes first, then the operator policy"
+        return "the lowest value wins"
+    return "arguments take precedence, then the operator policy"

@@ -168,7 +168,7 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
 def declared(queue: Any) -> str:
     if queue.created:
         return f"Declared the queue {queue.address.path}."
-    return f"The queue {queue.address.path} was there already, declared alike; nothing was changed."
+    return f"The queue {queue.address.path} already exists with the same settings; nothing was changed."
 
 
 @page
@@ -191,7 +191,7 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     done = act(
         request, "delete queue", queue.address,
         lambda: rabbitmq.delete_queue(queue.address, **conditions.cleaned_data, actor=request.actor),
-        says=lambda ready: f"Deleted the queue {queue.address.path} with {ready:,} ready messages; nothing was dead-lettered.",
+        says=lambda ready: f"Deleted the queue {queue.address.path} with {ready:,} ready messages; none was dead-lettered.",
     )  # fmt: skip
     if done.error:
         return draw(request, "queue_delete", host, context, parent=above(queue), here="delete", place="queues", done=done)

@@ -31,7 +31,7 @@ class Place:
 
 
 _PLACES = (
-    ("rabbitmq_vhost", "at a glance", "case"),
+    ("rabbitmq_vhost", "overview", "case"),
     ("rabbitmq_queues", "queues", "queue"),
     ("rabbitmq_exchanges", "exchanges", "topic"),
     ("rabbitmq_policies", "policies", "rules"),
@@ -47,7 +47,7 @@ def vhost_of(name: str, actor: Actor) -> NamespaceRow:
     if found is None:
         raise EntityNotFound(name, "virtual host")
     if found.family is not Family.RABBITMQ:
-        raise NotAllowed(f"'{found.name}' is no virtual host: its family is {found.family.replace('_', ' ')}.")
+        raise NotAllowed(f"'{found.name}' is not a virtual host; its family is {found.family.replace('_', ' ')}.")
     return found
 
 

@@ -13,21 +13,25 @@ from explorer.shared.presenters import Badge
 _BADGES = {
     Standing.READY: Badge("ready", "active", "active"),
     Standing.UNACKED: Badge("unacked", "locked", "locked"),
-    Standing.EXPIRED: Badge("expired, waits for the head", "expired", "expired"),
+    Standing.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
 }
 _TAGS = (
     ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
-    ("exclusive", "Only the connection that declared it may use it; it goes with it", lambda options: options.get("exclusive")),
-    ("auto-delete", "It goes when its last consumer does", lambda options: options.get("auto_delete")),
-    ("transient", "It is not durable", lambda options: options.get("durable") is False),
+    (
+        "exclusive",
+        "Usable only by its connection, and deleted with it",
+        lambda options: options.get("exclusive"),
+    ),
+    ("auto-delete", "Deleted with its last consumer", lambda options: options.get("auto_delete")),
+    ("transient", "Not durable", lambda options: options.get("durable") is False),
 )
 FIGURES = (
-    Figure("ready", "Ready", "Waiting for a consumer, expired ones behind others included",
+    Figure("ready", "Ready", "Waiting for a consumer, including expired messages behind others",
            lambda e: e.counts.active - e.counts.locked, word="ready"),
     Figure("unacked", "Unacked", "Delivered and not acknowledged", lambda e: e.counts.locked, word="unacked"),
-    Figure("expired", "Expired, waiting", "Their life has ended; they go when they are at the head",
+    Figure("expired", "Expired, waiting", "Expired; removed when they reach the head of the queue",
            lambda e: e.expired_pending.value, "num narrow-hide", "expired"),
-    Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="in all"),
+    Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="total"),
 )  # fmt: skip
 COUNTS = CommonCounts(held=lambda entity: entity.counts.locked)
 EVENTS = EventTexts(
@@ -38,11 +42,11 @@ EVENTS = EventTexts(
     },
     sentences={
         EventKind.SENT: "Published",
-        EventKind.RECEIVED: "Delivered, to be acknowledged",
-        EventKind.COMPLETED: "Acknowledged: it left the queue",
-        EventKind.ABANDONED: "Requeued in its old place",
-        EventKind.RELEASED: "Requeued in its old place; this counts as no return",
-        EventKind.LOCK_LOST: "Requeued: the connection or channel that held it ended",
+        EventKind.RECEIVED: "Delivered, awaiting acknowledgement",
+        EventKind.COMPLETED: "Acknowledged",
+        EventKind.ABANDONED: "Requeued at its original position",
+        EventKind.RELEASED: "Requeued at its original position; delivery count unchanged",
+        EventKind.LOCK_LOST: "Requeued: its connection or channel was closed",
         EventKind.EXPIRED: "Expired at the head and dropped",
         EventKind.MOVED: "Dead-lettered",
         EventKind.RECEIVED_AND_DELETED: "Delivered without acknowledgement",

@@ -100,16 +100,16 @@ def surprises(queues: Iterable[EntityRow], judged: Iterable[Ruling]) -> list[Sur
     expiring = [
         Surprise(
             queue.address.path, "queue",
-            f"is deleted, with its {queue.counts.active:,} messages, once nobody has used it for "
-            f"{human(timedelta(milliseconds=queue.effective['expires']))}. Publishing is no use.",
+            f"is deleted with its {queue.counts.active:,} messages when it is unused for "
+            f"{human(timedelta(milliseconds=queue.effective['expires']))}. Publishing does not count as use.",
         )
         for queue in queues if queue.effective.get("expires") and queue.counts.active
     ]  # fmt: skip
     tied = [
         Surprise(
             ruling.policy.name, "policy",
-            f"matches {ruling.ties[0].thing.name} with the same priority as {ruling.ties[0].winner}, which wins by its "
-            "lower name. RabbitMQ leaves open which one does.",
+            f"matches {ruling.ties[0].thing.name} with the same priority as {ruling.ties[0].winner}, which wins because of its "
+            "lower name. In RabbitMQ, the winner is undefined.",
         )
         for ruling in judged if ruling.ties
     ]  # fmt: skip

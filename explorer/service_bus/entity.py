@@ -21,7 +21,7 @@ from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.lists import TabView
-from explorer.shared.presenters import plural
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import (
     Act,
     BadQuery,
@@ -53,7 +53,7 @@ _TABS_OF = {
     EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
 }
 BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
-_SOURCES = {"default": "the default", "entity": "set on this {}"}
+_SOURCES = {"default": "default", "entity": "set on this {}"}
 PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
@@ -79,7 +79,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
     entity = reads.entity(address, actor=request.actor)
     tab = form.cleaned_data["tab"] or first_tab(entity)
     if tab not in tabs_of(entity, tab):
-        raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no list called {tab}.")])
+        raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no tab {tab}.")])
     context = {
         **about(request, entity),
         "tabs": tab_views(entity, tab),
@@ -127,7 +127,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
         numbers = selected_numbers(request.POST.getlist("numbers"))
     except InvalidArgument as exc:
         return Act(error=exc)
-    target = "messages " + ", ".join(map(str, numbers))
+    target = numbered(numbers)
     if action == "resubmit":
         return act(
             request, "resubmit", address.dead_letter,
@@ -137,22 +137,22 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
     if action == "cancel":
         return act(
             request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, numbers, actor=request.actor),
-            target=target, says=lambda _: f"Cancelled {_messages(numbers)}; they will not be enqueued.",
+            target=target, says=lambda _: f"Cancelled {_messages(numbers)}.",
         )  # fmt: skip
-    return Act(error=InvalidArgument("action", f"{action!r} is not resubmit or cancel"))
+    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit or cancel"))
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
     """The result of a resubmission in words, with what was left."""
     if len(new_numbers) == 1:
         [(old, new)] = new_numbers.items()
-        said = f"Resubmitted message {old}; it is message {new} now."
+        said = f"Resubmitted message {old} as message {new}."
     elif new_numbers:
-        said = f"Resubmitted {_messages(new_numbers)} from the dead-letter queue; they have new numbers at the end of the queue."
+        said = f"Resubmitted {_messages(new_numbers)} to the end of the queue with new numbers."
     else:
-        said = "Nothing was resubmitted."
+        said = "No messages were resubmitted."
     left = [n for n in asked if n not in new_numbers]
-    return said + (f" Left: {', '.join(map(str, left))}; a receiver holds them, or they are gone." if left else "")
+    return said + (f" Not resubmitted: {', '.join(map(str, left))} (locked, or no longer in the queue)." if left else "")
 
 
 def _messages(numbers) -> str:
@@ -191,10 +191,10 @@ def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -
     """The settings that decide what becomes of a message, of those that this kind of entity has."""
     shown = {
         "lock_duration": ("Lock", human),
-        "max_delivery_count": ("Deliveries", lambda count: f"{count:,} may fail"),
+        "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),
         "default_message_time_to_live": ("Time-to-live", human),
-        "dead_lettering_on_message_expiration": ("Expired ones are", lambda kept: "dead-lettered" if kept else "dropped"),
-        "requires_duplicate_detection": ("Duplicates are", lambda found: "dropped" if found else "kept"),
+        "dead_lettering_on_message_expiration": ("Expired messages", lambda kept: "dead-lettered" if kept else "dropped"),
+        "requires_duplicate_detection": ("Duplicate detection", lambda found: "on" if found else "off"),
     }
     return [
         Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))

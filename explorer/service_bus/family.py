@@ -39,8 +39,8 @@ SERVICE_BUS = FamilyPages(
     texts=PageTexts(
         body="Body",
         application_properties="Application properties",
-        deliverable="It can be delivered",
-        why_not="Why is it not delivered?",
+        deliverable="Ready to be delivered.",
+        why_not="Why is this message not delivered?",
         receivable="available, waiting for a receiver.",
         leaves="completed, expired, forwarded, purged or cancelled",
     ),

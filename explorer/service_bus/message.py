@@ -19,23 +19,23 @@ from .entity import resubmitted
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     """What can be done to a message in its state, with the reason where the person may not."""
     row = detail.row
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages needs the role operator."
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     held = (
         ""
         if row.standing != Standing.LOCKED
-        else f"{row.locked_by or 'A receiver'} holds it; it can be taken when the lock ends."
+        else f"Locked by {row.locked_by or 'a receiver'}; available again when the lock ends."
     )
     if row.state == MessageState.SCHEDULED:
-        return [Action("cancel", "Cancel it", "cross", no_right, "It is removed and never enqueued.")]
+        return [Action("cancel", "Cancel message", "cross", no_right, "Removes the message before it is enqueued.")]
     if settling.is_held_by(row, actor):
         return []
     found = []
     if row.subqueue == SubQueue.DEAD_LETTER:
-        says = "It leaves the dead-letter queue and joins the end of the queue under a new number, in one transaction."
+        says = "Moves the message from the dead-letter queue to the end of the queue, with a new number."
         found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
     if row.state == MessageState.DEFERRED:
-        says = "You hold it with a lock, then complete, abandon or dead-letter it."
-        found.append(Action("receive-deferred", "Receive it", "hand", no_right or held, says))
+        says = "Locks the message so that you can complete, abandon or dead-letter it."
+        found.append(Action("receive-deferred", "Receive", "hand", no_right or held, says))
     return found
 
 
@@ -52,12 +52,12 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
         case "cancel":
             return act(
                 request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, [number], actor=actor),
-                target=target, says=lambda _: f"Cancelled message {number}; it will not be enqueued.",
+                target=target, says=lambda _: f"Cancelled message {number}.",
             )  # fmt: skip
         case "receive-deferred":
             return act(
                 request, "receive deferred", address, lambda: service_bus.receive_deferred(address, [number], actor=actor),
-                target=target, says=lambda _: f"You hold message {number} now.",
+                target=target, says=lambda _: f"Received message {number}.",
             )  # fmt: skip
         case _ if action in settling.WAYS:
             detail = reads.message(address, number, actor=actor)

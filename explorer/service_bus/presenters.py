@@ -20,26 +20,28 @@ _BADGES = {
     Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
     Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
     Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
-    Standing.DUE: Badge("due, pending", "scheduled", "scheduled"),
-    Standing.EXPIRED: Badge("expired, pending", "expired", "expired"),
-    Standing.SPENT: Badge("spent, pending", "expired", "expired"),
+    Standing.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
+    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+    Standing.SPENT: Badge("max deliveries reached", "expired", "expired"),
 }
 _DEAD = Badge("dead-lettered", "dead", "dead")
 ENDS = {Standing.LOCKED: "lock ends in", Standing.SCHEDULED: "due in"}
 _MEANINGS = {
-    EntityKind.QUEUE: "Keeps messages in order until receivers take them.",
-    EntityKind.TOPIC: "Gives each message to all of its subscriptions whose rules match it.",
-    EntityKind.SUBSCRIPTION: "Keeps its own copies of a topic's messages: of those that its rules match.",
+    EntityKind.QUEUE: "Stores messages in order until they are received.",
+    EntityKind.TOPIC: "Copies each message to those of its subscriptions whose rules match.",
+    EntityKind.SUBSCRIPTION: "Stores its own copy of each message of its topic that matches its rules.",
 }
 FIGURES = (
     Figure(
-        "active", "Active", "Waiting to be received, locked ones included", if_it_holds(lambda e: e.counts.active), word="active"
+        "active",
+        "Active",
+        "Waiting to be received, or locked",
+        if_it_holds(lambda e: e.counts.active),
+        word="active",
     ),
-    Figure(
-        "locked", "Locked", "Held by a receiver now", if_it_holds(lambda e: e.counts.locked), "num narrow-hide", word="locked"
-    ),
+    Figure("locked", "Locked", "Locked by a receiver", if_it_holds(lambda e: e.counts.locked), "num narrow-hide", word="locked"),
     Figure("scheduled", "Scheduled", "Waiting for their time", lambda e: e.counts.scheduled, "num opt", word="scheduled"),
-    Figure("deferred", "Deferred", "Set aside; received only by number", if_it_holds(lambda e: e.counts.deferred), "num opt"),
+    Figure("deferred", "Deferred", "Received only by sequence number", if_it_holds(lambda e: e.counts.deferred), "num opt"),
     EXPIRED,
     DEAD,
 )
@@ -92,9 +94,9 @@ def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timed
     """
     if time_to_live is None:
         return None
-    lives = f"It lives {human(time_to_live)}"
+
     if usual_wait is not None and time_to_live < usual_wait:
-        return f"{lives}, and messages here usually wait {human(usual_wait)}: most likely no receiver will see it."
+        return f"Messages here usually wait {human(usual_wait)}; this one expires after {human(time_to_live)}."
     if time_to_live < timedelta(seconds=5):
-        return f"{lives}: unless a receiver is waiting at this moment, none may see it."
+        return f"This message expires after {human(time_to_live)}, possibly before any receiver asks for it."
     return None

@@ -13,7 +13,7 @@ from broker_core.reads import Counts, Tab
 from broker_core.service_bus import preview
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.presenters import plural
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, about, act, address_of, page, show
 
 TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
@@ -41,9 +41,7 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
     if form is not None and not form.is_valid():
         return _ask(request, entity, tab, None, session, form=form, status=400)
     address = EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue)
-    target = (
-        f"messages {', '.join(map(str, numbers))}" if numbers else f"all {TABS[tab]}{f' of session {session}' if session else ''}"
-    )
+    target = numbered(numbers) if numbers else f"all {TABS[tab]}{f' of session {session}' if session else ''}"
     done = act(
         request, "purge", address, target=target, says=lambda count: f"Purged {plural(count, 'message')}.",
         call=lambda: service_bus.purge(
@@ -54,7 +52,10 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
         return _ask(request, entity, tab, numbers, session, done=done, status=done.status)
     if numbers and done.result < len(numbers):
         skipped = len(numbers) - done.result
-        messages.warning(request, f"{skipped} of the {len(numbers)} selected were left: a receiver holds them, or they are gone.")
+        messages.warning(
+            request,
+            f"{skipped} of the {len(numbers)} selected messages were not purged: they are locked or no longer in the queue.",
+        )
     url = reverse("explorer:entity", args=(main.namespace, main.path))
     return HttpResponseRedirect(f"{url}?tab={tab}")
 

@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, EntityAddress, StoredMessage, SubQue
 from broker_core.reads import MessageRow, Tab
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
 from explorer.shared.bodies import LOOKED_AT, preview, preview_of
-from explorer.shared.presenters import SUBQUEUES, plural
+from explorer.shared.presenters import SUBQUEUES, numbered, plural
 from explorer.shared.shell import Act, act, address_of, page, show, wants_fragment
 
 from . import sessions, settling
@@ -34,7 +34,7 @@ class Held:
 @require_http_methods(["GET", "POST"])
 def receiver(request: HttpRequest, subqueue: str, namespace: str, path: str) -> HttpResponse:
     if subqueue not in SUBQUEUES or SUBQUEUES[subqueue] not in _LISTS:
-        raise Http404(f"{subqueue} is no list to receive from")
+        raise Http404(f"{subqueue} is not a queue to receive from")
     address = address_of(namespace, path, subqueue)
     if request.method != "POST":
         return _show(request, address)
@@ -56,7 +56,7 @@ def _show(
 ) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     if not entity.holds_messages:
-        raise NotAllowed(f"'{entity.address}' is a topic: its messages are received from its subscriptions.")
+        raise NotAllowed(f"'{entity.address}' is a topic; receive its messages from its subscriptions.")
     place = EntityAddress(entity.address.namespace, entity.address.path, address.subqueue)
     by_session = entity.requires_session and address.subqueue == SubQueue.MAIN
     context = {
@@ -112,13 +112,13 @@ def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act
             return Act(), None
         numbers = form.cleaned_data["numbers"]
         call = lambda: service_bus.receive_deferred(address, numbers, actor=actor)  # noqa: E731
-        target = f"messages {', '.join(map(str, numbers))}"
+        target = numbered(numbers)
         return act(request, "receive deferred", address, call, target=target, says=_received), None
     if action in sessions.ACTIONS:
         return sessions.carry_out(request, address, action)
     if action in settling.WAYS:
         return settling.settle(request, address, action, SettleForm(request.POST)), None
-    return Act(error=InvalidArgument("action", f"{action!r} is nothing this page can do")), None
+    return Act(error=InvalidArgument("action", f"{action!r} is unknown")), None
 
 
 def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, count: int) -> Act:
@@ -129,5 +129,5 @@ def _receive(request: HttpRequest, address: EntityAddress, use_case, name: str, 
 
 def _received(found: list[StoredMessage]) -> str:
     if not found:
-        return "Nothing to receive: no message is available now."
+        return "No messages are available."
     return f"Received {plural(len(found), 'message')}."

@@ -22,7 +22,7 @@ def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if request.method != "POST":
         return _ask(request, entity)
     done = act(
-        request, "drop locks", address, lambda: service_bus.drop_locks(address, actor=request.actor),
+        request, "release locks", address, lambda: service_bus.drop_locks(address, actor=request.actor),
         says=lambda count: f"Ended {plural(count, 'lock')} on {address}.",
     )  # fmt: skip
     if done.error:

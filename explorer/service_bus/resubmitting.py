@@ -17,7 +17,7 @@ def dead_letters(request: HttpRequest, namespace: str, path: str) -> HttpRespons
     way = Way(
         address, "Resubmit", "dead letters", "?tab=dead-letter",
         back=lambda numbers: service_bus.resubmit(address, numbers, actor=request.actor),
-        because=lambda group: group.reason or "no reason was given",
+        because=lambda group: group.reason or "no reason given",
         goes_to=lambda group: entity.address.name,
         says=resubmitted,
     )  # fmt: skip

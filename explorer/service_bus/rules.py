@@ -48,7 +48,7 @@ def _edit(request: HttpRequest, subscription: EntityRow, form: RuleForm, action:
         return show_form(request, "service_bus/rule", form, **context)
     done = act(
         request, action, subscription.address, lambda: use_case(subscription.address, form.rule(), actor=request.actor),
-        target=f"rule {form.rule().name}", says=lambda made: f"The rule {made.rule.name} holds for what is sent from now on.",
+        target=f"rule {form.rule().name}", says=lambda made: f"Saved rule {made.rule.name}. It applies to new messages.",
     )  # fmt: skip
     if done.error:
         return show_form(request, "service_bus/rule", form, done=done, **context)
@@ -69,7 +69,7 @@ def delete_rule(request: HttpRequest, rule: str, namespace: str, path: str) -> H
     done = act(
         request, "delete rule", subscription.address,
         lambda: entities.delete_rule(subscription.address, current.name, actor=request.actor),
-        target=f"rule {current.name}", says=lambda _: f"Deleted the rule {current.name}.",
+        target=f"rule {current.name}", says=lambda _: f"Deleted rule {current.name}.",
     )  # fmt: skip
     if done.error:
         return show_form(request, "service_bus/rule_delete", None, done=done, **context)

@@ -29,7 +29,7 @@ def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = address_of(namespace, path)
     entity = reads.entity(address, actor=request.actor)
     if entity.kind == EntityKind.SUBSCRIPTION:
-        raise NotAllowed(f"'{entity.address}' is a subscription: it gets copies of what is sent to its topic (SB-013).")
+        raise NotAllowed(f"'{entity.address}' is a subscription; send to its topic instead (SB-013).")
     if request.method != "POST":
         return _show(request, entity, SendForm(initial=_like(request, address_of(namespace, request.GET.get("of", path)))))
     form = SendForm(request.POST, request.FILES)
@@ -58,7 +58,7 @@ def _show(
         "content_types": CONTENT_TYPES,
         "error": done.error,
         "warning": warning,
-        "why_not": "" if Right.SEND in request.actor.rights else "Sending needs the role operator.",
+        "why_not": "" if Right.SEND in request.actor.rights else "Sending requires the operator role.",
     }
     return show(request, "service_bus/send", context, fragment="service_bus/_send_form", status=status)
 
@@ -76,14 +76,14 @@ def sent(numbers: list[int | None]) -> str:
     kept = [n for n in numbers if n is not None]
     dropped = len(numbers) - len(kept)
     if not kept:
-        return "Accepted and dropped: a message with this id was seen within the window for duplicates."
+        return "Accepted and dropped as a duplicate: a message with this id was seen within the detection window."
     said = f"Sent message {kept[0]}." if len(kept) == 1 else f"Sent {len(kept):,} messages, numbers {kept[0]} to {kept[-1]}."
     return said + (f" Dropped {dropped:,} as duplicates." if dropped else "")
 
 
 def _target(form: SendForm) -> str:
     message_id = form.cleaned_data["message_id"]
-    return presenters.times(form.cleaned_data["copies"]) + (f", id {message_id}" if message_id else "")
+    return presenters.copies(form.cleaned_data["copies"]) + (f", id {message_id}" if message_id else "")
 
 
 def _where_to_look(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> str:

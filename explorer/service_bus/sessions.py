@@ -80,7 +80,7 @@ def _accept(request: HttpRequest, address: EntityAddress) -> Act:
 
 
 def _accepted(session: Session) -> str:
-    return f"You hold the session {session.session_id}{_with_messages(session.messages)}."
+    return f"Accepted session {session.session_id}{_with_messages(session.messages)}."
 
 
 def _with_messages(messages) -> str:
@@ -97,7 +97,7 @@ def _receive(request: HttpRequest, session: Session, given: dict) -> tuple[Act, 
 
 def _received(found: list[StoredMessage]) -> str:
     if not found:
-        return "The session has no further message to receive now."
+        return "The session has no more messages to receive."
     return f"Received {plural(len(found), 'message')} of the session, in order."
 
 
@@ -121,16 +121,16 @@ def _set_state(session: Session, given: dict, actor: Actor) -> None:
 _OTHERS: dict[str, tuple[str, Callable, Callable[[Any], str]]] = {
     "renew-session": (
         "renew session", lambda session, given, actor: service_bus.renew_session(session, actor=actor),
-        lambda session: f"The lock of the session {session.session_id} starts anew.",
+        lambda session: f"Renewed the lock of session {session.session_id}.",
     ),
     "close-session": (
         "close session", lambda session, given, actor: service_bus.close_session(session, actor=actor),
-        lambda was_held: "Closed the session; what was not settled is available again." if was_held else "It was held no more.",
+        lambda was_held: "Session closed. Unsettled messages are available." if was_held else "The lock had already ended.",
     ),
-    "set-state": ("set session state", _set_state, lambda _: "Set the state of the session."),
+    "set-state": ("set session state", _set_state, lambda _: "Session state set."),
     "clear-state": (
         "clear session state", lambda session, given, actor: service_bus.set_session_state(session, None, actor=actor),
-        lambda _: "Cleared the state of the session.",
+        lambda _: "Session state cleared.",
     ),
 }  # fmt: skip
 ACTIONS = {"accept", "receive-session", "receive-session-deferred", *_OTHERS}

@@ -33,7 +33,7 @@ _FIELDS = {"subscription": "name"}  # what a refusal names, where the form has a
 def create(request: HttpRequest, kind: str) -> HttpResponse:
     """`?namespace=` and `?topic=namespace/path` fill the form."""
     if kind not in list(EntityKind):
-        raise Http404(f"{kind} is no kind of entity")
+        raise Http404(f"{kind} is not a kind of entity")
     kind = EntityKind(kind)
     form = _new_form(request, kind)
     if not form.is_valid():
@@ -160,5 +160,5 @@ def _initial(settings: Any) -> dict:
 
 def _show(request: HttpRequest, form, *, done: Act = Act(), **context) -> HttpResponse:
     if isinstance(done.error, EntityNotFound) and "topic" in form.fields:
-        form.add_error("topic", "There is no such topic.")
+        form.add_error("topic", "This topic does not exist.")
     return show_form(request, "service_bus/entity_new", form, done=done, fields=_FIELDS, **context)

@@ -13,11 +13,11 @@ from explorer.service_bus.forms.receiver import SettleForm
 from explorer.shared.shell import Act, act
 
 WAYS = {
-    "renew": "The lock of message {} starts anew.",
-    "complete": "Completed message {}; it is gone.",
-    "abandon": "Abandoned message {}; it is available again, and this delivery counts as failed.",
-    "release": "Gave message {} back; this counts as no delivery.",
-    "defer": "Deferred message {}; receive it again by this number.",
+    "renew": "Lock of message {} renewed.",
+    "complete": "Completed message {}.",
+    "abandon": "Abandoned message {}. It is available again; the delivery counts as failed.",
+    "release": "Released message {}; delivery count unchanged.",
+    "defer": "Deferred message {}. Receive it again by its sequence number.",
     "dead-letter": "Moved message {} to the dead-letter queue.",
 }
 
@@ -30,7 +30,7 @@ def is_held_by(row: MessageRow, actor: Actor) -> bool:
 def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleForm) -> Act:
     """Settle or renew the message whose lock token the form carries. A lost lock is a refusal (SB-070), recorded as one."""
     if how not in WAYS:
-        return Act(error=InvalidArgument("action", f"{how!r} is none of {', '.join(WAYS)}"))
+        return Act(error=InvalidArgument("action", f"{how!r} must be one of {', '.join(WAYS)}"))
     try:
         token = form.require()["token"]
         properties = form.properties()
@@ -46,7 +46,7 @@ def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleF
 def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
     there = reads.message(address, number, actor=actor) if how == "abandon" and address.subqueue == SubQueue.MAIN else None
     if there and there.row.address != address:
-        return f"Abandoned message {number}; that was its last delivery, so it is in the dead-letter queue."
+        return f"Abandoned message {number}. It was the last delivery, so the message was dead-lettered."
     return WAYS[how].format(number)
 
 

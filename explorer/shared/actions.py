@@ -25,7 +25,7 @@ class Action:
 def selected_numbers(given: Sequence[str]) -> list[int]:
     """The sequence numbers ticked in a list. Raises InvalidArgument for none, too many, or what is no number."""
     if not given:
-        raise InvalidArgument("selection", "is empty; tick the messages first")
+        raise InvalidArgument("selection", "is empty; select messages first")
     if len(given) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in given):
         raise InvalidArgument("selection", f"must be at most {MAX_SELECTED} sequence numbers")
     return sorted({int(n) for n in given})

@@ -44,4 +44,4 @@ def only_of(family: Family, view: View) -> View:
 def _check(family: Family, has_it: Container[Family], namespace: str) -> None:
     if family not in has_it:
         wanted = pages_of(family)
-        raise NotAllowed(f"There is no such page for {wanted.title}, and '{namespace}' is a {wanted.container_noun}.")
+        raise NotAllowed(f"'{namespace}' is a {wanted.container_noun}; {wanted.title} has no such page.")

@@ -34,17 +34,17 @@ SAME = timedelta(seconds=1)  # a clock that is off by less shows real time, for 
 _HAPPENS = {
     Change.LOCK: "the lock of message {} ends",
     Change.SESSION: "the lock of a session ends",
-    Change.DUE: "message {} is due",
+    Change.DUE: "message {} becomes due",
     Change.VISIBLE: "message {} becomes visible",
-    Change.LIFE: "the life of message {} ends",
-    Change.REMOVAL: "message {}, expired, is no longer shown",
-    Change.UNACKNOWLEDGED: "the time to acknowledge message {} ends",
+    Change.LIFE: "message {} expires",
+    Change.REMOVAL: "expired message {} is removed",
+    Change.UNACKNOWLEDGED: "the acknowledgement timeout of message {} ends",
     Change.QUEUE: "the queue itself expires",
 }
 _CAME_OF_IT = {
-    "activated": ("scheduled message is active now", "scheduled messages are active now"),
+    "activated": ("scheduled message became active", "scheduled messages became active"),
     "locks_ended": ("lock ended", "locks ended"),
-    "overdue": ("delivery was held too long and went back", "deliveries were held too long and went back"),
+    "overdue": ("delivery timed out and was requeued", "deliveries timed out and were requeued"),
     "expired": ("message expired or was moved", "messages expired or were moved"),
 }
 
@@ -95,7 +95,7 @@ class ClockView:
     @property
     def speed(self) -> str:
         """Empty: that of real time."""
-        return "" if self.clock.rate in (0, 1) else f"{self.clock.rate:g} times as fast"
+        return "" if self.clock.rate in (0, 1) else f"at {self.clock.rate:g}x speed"
 
     @property
     def url(self) -> str:
@@ -126,7 +126,7 @@ def next_words(address: EntityAddress, clock: Clock, actor: Actor) -> str:
 def happens_next(change: NextChange | None, clock: Clock) -> str:
     """In words that stay true while the clock does what it does."""
     if change is None:
-        return "nothing here waits for an instant"
+        return "no timed change is pending"
     happens = _HAPPENS[change.what].format(change.sequence_number)
     return f"{happens}, {human(change.at - clock.now)} from now" if clock.is_paused else f"{happens}, at {change.at:%H:%M:%S}"
 
@@ -168,12 +168,12 @@ def _move(request: HttpRequest, namespace: str, entity: str) -> Act:
     acts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], str], str]] = {
         "pause": ("pause clock", lambda: namespaces.pause_clock(namespace, actor=actor), _paused, ""),
         "resume": ("resume clock", lambda: namespaces.resume_clock(namespace, actor=actor), _resumed, ""),
-        "catch-up": ("resume clock", lambda: _catch_up(namespace, actor), _stepped, ": at real time"),
+        "catch-up": ("resume clock", lambda: _catch_up(namespace, actor), _stepped, ": to real time"),
         "step": ("step clock", lambda: _step(namespace, typed, actor), _stepped, f": {typed}"),
         "next": ("step clock", lambda: _to_next(namespace, entity, actor), _stepped, f": to the next change in {entity}"),
     }
     if what not in acts:
-        return Act(error=InvalidArgument("act", f"{what!r} is none of {', '.join(acts)}"))
+        return Act(error=InvalidArgument("act", f"{what!r} must be one of {', '.join(acts)}"))
     action, call, says, how = acts[what]
     return act(request, action, None, call, target=f"{namespace}{how}", says=says)
 
@@ -224,15 +224,15 @@ def _paused(clock: namespaces.Clock) -> str:
 
 
 def _resumed(clock: namespaces.Clock) -> str:
-    return f"The clock of {clock.namespace} runs on from {presenters.absolute(clock.now)}, as fast as real time."
+    return f"Resumed the clock of {clock.namespace} from {presenters.absolute(clock.now)} at normal speed."
 
 
 def _stepped(done: Stepped | None) -> str:
     """The step and what came of it, in words."""
     if done is None:
-        return "Nothing here waits for an instant, so the clock stays where it is."
+        return "No timed change is pending, so the clock was not moved."
     counts = {name: done.came_of_it[name] for name in _CAME_OF_IT if done.came_of_it.get(name)}
     told = [f"{count:,} {_CAME_OF_IT[name][count != 1]}" for name, count in counts.items()]
     told += [f"{address} was deleted" for address in done.came_of_it.get("deleted", ())]
-    said = f"The clock of {done.clock.namespace} went on by {human(done.by)}, to {presenters.absolute(done.clock.now)}"
+    said = f"Advanced the clock of {done.clock.namespace} by {human(done.by)} to {presenters.absolute(done.clock.now)}"
     return f"{said}: {', '.join(told)}." if told else f"{said}."

@@ -15,7 +15,7 @@ def text_to_copy(request: HttpRequest, address: EntityAddress, number: int, size
     """What is put into the form's text; empty, with a notice, where the form would send other bytes than these."""
     text = as_typed(body_to_copy(request, address, number, size))
     if text is None:
-        _tell(request, number, "it has bytes, or line ends, that a text in a form does not keep")
+        _tell(request, number, "it contains bytes or line endings that a form cannot keep")
     return text or ""
 
 
@@ -24,7 +24,7 @@ def body_to_copy(request: HttpRequest, address: EntityAddress, number: int, size
     if Right.SEE_BODIES not in request.actor.rights:
         return b""
     if size > LARGEST_COPY:
-        _tell(request, number, f"it is longer than {LARGEST_COPY // 1024} KB")
+        _tell(request, number, f"it is larger than {LARGEST_COPY // 1024} KB")
         return b""
     body = reads.body(address, number, actor=request.actor)
     return body.content if body else b""
@@ -43,4 +43,6 @@ def as_typed(content: bytes) -> str | None:
 
 
 def _tell(request: HttpRequest, number: int, why: str) -> None:
-    messages.warning(request, f"The body of message {number} is not copied into the form: {why}. Its page has it as a download.")
+    messages.warning(
+        request, f"The body of message {number} was not copied into the form: {why}. You can download it from the message page."
+    )

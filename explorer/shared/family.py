@@ -51,7 +51,7 @@ class EventTexts:
     gaps: Mapping[EventKind, str]
     renewed: tuple[str, str] = ("Lock renewed", "Lock renewed {} times")
     held: str = "locked for {}"
-    unnoticed: str = "the lock ended unnoticed {} before the broker looked again"
+    unnoticed: str = "lock expired {} before the broker processed it"
     count: str = "failed deliveries"
     moved_by_operator: str | None = None
 

@@ -45,13 +45,13 @@ def _counts(entity: EntityRow) -> CommonCounts:
 
 
 EXPIRED = Figure(
-    "expired", "Expired", "Their life has ended, not taken away yet", if_it_holds(lambda e: e.expired_pending.value), "num opt",
+    "expired", "Expired", "Expired, not yet removed", if_it_holds(lambda e: e.expired_pending.value), "num opt",
     "expired",
 )  # fmt: skip
 DEAD = Figure(
     "dead",
-    "Dead",
-    "In the dead-letter queue, or in a poison queue: a person decides",
+    "Dead-lettered",
+    "In the dead-letter queue or in a poison queue",
     lambda e: _counts(e).dead(e),
     "num",
     "dead",
@@ -62,20 +62,18 @@ SEVERAL = (
     Figure(
         "available",
         "Available",
-        "What a receive, a get or a consumer could be given now",
+        "Available to a receive, a get or a consumer",
         if_it_holds(at_hand),
         word="available",
     ),
     Figure(
-        "held",
-        "Held",
-        "Locked, leased or unacknowledged",
+        "held", "Locked", "Locked, leased or unacked",
         if_it_holds(lambda e: _counts(e).held(e)),
         "num narrow-hide",
-        word="held",
+        word="locked",
     ),
-    Figure("waiting", "Waiting", "Scheduled or delayed", lambda e: _counts(e).waiting(e), "num opt", word="waiting"),
-    Figure("deferred", "Set aside", "Deferred; received only by number", lambda e: _counts(e).deferred(e), "num opt"),
+    Figure("waiting", "Scheduled", "Scheduled or delayed", lambda e: _counts(e).waiting(e), "num opt", word="scheduled"),
+    Figure("deferred", "Deferred", "Received only by sequence number", lambda e: _counts(e).deferred(e), "num opt"),
     EXPIRED,
     DEAD,
 )  # fmt: skip

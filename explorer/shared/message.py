@@ -102,7 +102,7 @@ def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:
     action = request.POST.get("action", "")
     family = namespaces.get_namespace(address.namespace, actor=request.actor).family
     done = pages_of(family).message.carry_out(request, address, number, action)
-    return Act(error=InvalidArgument("action", f"{action!r} is nothing that can be done to a message")) if done is None else done
+    return Act(error=InvalidArgument("action", f"{action!r} is unknown")) if done is None else done
 
 
 def _after(address: EntityAddress, number: int, result) -> str:

@@ -56,10 +56,10 @@ class Sum:
     css: str = ""
 
 
-_BEFORE = (("name", "Name", "Namespace and name; a subscription follows its topic", "grow"),)
+_BEFORE = (("name", "Name", "Namespace and name; subscriptions are listed below their topic", "grow"),)
 _AFTER = (
-    ("sent", "In", "Sent, over the last minute", "num rate narrow-hide"),
-    ("completed", "Out", "Completed, over the last minute", "num rate narrow-hide"),
+    ("sent", "In", "Sent in the last minute", "num rate narrow-hide"),
+    ("completed", "Out", "Completed in the last minute", "num rate narrow-hide"),
     ("oldest", "Oldest", "Age of the oldest message", "num opt"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,22 +45,23 @@ class Deadline:
         return epoch_ms(self.at)
 
 
+_CITED = re.compile(r" \(((?:SB|QS|RMQ)-\w+(?:, (?:SB|QS|RMQ)-\w+)*)\)")
 _MEETS = {  # what a change does to one message, and to several
     "expired": ("expires now", "expire now"),
-    "too many": ("is too many", "are too many"),
+    "too many": ("exceeds the limit", "exceed the limit"),
     "dead-lettered": ("is dead-lettered", "are dead-lettered"),
     "dropped": ("is dropped", "are dropped"),
-    "saved": ("stays that was about to leave", "stay that were about to leave"),
+    "saved": ("is kept instead of removed", "are kept instead of removed"),
     "unlocked": ("loses its lock", "lose their lock"),
     "forwarded": ("is forwarded", "are forwarded"),
     "undeliverable": ("can no longer be delivered", "can no longer be delivered"),
     "deliverable": ("can be delivered now", "can be delivered now"),
-    "moved to the poison queue": ("goes to the poison queue now", "go to the poison queue now"),
-    "moved to the poison queue once visible": ("goes there once visible", "go there once visible"),
-    "moved to another poison queue than before": ("goes to another poison queue", "go to another poison queue"),
-    "removed, expired": ("is removed, expired", "are removed, expired"),
-    "given out again": ("can be got again", "can be got again"),
-    "shown longer, expired": ("is shown longer, expired", "are shown longer, expired"),
+    "moved to the poison queue": ("moves to the poison queue now", "move to the poison queue now"),
+    "moved to the poison queue once visible": ("moves to the poison queue once visible", "move to the poison queue once visible"),
+    "moved to another poison queue than before": ("moves to a different poison queue", "move to a different poison queue"),
+    "removed, expired": ("has expired and is removed", "have expired and are removed"),
+    "given out again": ("becomes available again", "become available again"),
+    "shown longer, expired": ("has expired and is shown longer", "have expired and are shown longer"),
 }
 GONE = Badge("gone", "gone", "gone")
 
@@ -97,10 +99,10 @@ def age_in_words(delta: timedelta) -> str:
 
 
 def clock_text(delta: timedelta) -> str:
-    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "deciding"."""
+    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "moments"."""
     seconds = int(delta.total_seconds())
     if seconds <= 0:
-        return "deciding"
+        return "moments"
     if seconds >= 2 * 86_400:
         return f"{(seconds + 43_200) // 86_400} days"  # the nearest: seven days are seven, a second later, too
     hours, rest = divmod(seconds, 3600)
@@ -134,9 +136,14 @@ def plural(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
-def times(count: int) -> str:
-    """How often, as one says it."""
-    return "once" if count == 1 else f"{count:,} times"
+def copies(count: int) -> str:
+    """How many copies of a message: "1 copy", "3 copies"."""
+    return plural(count, "copy", "copies")
+
+
+def numbered(numbers: Sequence[int]) -> str:
+    """Messages by their numbers: "message 4", "messages 4, 5"."""
+    return f"message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 def epoch_ms(at: datetime) -> int:
@@ -176,9 +183,20 @@ def effects_told(effects: Sequence[Effect]) -> str:
     for effect in effects:
         sums[effect.what] = sums.get(effect.what, 0) + effect.count
     if not sums:
-        return "No message that is there is touched."
+        return "No existing messages are affected."
     least = "at least " if any(effect.at_least for effect in effects) else ""
-    return f"Of the messages there, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
+    return f"Of the existing messages, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
+
+
+def effect_verb(effect: Effect) -> str:
+    """What a change does to the messages of one effect, as the verb of a sentence about them."""
+    return _MEETS[effect.what][effect.count != 1]
+
+
+def without_rules(text: str) -> tuple[str, str]:
+    """A text without the rules that it cites in parentheses, and those rules as a list for a reader."""
+    cited = [rule for group in _CITED.findall(text) for rule in group.split(", ")]
+    return _CITED.sub("", text), ", ".join(dict.fromkeys(cited))
 
 
 def is_neglected(entity: EntityRow) -> bool:
@@ -207,7 +225,7 @@ def consuming(entity: EntityRow) -> str:
     if entity.last_receive_at is None:
         return pages_of(entity.family).texts.no_consumer
     idle = entity.clock.now - entity.last_receive_at
-    return "receiving" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
+    return "active" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
 
 
 def as_azure_names_it(name: str) -> str:

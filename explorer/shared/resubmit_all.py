@@ -101,8 +101,8 @@ def _named(way: Way, only: Key | None, lines: Sequence[Line]) -> str:
     if only is None:
         return f"all {way.noun}"
     origin, reason = only
-    because = lines[0].because if lines else reason or "no reason was given"
-    return f"{way.noun} {f'from {origin}, ' if origin else ''}because: {because}"
+    because = lines[0].because if lines else reason or "no reason given"
+    return f"{way.noun}{f' from {origin}' if origin else ''} with the reason: {because}"
 
 
 def _ask(

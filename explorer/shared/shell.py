@@ -38,7 +38,7 @@ _STATUS = (
     (ServerBusy, 503),
     (BrokerUnavailable, 503),
 )
-_HEADINGS = {400: "That is not possible", 403: "A right is missing", 404: "Not found", 409: "Refused", 503: "Not now"}
+_HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
 
 
 class BadQuery(Exception):
@@ -99,7 +99,7 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         try:
             return view(request, *args, **kwargs)
         except BadQuery as exc:
-            return refusal(request, 400, "Part of this address cannot be understood.", problems=exc.problems)
+            return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
         except BrokerError as exc:
             return refusal(request, status_of(exc), str(exc), error=exc)
 

@@ -24,9 +24,9 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods
 
 SALT = "explorer.sign_in_link"
-EXPIRED = "This link is too old."
-USED = "This link was already used."
-UNKNOWN = "This link is not complete, or from another installation."
+EXPIRED = "This link has expired."
+USED = "This link has already been used."
+UNKNOWN = "This link is incomplete or belongs to another installation."
 
 
 class LinkRefused(Exception):
@@ -74,7 +74,7 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
     Without it the sign-in would send such a person back to the admin, and so on for ever.
     """
     if request.user.is_authenticated and not request.user.is_staff:
-        raise PermissionDenied("The admin is for users marked as staff. An administrator can mark you, or sign in as another.")
+        raise PermissionDenied("The admin requires staff status. Ask an administrator, or sign in with another account.")
     query = request.META.get("QUERY_STRING", "")
     return redirect(f"{reverse('explorer:sign_in')}{f'?{query}' if query else ''}")
 

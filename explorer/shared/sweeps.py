@@ -49,6 +49,23 @@ def sweeps(request: HttpRequest) -> HttpResponse:
     return show(request, "sweeps", context)
 
 
+_RESULTS = {  # a count of a run's outcome: what it counts, for one and for several
+    "expired": ("message expired", "messages expired"),
+    "locks_ended": ("lock expired", "locks expired"),
+    "activated": ("message enqueued", "messages enqueued"),
+    "forwarded": ("message forwarded", "messages forwarded"),
+    "forgotten": ("old entry removed", "old entries removed"),
+    "sessions": ("session removed", "sessions removed"),
+    "heads": ("queue head advanced", "queue heads advanced"),
+    "folded": ("count merged", "counts merged"),
+    "messages": ("message removed", "messages removed"),
+    "entities": ("entity removed", "entities removed"),
+    "events": ("event archived", "events archived"),
+    "slices": ("slice written", "slices written"),
+    "ended": ("analysis ended", "analyses ended"),
+}
+
+
 def sweep(task: PeriodicTask, last: SweepRun | None, now: datetime) -> Sweep:
     period = task.interval.schedule.run_every if task.interval else ONE_DAY
     every = human(period) if task.interval else "once a day" if task.crontab else str(task.schedule)
@@ -63,20 +80,25 @@ def lateness(last: SweepRun | None, period: timedelta, now: datetime, enabled: b
     if not enabled:
         return ""
     if last is None:
-        return f"has never run, though due every {human(period)}" if now - known_since > period + GRACE else ""
+        return f"never run; due every {human(period)}" if now - known_since > period + GRACE else ""
     if last.error:
-        return "its last run failed"
+        return "last run failed"
     silent = now - last.started_at
     if silent > 2 * period + GRACE:
-        return f"last ran {age(silent)} ago, though due every {human(period)}"
+        return f"last run {age(silent)} ago; due every {human(period)}"
     return ""
 
 
 def did(outcome: Mapping) -> str:
     """What a run did, in words: its counts that are not zero."""
-    parts = [f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')}: {value}"
-             for name, value in outcome.items() if value]  # fmt: skip
-    return ", ".join(parts) or "nothing to do"
+    return ", ".join(_did(name, value) for name, value in outcome.items() if value) or "idle"
+
+
+def _did(name: str, value: object) -> str:
+    if not isinstance(value, int):
+        return f"{name.replace('_', ' ')}: {value}"
+    one, several = _RESULTS.get(name, ("", ""))
+    return f"{value:,} {one if value == 1 else several}" if one else f"{name.replace('_', ' ')}: {value:,}"
 
 
 def _run_name(task: PeriodicTask) -> str:

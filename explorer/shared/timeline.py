@@ -49,7 +49,7 @@ _WORDS = {
     EventKind.RENEWED: Words("lock renewed", "renew", "locked"),
     EventKind.COMPLETED: Words("completed", "done", "gone"),
     EventKind.ABANDONED: Words("abandoned", "unlock", "gone"),
-    EventKind.RELEASED: Words("given back", "unlock", "gone"),
+    EventKind.RELEASED: Words("released", "unlock", "gone"),
     EventKind.DEFERRED: Words("deferred", "deferred", "deferred"),
     EventKind.DEAD_LETTERED: Words("dead-lettered", "dead", "dead"),
     EventKind.EXPIRED: Words("expired", "expired", "expired"),
@@ -69,21 +69,21 @@ _WORDS = {
 _TEXTS = {
     EventKind.SENT: "Sent",
     EventKind.SCHEDULED: "Sent, to be enqueued later",
-    EventKind.ACTIVATED: "Its time came: enqueued",
+    EventKind.ACTIVATED: "Scheduled time reached: enqueued",
     EventKind.RECEIVED: "Received with peek-lock",
-    EventKind.COMPLETED: "Completed: it left the queue",
+    EventKind.COMPLETED: "Completed",
     EventKind.ABANDONED: "Abandoned: available again",
-    EventKind.RELEASED: "Given back unopened; this counts as no delivery",
-    EventKind.DEFERRED: "Deferred: set aside until it is asked for by number",
+    EventKind.RELEASED: "Released; delivery count unchanged",
+    EventKind.DEFERRED: "Deferred: received only by sequence number",
     EventKind.DEAD_LETTERED: "Moved to the dead-letter queue",
     EventKind.EXPIRED: "Expired and dropped",
-    EventKind.LOCK_LOST: "The lock ended without being settled",
-    EventKind.CANCELLED: "Cancelled before its time",
+    EventKind.LOCK_LOST: "Lock expired without settlement",
+    EventKind.CANCELLED: "Cancelled before its scheduled time",
     EventKind.PURGED: "Purged",
     EventKind.RESUBMITTED: "Resubmitted to the queue",
     EventKind.DELETED: "Deleted together with its queue",
     EventKind.FORWARDED: "Forwarded",
-    EventKind.DUPLICATE_DROPPED: "A later message with the same id came, and was dropped as a duplicate",
+    EventKind.DUPLICATE_DROPPED: "A later message with the same id was dropped as a duplicate",
     EventKind.PUBLISHED: "Published",
     EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
     EventKind.DROPPED: "Dropped",
@@ -93,15 +93,15 @@ _TEXTS = {
 # What a message does after an event of this kind; {0} is how long.
 _GAPS = {
     EventKind.SENT: "waited {0} for a receiver",
-    EventKind.SCHEDULED: "waited {0} for its time",
+    EventKind.SCHEDULED: "scheduled for {0}",
     EventKind.ACTIVATED: "waited {0} for a receiver",
     EventKind.RECEIVED: "held for {0}",
     EventKind.RENEWED: "held for another {0}",
     EventKind.ABANDONED: "waited {0} for the next receiver",
     EventKind.RELEASED: "waited {0} for the next receiver",
     EventKind.LOCK_LOST: "waited {0} for the next receiver",
-    EventKind.DEFERRED: "lay aside for {0}",
-    EventKind.DEAD_LETTERED: "lay in the dead-letter queue for {0}",
+    EventKind.DEFERRED: "deferred for {0}",
+    EventKind.DEAD_LETTERED: "in dead letters for {0}",
 }
 
 COMMON = EventTexts({}, {}, _GAPS)
@@ -168,7 +168,7 @@ def _text(event: Event, times: int, texts: EventTexts) -> str:
         case EventKind.PUBLISHED if "copies" in event.details:
             return _published(event.details["copies"])
         case EventKind.FORWARDED if event.other:
-            duplicate = ", which had its id already: dropped as a duplicate" if event.details.get("duplicate") else ""
+            duplicate = ", where it was dropped as a duplicate" if event.details.get("duplicate") else ""
             return f"Forwarded to {_named(event.other)}{duplicate}"
         case EventKind.MOVED:
             moved, because = _moved(event.reason, texts)
@@ -181,18 +181,18 @@ def _text(event: Event, times: int, texts: EventTexts) -> str:
     if event.kind in (EventKind.DEAD_LETTERED, EventKind.DROPPED) and event.reason:
         return f"{text}: {event.reason}"
     if event.kind == EventKind.SENT and "resubmitted_from" in event.details:
-        return "Enqueued again, made from a dead letter"
+        return "Resubmitted from a dead letter"
     if event.kind == EventKind.SENT and "from" in event.details:
         return "Enqueued under a new number"
     return text
 
 
 def _named(place: Place | None) -> str:
-    return place.address.path if place and place.address else "an entity that is gone"
+    return place.address.path if place and place.address else "a deleted entity"
 
 
 def _listed(places: Sequence[Place]) -> str:
-    return ", ".join(dict.fromkeys(map(_named, places))) or "nowhere: no queue took it"
+    return ", ".join(dict.fromkeys(map(_named, places))) or "no queue"
 
 
 def _moved(reason: str | None, texts: EventTexts) -> tuple[str, str]:
@@ -204,7 +204,7 @@ def _moved(reason: str | None, texts: EventTexts) -> tuple[str, str]:
 
 def _published(copies: int) -> str:
     if not copies:
-        return "Published, and no rule of any subscription took it: it is gone"
+        return "Published; no subscription's rules matched, so it was discarded"
     return f"Published: {copies} {'copy' if copies == 1 else 'copies'} for its subscriptions"
 
 
@@ -215,8 +215,8 @@ def _arrived(event: Event) -> str:
     if event.kind == EventKind.DEAD_LETTERED:
         return f"Copied from the topic into the dead-letter queue: {event.reason}"
     if is_copy:
-        return "Copied from the topic: a rule took it"
-    return f"Forwarded from {origin.path if origin else 'an entity that is gone'}"
+        return "Copied from the topic by a matching rule"
+    return f"Forwarded from {origin.path if origin else 'a deleted entity'}"
 
 
 def _note(event: Event, texts: EventTexts) -> str:
@@ -226,13 +226,13 @@ def _note(event: Event, texts: EventTexts) -> str:
     if event.kind in (EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.DEAD_LETTERED) and event.delivery_count:
         parts.append(f"{texts.count}: {event.delivery_count}")
     if event.kind in (EventKind.SENT, EventKind.SCHEDULED) and event.time_to_live:
-        parts.append(f"lives {human(event.time_to_live)}")
+        parts.append(f"time-to-live {human(event.time_to_live)}")
     if "visible_at" in event.details:
         parts.append(f"invisible for {human(datetime.fromisoformat(event.details['visible_at']) - event.at)}")
     if "text_bytes" in event.details:
         parts.append(f"new text of {event.details['text_bytes']:,} bytes")
     if "held_by" in event.details:
-        parts.append(f"taken from {event.details['held_by']}")
+        parts.append(f"previously leased by {event.details['held_by']}")
     description = event.details.get("description")
     if description:
         parts.append(str(description))

@@ -73,7 +73,7 @@ def secret_key(data: Path) -> str:
         return key
     except OSError as problem:
         raise ImproperlyConfigured(
-            f"The data folder {data} cannot be used: {problem.strerror}. Free space or rights there, "
+            f"The data folder {data} cannot be used: {problem.strerror}. Free disk space or correct its permissions, "
             "choose another with VITRINE_DATA, or set SECRET_KEY."
         ) from problem
 

@@ -18,12 +18,10 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400: an address or a form that cannot be understood."""
     if isinstance(exception, DisallowedHost):
         host = request.META.get("HTTP_HOST", "")
-        return page(
-            request, 400, "This site does not answer to that name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart."
-        )
+        return page(request, 400, "Unknown host name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart.")
     if isinstance(exception, RequestDataTooBig):
         return too_large(request, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
-    return page(request, 400, "That request cannot be understood", "Go back, check what was entered, and try again.")
+    return page(request, 400, "Invalid request", "Go back, check your input, and try again.")
 
 
 def too_large(request: HttpRequest, limit: int) -> HttpResponse:
@@ -31,9 +29,8 @@ def too_large(request: HttpRequest, limit: int) -> HttpResponse:
     response = page(
         request,
         413,
-        "The form is too large",
-        f"It may have at most {limit // 2**20} MB. Nothing was changed. Larger messages and documents can be uploaded as files, "
-        "once you are signed in.",
+        "Request too large",
+        f"The limit is {limit // 2**20} MB. Nothing was changed. Sign in to upload larger messages and documents as files.",
     )
     response.headers["Connection"] = "close"
     return response
@@ -44,40 +41,38 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return page(
         request,
         403,
-        "The form was too old",
-        "Nothing was changed. Reload the page, fill in the form again, and allow cookies for this site.",
+        "Form expired",
+        "Nothing was changed. Reload the page and submit the form again. Cookies must be allowed for this site.",
     )
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403: the person may not do this."""
     return page(
-        request, 403, "A right is missing", str(exception) or "Ask an administrator for the right, or sign in as somebody else."
+        request, 403, "Permission denied", str(exception) or "Ask an administrator for access, or sign in with another account."
     )
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404: no such address."""
-    return page(request, 404, "Nothing is here", "The address may be mistyped, or what it named may be gone.")
+    return page(request, 404, "Page not found", "The address may be mistyped, or the item may have been deleted.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """503 while the database is away, else 500. Called inside the `except`, so the exception can be asked for."""
     problem = sys.exc_info()[1]
     if isinstance(problem, StorageFull) or getattr(getattr(problem, "__cause__", None), "sqlstate", None) == DISK_IS_FULL:
-        return page(
-            request, 503, "The disk is full", "Nothing was stored. Free some space on the database's disk, then try again."
-        )
+        return page(request, 503, "Disk full", "Nothing was stored. Free some space on the database's disk, then try again.")
     if isinstance(problem, DATABASE_IS_AWAY):
         return page(
-            request, 503, "The database cannot be reached",
-            "Nothing is lost: what was accepted is stored. It usually returns within seconds; then reload this page.",
+            request, 503, "Database unavailable",
+            "No accepted message is lost. The database usually returns within seconds; then reload this page.",
         )  # fmt: skip
     return page(
         request,
         500,
-        "Vitrine made a mistake",
-        "It is in the log, with the address and the time. Trying again may help; if not, report it.",
+        "Internal error",
+        "The error was logged with the address and time. You can retry; if it happens again, report it.",
     )
 
 

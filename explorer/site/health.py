@@ -60,7 +60,7 @@ def _java() -> dict:
     try:
         return {"state": "ok", "version": java.version(java.find())}
     except java.JavaNotFound:
-        return {"state": "not found", "effect": "analyses do not run; everything else does"}
+        return {"state": "not found", "effect": "analyses cannot run; everything else works"}
 
 
 def _disk() -> dict:

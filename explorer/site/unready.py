@@ -28,9 +28,7 @@ def explained() -> Iterator[None]:
         if is_set_up and is_current:  # a mistake of ours
             raise
         if is_set_up:
-            raise ImproperlyConfigured(
-                "The tables in the database are of an older version. Run make up, or manage.py migrate, first."
-            ) from exc
+            raise ImproperlyConfigured("The database schema is out of date. Run make up or manage.py migrate first.") from exc
         if settings.DATABASE_URL:
             raise ImproperlyConfigured("The database that DATABASE_URL names has no Vitrine tables. Run make up first.") from exc
         raise nothing_set_up() from exc

@@ -32,6 +32,7 @@ register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
 register.filter("shown_path", presenters.shown_path)
 register.filter("tags", presenters.tags)
+register.filter("effect_verb", presenters.effect_verb)
 register.filter("family_pages", pages_of)
 register.filter("family_texts", lambda family: pages_of(family).texts)
 
@@ -59,6 +60,14 @@ def new_entities(context) -> list[tuple[NewEntity, str]]:
         kept = query if len(urls) > 1 and request.path in urls else ""
         found += [(one, url + kept) for one, url in zip(pages.new_entities, urls, strict=True)]
     return found
+
+
+@register.filter
+def rules_after(text: object) -> str:
+    """The text with the rules that it cites, such as (SB-035), moved behind its end."""
+    said, rules = presenters.without_rules(str(text))
+    hint = "The rule and its test are listed in docs/rules.md"
+    return format_html('{} <span class="small quiet" title="{}">rule {}</span>', said, hint, rules) if rules else said
 
 
 @register.simple_tag

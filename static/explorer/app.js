@@ -44,7 +44,7 @@
       whole.indeterminate = ticked.length > 0 && ticked.length < all.length;
     }
     const told = $("[data-selection]");
-    if (told) told.textContent = ticked.length ? `${ticked.length} selected` : "Tick messages to act on several.";
+    if (told) told.textContent = ticked.length ? `${ticked.length} selected` : "Select messages to act on them.";
     $$("[data-bulk]").forEach((button) => {
       $("[data-label]", button).textContent = `${button.dataset.bulk} ${ticked.length || "selected"}`;
       if (!button.dataset.forbidden) button.disabled = ticked.length === 0;
@@ -209,9 +209,9 @@
     focusedPart = "";
   });
   document.addEventListener("htmx:error", () =>
-    notice("The server did not answer. Nothing was changed as far as is known; try again."));
+    notice("No response from the server. The action may not have been performed; reload the page before you retry."));
   document.addEventListener("htmx:response:error", (event) => {
-    if (event.detail.ctx?.response?.raw?.status === 500) notice("The server failed at this. Try again; the log says more.");
+    if (event.detail.ctx?.response?.raw?.status === 500) notice("Internal server error. You can retry; see the server log for details.");
   });
 
   reveal(document);

@@ -67,7 +67,7 @@
 
   function countdownText(ms) {
     const whole = Math.floor(ms / 1000);
-    if (ms <= 0) return "deciding";
+    if (ms <= 0) return "moments";
     if (whole >= 2 * 86400) return `${Math.round(whole / 86400)} days`;
     const two = (n) => String(n).padStart(2, "0");
     const [hours, minutes, seconds] = [Math.floor(whole / 3600), Math.floor((whole % 3600) / 60), whole % 60];
@@ -142,7 +142,7 @@
     shown = state;
     button.dataset.live = state;
     button.setAttribute("aria-pressed", String(paused));
-    button.title = refusal || (paused ? "Resume the live updates" : "Pause the live updates");
+    button.title = refusal || (paused ? "Resume live updates" : "Pause live updates");
     said.textContent = `Live updates: ${state}. ${refusal}`;
   }
 

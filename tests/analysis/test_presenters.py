@@ -15,10 +15,10 @@ HOUR = timedelta(hours=1)
 def test_the_outcome_in_a_sentence_most_frequent_first():
     whole = a_result(completed=900, dead_lettered=80, still_there=20)
     assert presenters.outcome_sentence(whole, [("Bad", 60), ("Late", 20)]) == (
-        "Of 1,000 messages that entered, 90 % were completed, 8 % were dead-lettered and 2 % are still there. "
+        "Of 1,000 messages, 90 % were completed, 8 % were dead-lettered and 2 % are still in the queue. "
         "Most frequent reason: Bad."
     )
-    assert presenters.outcome_sentence(a_result(expired=1), []) == "Of 1 message that entered, 100 % was expired."
+    assert presenters.outcome_sentence(a_result(expired=1), []) == "Of 1 message, 100 % was expired."
 
 
 def test_reasons_are_of_what_left_for_a_reason():
@@ -41,9 +41,9 @@ def test_a_share_never_hides_the_rest(count, of, text):
 
 def test_times_in_a_sentence():
     whole = a_result(completed=3, waited=3, waiting_p50=timedelta(seconds=1), waiting_p95=timedelta(seconds=9), waiting_p99=HOUR)
-    said = presenters.time_sentence(whole, "waiting", "were received after", "none")
-    assert said == "Half of 3 were received after at most 1.0 s, 95 % after at most 9.0 s, 99 % after at most 1.0 h."
-    assert presenters.time_sentence(whole, "processing", "were settled after", "none") == "none"
+    said = presenters.time_sentence(whole, "waiting", "received", "none")
+    assert said == "Of 3 messages, half were received within 1.0 s, 95 % within 9.0 s and 99 % within 1.0 h."
+    assert presenters.time_sentence(whole, "processing", "settled", "none") == "none"
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_durations_as_people_write_them(text, duration):
 
 @pytest.mark.parametrize("text", ["", "5", "5 parsecs", "s", "min 5"])
 def test_durations_nobody_understands(text):
-    with pytest.raises(InvalidArgument, match="write for example"):
+    with pytest.raises(InvalidArgument, match="use for example"):
         durations.parse_human_or_iso(text)
 
 

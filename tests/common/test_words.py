@@ -28,7 +28,7 @@ from broker_core.service_bus import shared_access
     ],
 )
 def test_what_was_not_found_is_called_by_its_word(db, look, word):
-    with pytest.raises(EntityNotFound, match=rf"^The {word} 'x(/q)?' could not be found\. Check its name, or create it first\.$"):
+    with pytest.raises(EntityNotFound, match=rf"^The {word} 'x(/q)?' could not be found\. Check the name or create it first\.$"):
         look()
 
 

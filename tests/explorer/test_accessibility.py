@@ -159,7 +159,7 @@ def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
     page.wait_for_selector("#notices :text('Got 3 messages')")
     page.locator("#held-2 button[value=delete]").focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector("#notices :text('Deleted message 2; it is gone')")
+    page.wait_for_selector("#notices :text('Deleted message 2')")
     assert page.locator("#held-2").count() == 0 and page.evaluate(f"{FOCUSED} !== document.body")
 
 
@@ -309,7 +309,7 @@ def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages,
     page.wait_for_selector(f".session .countdown:not([data-deadline='{ends}'])")
     assert page.is_visible("#state-1") and page.input_value("#state-1") == "half written"
     page.click("button[value=set-state]")
-    page.wait_for_selector("#notices :text('Set the state')")
+    page.wait_for_selector("#notices :text('Set state')")
     assert reads.sessions(carts, part="cart-a").rows[0].state == b"half written"
 
 

@@ -309,8 +309,8 @@ def test_saving_a_form_unchanged_changes_nothing(space, administrator):
 @pytest.mark.parametrize(
     ("values", "field", "said"),
     [
-        ({"lock_duration": "6 min"}, "lock_duration", "allowed is 5 s to 5 min"),
-        ({"lock_duration": "soon"}, "lock_duration", "is no duration"),
+        ({"lock_duration": "6 min"}, "lock_duration", "allowed: 5 s to 5 min"),
+        ({"lock_duration": "soon"}, "lock_duration", "is not a duration"),
         ({"lock_duration": "never"}, "lock_duration", "must be a duration, not never"),
         ({"max_delivery_count": "0"}, "max_delivery_count", "out of range"),
         ({"max_delivery_count": "99999999999"}, "max_delivery_count", ""),
@@ -447,8 +447,8 @@ def test_a_rule_is_created_changed_and_deleted_through_the_use_cases(space, admi
 @pytest.mark.parametrize(
     ("values", "field", "said"),
     [({"filter": '{"type": "sql", "expression": "total >"}'}, "filter", "column 8"),
-     ({"filter": '{"type": "sql"}'}, "filter", "is no rule"), ({"filter": "total > 1"}, "filter", "valid JSON"),
-     ({"filter": '{"type": "colour"}'}, "filter", "none of sql"),
+     ({"filter": '{"type": "sql"}'}, "filter", "is not a valid stored rule"), ({"filter": "total > 1"}, "filter", "valid JSON"),
+     ({"filter": '{"type": "colour"}'}, "filter", "must be sql"),
      ({"filter": '{"type": "true"}', "action": '{"expression": "SET"}'}, "action", "column 4"),
      ({"filter": '{"type": "true"}', "name": "a/b"}, "name", "a/b")],
 )  # fmt: skip
@@ -504,7 +504,7 @@ def test_clocks_are_stepped_from_the_list_and_the_system_refuses(space, administ
     assert namespaces.get_clock("space").now - before == timedelta(hours=1)
     both = {"action": "step_a_day", "_selected_action": [n.pk for n in Namespace.objects.filter(name__in=["space", "system"])]}
     page = administrator.post(url("broker_core.namespace"), both, follow=True)
-    assert "own work" in page.content.decode()
+    assert "used by Vitrine itself" in page.content.decode()
     assert namespaces.get_clock("space").now - before == timedelta(hours=1)  # all or nothing
 
 
@@ -606,7 +606,7 @@ def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM vitrine_shared_access_policy; DELETE FROM vitrine_entity WHERE id = %s", [entity.pk])
     page = administrator.get(url("broker_core.messageevent")).content.decode()
-    assert f"forgotten (number {entity.pk})" in page
+    assert f"removed (number  {entity.pk})" in page
 
 
 def test_a_list_of_events_counts_no_further_than_it_shows(space, administrator, monkeypatch):

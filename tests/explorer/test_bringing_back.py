@@ -87,11 +87,11 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     client, url = as_("operator"), f"/bring-back/{dead}"
     page = body_of(client.get(url))
     assert (
-        "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message that a consumer holds stays" in page
+        "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message locked by a receiver stays" in page
     )
-    assert 'aria-label="Only these: because Refused"' in page
+    assert 'aria-label="This group only: reason: Refused"' in page
     page = body_of(client.get(url, {"group": REFUSED}))
-    assert "Resubmit dead letters because: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
+    assert "Resubmit dead letters with the reason: Refused?" in page and "Resubmit 2 messages" in page and "Late" not in page
     assert dead_numbers(dead) == [1, 2, 3, 4, 5]
     assert client.post(url, {"group": REFUSED, "up_to": "3"}).status_code == 302
     assert dead_numbers(dead) == [2, 4, 5]
@@ -113,21 +113,21 @@ def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatc
 def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
     client, url = as_("operator"), f"/bring-back/{poison}"
     page = body_of(client.get(url))
-    assert "Requeue all poison messages?" in page and "Requeue 4 messages" in page and "got as often as its queue allows" in page
+    assert "Requeue all poison messages?" in page and "Requeue 4 messages" in page and "max dequeue count reached" in page
     group = '["mail", "MaxDequeueCountExceeded"]'
     page = body_of(client.get(url, {"group": group}))
-    assert "Requeue poison messages from mail, because: got as often as its queue allows?" in page and "Requeue 1 message" in page
+    assert "Requeue poison messages from mail with the reason: max dequeue count reached?" in page and "Requeue 1 message" in page
     client.post(url, {"group": group})
     assert texts(poison.namespace, "mail") == ["c"] and texts(poison.namespace, "jobs-poison") == ["a", "b", "by hand"]
     client.post(url)
     assert texts(poison.namespace, "jobs") == ["a", "b", "by hand"] and texts(poison.namespace, "jobs-poison") == []
-    assert "There are no poison messages" in body_of(client.get(url))
+    assert "No poison messages" in body_of(client.get(url))
 
 
 def test_a_group_that_is_gone_and_one_that_is_none_are_told(dead, poison, as_):
     client = as_("operator")
     page = body_of(client.get(f"/bring-back/{dead}", {"group": '[null, "Other"]'}))
-    assert "None of this group is here any more" in page and "disabled" in page
+    assert "No messages left in this group" in page and "disabled" in page
     for group in ("Refused", "[1, 2]", '["a"]', "[" * 4000):
         response = client.get(f"/bring-back/{dead}", {"group": group})
         assert response.status_code == 400 and "must be an origin and a reason" in body_of(response)

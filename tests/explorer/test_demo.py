@@ -183,7 +183,7 @@ def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
     for _ in range(60):
         clock.seconds += runner.tick()
     assert [record.getMessage() for record in caplog.records] == [
-        "The demonstration's shop cannot go on, and tries again: The database is away."
+        "Demo program shop failed and will retry: The database is away."
     ]
 
 
@@ -221,9 +221,9 @@ def test_it_is_set_up_once(monkeypatch):
 def test_the_button_pauses_and_resumes_for_operators_alone(as_):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     operator, viewer = as_("operator"), as_("viewer")
-    assert b"Pause the demonstration" in operator.get("/").content
+    assert b"Pause demo" in operator.get("/").content
     answer = operator.post(reverse("explorer:demonstration"), {"do": "pause"}, follow=True)
-    assert b"Resume the demonstration" in answer.content
+    assert b"Resume demo" in answer.content
     assert b"The demonstration is paused." in answer.content
     viewer.post(reverse("explorer:demonstration"), {"do": "resume"})
     row = Demonstration.objects.get()

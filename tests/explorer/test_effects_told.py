@@ -40,15 +40,15 @@ def new(client, vhost, **given):  # noqa: F811
 def test_saving_a_policy_tells_what_expires_by_it(orders, as_, vhost):  # noqa: F811
     told = said(new(as_("administrator"), vhost, message_ttl="30 s"))
     assert told == (
-        "Created the policy p. It rules 2 queues and 0 exchanges now. Something else is in force for 2 queues and 0 exchanges. "
-        "The lives of 3 ready messages are counted anew. Of the messages there, 3 expire now, 3 are dropped."
+        "Created the policy p. It applies to 2 queues and 0 exchanges. Effective settings changed for 2 queues and 0 exchanges. "
+        "The expiry of 3 ready messages was recalculated. Of the existing messages, 3 expire now, 3 are dropped."
     )
     assert reads.counts(orders).active == 0  # and so it was
 
 
 def test_saving_one_that_touches_nothing_says_so(orders, as_, vhost):  # noqa: F811
     told = said(new(as_("administrator"), vhost, message_ttl="1 h"))
-    assert told.endswith("The lives of 3 ready messages are counted anew. No message that is there is touched.")
+    assert told.endswith("The expiry of 3 ready messages was recalculated. No existing messages are affected.")
     assert reads.counts(orders).active == 3
 
 
@@ -60,7 +60,7 @@ def test_deleting_one_tells_what_it_ruled(orders, as_, vhost):  # noqa: F811
     url = reverse("explorer:rabbitmq_policy_delete", args=("user", vhost, "p"))
     token = client.get(url).context["previewed"].token
     told = said(client.post(url, {"token": token}, follow=True))
-    assert told.startswith("Deleted the policy p. Something else is in force for 1 queue and 0 exchanges. The lives of 3 ready")
+    assert told.startswith("Deleted the policy p. Effective settings changed for 1 queue and 0 exchanges. The expiry of 3 ready")
 
 
 def test_the_core_tells_how_many_it_rules_then(orders, vhost):  # noqa: F811
@@ -79,7 +79,7 @@ def test_saving_settings_of_a_service_bus_queue_tells_its_effect(namespace, as_)
     service_bus.send(address, [Message(body=b"1"), Message(body=b"2", time_to_live=timedelta(days=1))])
     namespaces.step_clock(namespace, timedelta(minutes=10))
     told = preview.change(address, default_message_time_to_live=timedelta(minutes=5))
-    assert effects_told(told.effects) == "Of the messages there, 1 expires now, 1 is dead-lettered."
+    assert effects_told(told.effects) == "Of the existing messages, 1 expires now, 1 is dead-lettered."
     assert entities.get_entity(address).settings.default_message_time_to_live == timedelta(minutes=5)
     client = as_("administrator")
     page = client.get(f"/settings/{address}")

@@ -129,7 +129,7 @@ async def test_what_has_nothing_live_is_refused(queue, cookie, page):
 
 async def test_without_the_right_to_browse_nothing_is_told(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie(None))
-    assert "lacks the right" in told["refused"]
+    assert "does not have the right" in told["refused"]
     await communicator.disconnect()
     assert not Feed.here()._pages
 
@@ -581,7 +581,7 @@ def test_browser_a_committed_send_changes_the_page(queue, see):
     service_bus.complete(queue, [held.lock_token])
     page.wait_for_selector(f"{row(queue, 1)} .state-gone")
     page.wait_for_selector(row(queue, 1), state="detached", timeout=6000)
-    page.wait_for_selector("text=No active message")
+    page.wait_for_selector("text=No active messages")
 
 
 def test_browser_typed_text_focus_and_selection_survive(queue, see):
@@ -647,7 +647,7 @@ def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see
     namespaces.pause_clock(queue.namespace)
     page.wait_for_selector("#clock .notice >> text=is paused")
     namespaces.resume_clock(queue.namespace)
-    page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/deciding|lock ended/)", timeout=15000)
+    page.wait_for_function("() => document.querySelector('#rows')?.textContent.match(/moments|lock ended/)", timeout=15000)
 
 
 def test_browser_rows_pushed_off_the_page_are_the_first_of_the_next(queue, see):

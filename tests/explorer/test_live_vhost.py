@@ -203,7 +203,7 @@ def test_connections_are_closed_by_keyboard_and_the_list_empties_by_itself(commi
     page.wait_for_selector(f"#k-{other.id}", state="detached")
     assert page.evaluate("document.activeElement.closest('tr').id") == f"k-{committed.connection.id}"  # nothing stole the focus
     page.keyboard.press("Enter")
-    page.wait_for_function("() => document.body.textContent.includes('Nobody is connected')")
+    page.wait_for_function("() => document.body.textContent.includes('No connections')")
     assert "Closed connection scanner" in page.inner_text("#notices")
 
 

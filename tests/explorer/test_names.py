@@ -113,19 +113,19 @@ def test_queues_of_an_analysis_are_looked_for_and_stay_ticked(pages, as_, few):
     client, space = as_("operator"), pages.shop.namespace
     carts, orders, eu = ids_of(space, "carts", "eu/orders", "market/news/Subscriptions/eu")
     first = client.get("/analyses/new/", {"queue": orders})
-    assert offered(first)[0] == f"{space}/eu/orders" and "More than 2 to choose from" in body_of(first)
+    assert offered(first)[0] == f"{space}/eu/orders" and "More than 2 queues and subscriptions" in body_of(first)
     sent = {"queues": [orders], "part": f"{space}/CART", "stretch": "7d", "bucket": "day", "look": "1"}
     page = client.post("/analyses/new/", sent)
-    assert offered(page) == [f"{space}/eu/orders", f"{space}/carts"] and f"1 has “{space}/CART” in the name" in body_of(page)
+    assert offered(page) == [f"{space}/eu/orders", f"{space}/carts"] and f"1 matches “{space}/CART”" in body_of(page)
     assert page.context["form"]["stretch"].value() == "7d" and not page.context["form"].errors
     part = client.post("/analyses/new/", sent | {"queues": [orders, carts], "part": f"{space}/market/news/sub"}, headers=FRAGMENT)
     text = body_of(part)
     assert "<h1" not in text and text.count(" checked") == 2
     found = [str(pages.market.subscription(name)) for name in ("all", "eu")]  # no more than are listed
     assert offered(part) == [f"{space}/carts", f"{space}/eu/orders", *found]
-    assert f"More than 2 have “{space}/market/news/sub” in the name." in text
+    assert f"More than 2 match “{space}/market/news/sub”." in text
     none = client.post("/analyses/new/", sent | {"queues": [], "part": "<no>"}).content.decode()
-    assert "“&lt;no&gt;” in its name." in none
+    assert "“&lt;no&gt;”." in none
     assert not AnalysisRun.objects.exists()
     assert client.post("/analyses/new/", {"queues": [eu], "part": "cart", "stretch": "7d", "bucket": "day"}).status_code == 302
     assert [queue["id"] for queue in AnalysisRun.objects.get().queues] == [eu]
@@ -179,7 +179,7 @@ def test_queues_of_an_analysis_are_found_and_ticked_by_keyboard(browser_page, sh
         browser_page.keyboard.press("Space")
     browser_page.locator("#part").fill("nothing-like-it")
     browser_page.keyboard.press("Enter")
-    browser_page.get_by_text("No queue or subscription has “nothing-like-it”").wait_for()
+    browser_page.get_by_text("No queue or subscription matches “nothing-like-it”").wait_for()
     assert browser_page.url.endswith("/analyses/new/") and browser_page.locator("#part").input_value() == "nothing-like-it"
     ticked = browser_page.locator("#queue-choices input:checked")
     assert ticked.count() == 2

@@ -129,7 +129,7 @@ def test_a_binding_has_one_destination_of_the_same_virtual_host(office, administ
     queue = Entity.objects.get(namespace=host_of(office), path="dead", deleted_at=None)
     rabbitmq.create_vhost("elsewhere")
     other = Exchange.objects.get(namespace__name="elsewhere", name="amq.topic")
-    for ends, text in (({}, "one of the two"), ({"queue": queue.pk, "exchange": inner.pk}, "one of the two"),
+    for ends, text in (({}, "not both"), ({"queue": queue.pk, "exchange": inner.pk}, "not both"),
                        ({"exchange": other.pk}, "same virtual host")):  # fmt: skip
         response = administrator.post(url("broker_core.binding", "add"), {"source": source.pk, "routing_key": "k", **ends})
         assert response.status_code == 200 and text in str(problems(response))

@@ -93,8 +93,8 @@ def test_dead_letters_are_ticked_as_a_range_and_moved_back_in_a_dialog(committed
     assert page.inner_text("[data-bulk='Move back']") == "Move back 3"
     page.click("[data-bulk='Move back']")
     page.wait_for_selector("dialog#ask[open] #would")
-    assert "Move the 3 messages selected in dead?" in page.inner_text("#ask-title")
-    assert "3 messages go back to where they died last: 3 to mail." in page.inner_text("#would") and violations(page) == []
+    assert "Move the 3 selected messages in dead?" in page.inner_text("#ask-title")
+    assert "3 messages move back to where they died last: 3 to mail." in page.inner_text("#would") and violations(page) == []
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog#ask", state="hidden")
     assert page.evaluate("document.activeElement.dataset.bulk") == "Move back", "the focus is where it was"
@@ -118,11 +118,11 @@ def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, b
     page.keyboard.type("spare")
     assert page.is_disabled("#ask button[name=confirmed]"), "nothing to confirm before it is told"
     page.keyboard.press("Tab")
-    page.wait_for_selector("#would >> text=1 message goes to the queue spare")
+    page.wait_for_selector("#would >> text=1 message moves to the queue spare")
     page.focus("#ask button[name=confirmed]")
     page.keyboard.press("Enter")
     page.wait_for_selector("#notices .notice")
-    assert "it is message 1 of spare now" in page.inner_text("#notices")
+    assert "now message 1 of spare" in page.inner_text("#notices")
     assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
 
 
@@ -138,9 +138,9 @@ def test_one_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard
     page.keyboard.type("spare")
     page.keyboard.press("Tab")
     page.wait_for_selector("#would >> text=go to the queue spare")
-    page.focus("#ask button[aria-label*='its life ended']")
+    page.focus("#ask button[aria-label*='expired']")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#ask >> text=One group alone")
+    page.wait_for_selector("#ask >> text=Selected group")
     assert page.input_value("#ask #id_queue") == "spare"
     page.focus("#ask button[name=confirmed]")
     page.keyboard.press("Enter")
@@ -155,21 +155,21 @@ def test_a_dead_letter_is_moved_back_without_javascript(committed, graveyard, br
     page.click("[data-bulk='Move elsewhere']")
     page.fill("#id_queue", "spare")
     page.click("#move noscript button")
-    assert "1 message goes to the queue spare" in page.inner_text("main")
+    assert "1 message moves to the queue spare" in page.inner_text("main")
     page.check("input[name=to][value=back]")
     page.click("button[name=confirmed]")
-    assert "1 message goes back to where it died last: 1 to mail." in page.inner_text("main"), (
+    assert "1 message moves back to where it died last: 1 to mail." in page.inner_text("main"), (
         "another target is asked about first"
     )
     page.click("button[name=confirmed]")
-    assert "Moved message 1; it is message" in page.inner_text("#notices") and reads.counts(graveyard).active == 3
+    assert "Moved message 1: now message" in page.inner_text("#notices") and reads.counts(graveyard).active == 3
 
 
 def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
     page = browser("viewer")
     page.goto(f"/entities/{committed.at}/mail")
-    page.click("nav.tabs a:has-text('in force')")
-    page.wait_for_selector("text=the least of them holds")
+    page.click("nav.tabs a:has-text('settings')")
+    page.wait_for_selector("text=the lowest value wins")
     assert page.url.endswith("?tab=in-force")
     page.go_back()
     page.wait_for_selector("#rows")
@@ -189,7 +189,7 @@ def test_everything_acts_without_javascript(committed, browser):  # noqa: F811
     assert "without.script" in page.inner_text("main")
     page.goto(f"/rabbitmq/get/{committed.at}/mail")
     page.click("button.primary")
-    assert "put back in its place" in page.inner_text("main")
+    assert "requeued and marked as redelivered" in page.inner_text("main")
 
 
 def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(committed, browser):  # noqa: F811
@@ -219,7 +219,7 @@ def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(
     assert "redelivered" in page.inner_text("#held-2-5")
     page.focus("#close-hand")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#hand >> text=You hold no message")
+    page.wait_for_selector("#hand >> text=You hold no messages")
     assert reads.counts(dead).locked == 0
 
 
@@ -229,7 +229,7 @@ def test_a_held_message_is_settled_without_scripts(committed, browser):  # noqa:
     page.check("input[value=hold]")
     page.click("button[value=get]")
     page.click("#ack-1-1")
-    assert "Acknowledged 1 message; it is gone." in page.inner_text("#notices")
-    assert "You hold no message of this queue" in page.inner_text("#hand")
+    assert "Acknowledged 1 message." in page.inner_text("#notices")
+    assert "You hold no messages of this queue" in page.inner_text("#hand")
     page.click("#close-hand")
     assert browsing.connections(committed.vhost)[-1].name == "scanner"

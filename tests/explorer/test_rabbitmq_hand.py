@@ -97,12 +97,12 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert desk.state == (1, 1, 0) and desk.connections == [name_of(client)]
     page = body_of(client.get(desk.url()))
     assert "job 0" in page and "delivery tag 1" in page and 'id="channel-1"' in page and name_of(client) in page
-    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last act" in page
+    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last actionion" in page
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]
-    assert "in your hands" in body_of(client.get(f"/messages/{at}/1"))
-    assert "in your hands" not in body_of(as_("viewer").get(f"/messages/{at}/1"))
+    assert "held by you" in body_of(client.get(f"/messages/{at}/1"))
+    assert "held by you" not in body_of(as_("viewer").get(f"/messages/{at}/1"))
     others = body_of(as_("viewer").get(f"/rabbitmq/connections/{at.removesuffix('/jobs')}/"))
     assert name_of(client) in others
 
@@ -111,7 +111,7 @@ def test_holding_again_adds_to_it_and_nothing_ready_is_told(desk, held):
     hold(held, desk, 5)
     assert desk.state == (0, 4, 0) and len(desk.connections) == 1
     hold(held, desk, 1)
-    assert "Nothing to get" in body_of(held.get(desk.url()))
+    assert "No messages are ready" in body_of(held.get(desk.url()))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_each_is_settled_alone_or_with_all_up_to_it(desk, held, action, tag, sta
 def test_htmx_gets_the_page_as_it_is_then(desk, held):
     page = body_of(settle(held, desk, "ack", 1, headers=FRAGMENT))
     assert 'id="get"' in page and "<html" not in page and "held-1-1" not in page and "held-1-2" in page
-    assert "Acknowledged 1 message; it is gone." in page
+    assert "Acknowledged 1 message." in page
     part = body_of(held.get(f"{desk.url()}?part=hand", headers=FRAGMENT))
     assert part.startswith('<section class="card" id="hand"') and "held-1-2" in part and 'id="get"' not in part
 
@@ -145,7 +145,7 @@ def test_htmx_gets_the_page_as_it_is_then(desk, held):
 def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, held):
     settle(held, desk, "ack", 1)
     response = settle(held, desk, "ack", 1)
-    assert response.status_code == 409 and "not in your hands any more" in body_of(response)
+    assert response.status_code == 409 and "no longer hold delivery" in body_of(response)
     assert last_act().outcome == AuditRecord.Outcome.REFUSED
     assert desk.state == (1, 2, 0)
 
@@ -175,11 +175,11 @@ def test_no_more_is_held_than_may_be(desk, held, monkeypatch):
 def test_closing_the_connection_gives_everything_back_redelivered(desk, held):
     desk.publish(1, "other")
     hold(held, desk, 1, "other")
-    assert "It also has messages or consumers of" in body_of(held.get(desk.url()))
+    assert "This connection also holds messages or consumers of" in body_of(held.get(desk.url()))
     held.post(desk.url(), {"action": "close"})
     assert desk.state == (4, 0, 0) and desk.connections == [] and reads.counts(desk.other).locked == 0
     page = body_of(held.get(desk.url()))
-    assert "Closed your connection." in page and "You hold no message" in page and "has ended" not in page
+    assert "Closed your connection." in page and "You hold no messages" in page and "has ended" not in page
     facts = browsing.message_facts(reads.entity(desk.jobs).id, [1, 4])
     assert facts[1].redelivered and not facts[4].redelivered
 
@@ -201,12 +201,12 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     desk.publish(4)
     manual_consumers.look_after_all()
     assert desk.state == (2, 2, 0)
-    assert "no more come until one is settled" in body_of(client.get(desk.url()))
+    assert "prefetch reached, settle one to receive more" in body_of(client.get(desk.url()))
     settle(client, desk, "ack", 1)
     assert desk.state == (1, 2, 0), "the next is there at once"
     client.post(desk.url(), {"action": "cancel", "channel": "1"})
     assert browsing.consumers(desk.vhost) == [] and desk.state == (1, 2, 0)
-    assert "its consumer is cancelled" in body_of(client.get(desk.url()))
+    assert "consumer cancelled" in body_of(client.get(desk.url()))
     settle(client, desk, "nack-all", 3)
     assert desk.state == (3, 0, 0) and "channel-1" not in body_of(client.get(desk.url()))
 
@@ -233,8 +233,8 @@ def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
     rabbitmq.declare_queue(EntityAddress(desk.vhost, "line"), arguments={"x-single-active-consumer": True})
     for client in (first, second):
         client.post(desk.url("line"), {"action": "consume", "prefetch": "1"})
-    assert "waits its turn" in body_of(second.get(desk.url("line")))
-    assert "waits its turn" not in body_of(first.get(desk.url("line")))
+    assert "standby" in body_of(second.get(desk.url("line")))
+    assert "standby" not in body_of(first.get(desk.url("line")))
 
 
 def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
@@ -278,7 +278,7 @@ def test_who_is_demoted_is_told_why(desk, held):
     demoted(held.user)
     manual_consumers.look_after_all()
     page = body_of(held.get(desk.url()))
-    assert "Your connection has ended: you do not have the right to receive messages any more. What it held is back" in page
+    assert "Your connection was closed: you no longer have permission to receive messages. Its messages were requeued" in page
 
 
 def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):
@@ -331,19 +331,19 @@ def test_a_sign_out_without_anybody_or_a_session_is_no_trouble(rf, db):
 def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
     processes.leave_all()
     page = held.get(desk.url())
-    assert page.status_code == 200 and "Your connection has ended" in body_of(page)
+    assert page.status_code == 200 and "Your connection was closed" in body_of(page)
     assert desk.state == (4, 0, 0)
-    assert "Your connection has ended" not in body_of(held.get(desk.url()))
+    assert "Your connection was closed" not in body_of(held.get(desk.url()))
 
 
 def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held):
     manual_consumers._hands.clear()
     processes.leave_all()
     page = held.get(desk.url())
-    assert page.status_code == 200 and "the process of the site that had it is gone" in body_of(page)
+    assert page.status_code == 200 and "its process has stopped" in body_of(page)
     assert desk.state == (4, 0, 0), "whoever looks ends what the dead held"
     response = settle(held, desk, "ack", 1)
-    assert response.status_code == 409 and "no connection here any more" in body_of(response)
+    assert response.status_code == 409 and "Your connection is closed" in body_of(response)
 
 
 def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, held):
@@ -363,7 +363,7 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
     monkeypatch.setattr(manual_consumers, "IDLE_MINUTES", 0)
     manual_consumers.look_after_all()
     assert desk.state == (4, 0, 0) and desk.connections == []
-    assert "has ended: it was not used for 0 minutes." in body_of(held.get(desk.url()))
+    assert "was closed: it was not used for 0 minutes." in body_of(held.get(desk.url()))
 
 
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
@@ -371,7 +371,7 @@ def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
     manual_consumers.look_after_all()
     eventually(lambda: manual_consumers.of(held.user.pk, desk.vhost) is None, 10)
-    assert "has ended: Closed in Vitrine by the warden. What it held is back" in body_of(held.get(desk.url()))
+    assert "was closed: Closed in Vitrine by the warden. Its messages were requeued" in body_of(held.get(desk.url()))
 
 
 def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
@@ -382,7 +382,9 @@ def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
         one.channel.refreshed_at = 0.0
     manual_consumers.look_after_all()
     for _ in range(2):
-        assert "The consumer of other has ended: its queue is gone." in body_of(held.get(desk.url())), "until the next act"
+        assert "The consumer of other was cancelled: the queue was deleted." in body_of(held.get(desk.url())), (
+            "until the next act"
+        )
     assert desk.state == (1, 3, 0)
 
 
@@ -393,4 +395,4 @@ def test_a_viewer_holds_and_consumes_nothing(desk, as_):
     assert client.post(desk.url(), {"action": "consume", "prefetch": "1"}).status_code == 403
     assert client.post(desk.url(), {"action": "close"}).status_code == 403
     assert desk.state == (1, 0, 0) and desk.connections == []
-    assert "needs the role operator" in body_of(client.get(desk.url()))
+    assert "requires the operator role" in body_of(client.get(desk.url()))

@@ -42,14 +42,14 @@ def test_the_list_offers_it_where_messages_died(office, dead, as_):
     assert "Move back selected" in page and f"/rabbitmq/move/{quote(office.at)}/dead?to=back" in page
     assert page.count('name="numbers"') == 4
     page = body_of(as_("operator").get(f"/entities/{office.at}/scans"))
-    assert "Move back selected" not in page and "Move elsewhere selected" in page
+    assert "Move back selected" not in page and "Move selected" in page
     assert page.count('name="numbers"') == 1, "a held one cannot be ticked"
     assert 'name="numbers"' not in body_of(as_("operator").get(f"/entities/{office.at}/mail?tab=expired"))
 
 
 def test_who_only_looks_is_told_why_not(office, dead, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/dead"))
-    assert "Acting on messages needs the role operator." in page and "dead?to=back" not in page
+    assert "Acting on messages requires the operator role." in page and "dead?to=back" not in page
     for method in ("get", "post"):
         response = getattr(as_("viewer"), method)(f"/rabbitmq/move/{office.at}/dead", {"to": "back", "numbers": ["1"]})
         assert response.status_code == 403
@@ -60,9 +60,9 @@ def test_it_names_object_count_and_targets_before_it_asks(office, dead, as_):
     before = counts(office)
     asked = {"to": "back", "selected": "1", "numbers": ["1", "2", "3", "4"]}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert "Move the 4 messages selected?" in page and "3 messages go back to where they died last" in page
-    assert "a consumer rejected it" in page and "its life ended" in page
-    assert "1 message stays:</strong> it does not say where it died" in page
+    assert "Move the 4 selected messages?" in page and "3 messages move back to where they died last" in page
+    assert "a consumer rejected it" in page and "expired" in page
+    assert "1 message stays:</strong> no recorded death" in page
     assert "Move 3 messages" in page and 'value="back to where they died last"' in page
     assert counts(office) == before
     fragment = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked, headers=FRAGMENT))
@@ -75,8 +75,8 @@ def test_what_is_confirmed_is_moved_told_and_written_down(office, dead, as_):
     response = client.post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert response.status_code == 302 and response["Location"].endswith("/dead")
     page = body_of(client.get(response["Location"]))
-    assert "Moved message 1; it is message" in page and "of mail now." in page
-    assert "Left: 1 message (4), because it does not say where it died." in page
+    assert "Moved message 1: now message" in page and "of mail now." in page
+    assert "Not moved: 1 message (4: no recorded death)." in page
     record = last_act()
     assert (record.action, record.outcome, record.path) == ("move", "done", "dead")
     assert record.target == "messages 1, 4 back to where they died last" and "Moved message 1" in record.detail
@@ -90,7 +90,7 @@ def test_another_target_than_the_one_that_was_shown_is_asked_about_again(office,
     before = counts(office)
     asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1"], "confirmed": "back to where they died last"}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert "1 message goes to the queue spare" in page and counts(office) == before
+    assert "1 message moves to the queue spare" in page and counts(office) == before
     as_("operator").post(f"/rabbitmq/move/{office.at}/dead", {**asked, "confirmed": "to the queue spare"})
     assert counts(office) == {**before, "dead": before["dead"] - 1, "spare": 1}
 
@@ -99,7 +99,7 @@ def test_a_queue_that_would_drop_its_head_is_warned_of(office, dead, as_):
     rabbitmq.set_policy(office.vhost, Policy("small", "^spare$", {"max-length": 1}, "queues", 9))
     asked = {"to": "queue", "queue": "spare", "selected": "1", "numbers": ["1", "2"]}
     page = body_of(as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert "spare would have more than it may:</strong> what is first in it leaves, dropped, as after a publish." in page
+    assert "spare would exceed its limit:</strong> its oldest messages are dropped." in page
 
 
 def test_to_an_exchange_with_a_key(office, dead, as_):
@@ -113,12 +113,12 @@ def test_to_an_exchange_with_a_key(office, dead, as_):
 def test_all_go_up_to_the_last_that_was_counted(office, dead, as_):
     client = as_("operator")
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
-    assert "Move all messages that are ready?" in page and 'name="up_to" value="4"' in page
+    assert "Move all ready messages?" in page and 'name="up_to" value="4"' in page
     publish(office.vhost, "dead", exchange="", message_id="newer")
     confirmed = {"to": "queue", "queue": "spare", "up_to": "4", "confirmed": "to the queue spare"}
     client.post(f"/rabbitmq/move/{office.at}/dead", confirmed)
     assert (counts(office)["dead"], counts(office)["spare"]) == (1, 4)
-    assert last_act().target == "all messages that are ready to the queue spare"
+    assert last_act().target == "all ready messages to the queue spare"
 
 
 def test_all_that_match_the_filter(office, dead, as_):
@@ -134,24 +134,24 @@ def test_all_that_match_the_filter(office, dead, as_):
     assert last_act().target == "1 message that matches the filter back to where it died last"
 
 
-IN_MAIL = "those that died in mail, because "
+IN_MAIL = "those that died in mail: "
 
 
 def test_one_group_of_the_preview_goes_alone(office, dead, as_):
     client, before = as_("operator"), counts(office)
     page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?to=back"))
     assert re.findall(r'name="group" value="(\[.*?\])" aria-label="([^"]*)"', page) == [
-        ('["mail", "rejected"]', f"Only these: {IN_MAIL}a consumer rejected it"),
-        ('["mail", "expired"]', f"Only these: {IN_MAIL}its life ended"),
+        ('["mail", "rejected"]', f"This group only: {IN_MAIL}a consumer rejected it"),
+        ('["mail", "expired"]', f"This group only: {IN_MAIL}expired"),
     ]
     asked = {"to": "back", "group": '["mail", "expired"]'}
     page = body_of(client.post(f"/rabbitmq/move/{office.at}/dead", asked))
-    assert f"Move all messages that are ready, only {IN_MAIL}its life ended?" in page and "1 message goes back" in page
-    assert "message stays" not in page and "Only these" not in page and "All groups" in page and counts(office) == before
+    assert f"Move all ready messages, only {IN_MAIL}expired?" in page and "1 message moves back" in page
+    assert "message stays" not in page and "This group only" not in page and "All groups" in page and counts(office) == before
     confirmed = {**asked, "up_to": "4", "confirmed": "back to where they died last"}
     assert client.post(f"/rabbitmq/move/{office.at}/dead", confirmed).status_code == 302
     assert counts(office) == {**before, "dead": 3, "mail": before["mail"] + 1}
-    assert last_act().target == f"all messages that are ready, only {IN_MAIL}its life ended back to where they died last"
+    assert last_act().target == f"all ready messages, only {IN_MAIL}expired back to where they died last"
     assert "Left" not in last_act().detail
 
 
@@ -160,7 +160,7 @@ def test_of_ticked_messages_those_of_a_group(office, dead, as_):
              "confirmed": "to the queue spare"}  # fmt: skip
     as_("operator").post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert (counts(office)["dead"], counts(office)["spare"]) == (3, 1)
-    assert last_act().target == "messages 1, 2, 4, only those that do not say where they died to the queue spare"
+    assert last_act().target == "messages 1, 2, 4, only without a recorded death to the queue spare"
 
 
 @pytest.mark.parametrize("group", ["mail", '["mail"]', '["mail", "expired", "second"]', "[1, 2]", '{"a": 1}', "[" * 3000])
@@ -172,12 +172,12 @@ def test_a_group_that_is_none_is_refused(office, dead, as_, group):
 @pytest.mark.parametrize(
     ("asked", "status", "text"),
     [
-        ({"to": "back", "selected": "1"}, 400, "tick the messages first"),
+        ({"to": "back", "selected": "1"}, 400, "select messages first"),
         ({"to": "nowhere", "numbers": ["1"]}, 400, "to"),
         ({"to": "queue", "queue": "none", "selected": "1", "numbers": ["1"]}, 409, "no queue 'none'"),
-        ({"to": "queue", "queue": "dead", "selected": "1", "numbers": ["1"]}, 400, "is the queue that they are in"),
+        ({"to": "queue", "queue": "dead", "selected": "1", "numbers": ["1"]}, 400, "is the queue that contains the messages"),
         ({"to": "exchange", "exchange": "inner", "selected": "1", "numbers": ["1"]}, 409, "internal exchange"),
-        ({"to": "queue", "selected": "1", "numbers": ["1"]}, 200, "Name where to"),
+        ({"to": "queue", "selected": "1", "numbers": ["1"]}, 200, "Choose a destination"),
     ],
 )
 def test_what_cannot_be_is_told_and_nothing_is_moved(office, dead, as_, asked, status, text):
@@ -200,9 +200,9 @@ def test_one_message_goes_back_from_its_own_page(office, dead, as_):
     page = body_of(client.get(response["Location"]))
     assert "Moved message 2" in page and "Moved to mail" in page
     assert last_act().target == "message 2 back to where it died last" and counts(office)["dead"] == 3
-    [back] = re.findall(r"it is message (\d+) of mail now", page)
+    [back] = re.findall(r"now message (\d+) of mail", page)
     page = body_of(client.get(f"/messages/{office.at}/mail/{back}"))
-    assert "Before it was moved" in page and "its life ended" in page
+    assert "Deaths before the move" in page and "expired" in page
 
 
 def test_one_that_never_died_or_is_held_has_no_way_back(office, dead, as_):
@@ -210,6 +210,6 @@ def test_one_that_never_died_or_is_held_has_no_way_back(office, dead, as_):
     assert 'value="move-back"' not in page
     office.channel.get("dead")
     page = body_of(as_("operator").get(f"/messages/{office.at}/dead/1"))
-    assert 'value="move-back" disabled' in page and "It stays: a consumer holds it." in page
+    assert 'value="move-back" disabled' in page and "Cannot be moved: held by a consumer." in page
     page = body_of(as_("viewer").get(f"/messages/{office.at}/dead/2"))
-    assert 'value="move-back" disabled' in page and "needs the role operator" in page
+    assert 'value="move-back" disabled' in page and "requires the operator role" in page

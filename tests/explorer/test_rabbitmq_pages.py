@@ -35,7 +35,7 @@ def last_act():
 def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
     namespaces.ensure_namespace("plain-one")
     response = as_("administrator").get("/rabbitmq/vhosts/plain-one/")
-    assert response.status_code == 409 and "no virtual host" in body_of(response)
+    assert response.status_code == 409 and "not a virtual host" in body_of(response)
 
 
 # Looking
@@ -56,7 +56,7 @@ def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
 
 def test_a_queue_tells_what_waits_behind_its_head(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
-    assert "1 expired message waits" in page and "expired, waits for the head" in page
+    assert "1 expired message is" in page and "expired, waits for the head" in page
     assert "mail.second" in page and "5000 ms" in page
     listed = {
         tab: body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab={tab}", headers=FRAGMENT)) for tab in ("ready", "expired")
@@ -68,15 +68,15 @@ def test_a_queue_tells_what_waits_behind_its_head(office, as_):
 def test_a_queue_that_expires_says_when_and_what_is_no_use(office, as_):
     publish(office.vhost, "spare", exchange="")
     page = body_of(as_("viewer").get(f"/entities/{office.at}/spare"))
-    assert "The queue itself expires" in page and "its 1 message goes with it" in page
+    assert "The queue itself expires" in page and "its 1 message is deleted with it" in page
     assert "is deleted, with its 1 messages" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
 
 
 def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=in-force", headers=FRAGMENT))
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
-    assert "the least of them holds" in page and ">low<" in page and ">bound<" in page
-    assert ">2 others give way</a>" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
+    assert "the lowest value wins" in page and ">low<" in page and ">bound<" in page
+    assert ">overrides 2</a>" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
 
 
 def test_lists_explain_their_short_words_and_a_page_of_one_has_whole_ones(office, as_):
@@ -98,8 +98,8 @@ def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
 def test_policies_tell_what_they_rule_and_what_they_lose(office, as_):
     page = body_of(as_("viewer").get(f"/rabbitmq/policies/{office.at}/"))
     assert page.index(">high<") < page.index(">low<")
-    assert "1 ruled by another" in page and "to high" in page and "with equal priority: by its lower name" in page
-    assert "RabbitMQ leaves open which one does" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
+    assert "1 overridden" in page and "to high" in page and "(equal priority; the lower name wins)" in page
+    assert "In RabbitMQ, the winner is undefined" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
 
 
 # Declaring
@@ -132,8 +132,8 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
         ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Set a dead-letter exchange as well"),
         ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
          "inequivalent arg 'x-message-ttl' for queue 'mail' in vhost '{vhost}': received '5000' but current is '60000'",
-         "Change the value with a policy"),
-        ({"name": "q", "type": "quorum", "max_priority": "5"}, "of queue type rabbit_quorum_queue", "the other type"),
+         "Set the value with a policy"),
+        ({"name": "q", "type": "quorum", "max_priority": "5"}, "of queue type rabbit_quorum_queue", "another type"),
     ],
 )  # fmt: skip
 def test_a_refused_declaration_tells_rabbitmqs_text_and_what_to_do(office, as_, given, text, what_to_do):
@@ -151,7 +151,7 @@ def test_an_argument_that_cannot_be_read_is_a_400_and_nothing_is_declared(office
              "argument_value": ["ten", "{"]}  # fmt: skip
     response = as_("administrator").post(f"/rabbitmq/new/queue/{office.at}/", given)
     assert response.status_code == 400
-    assert "'ten' is no number" in body_of(response) and "'{' is no list" in body_of(response)
+    assert "'ten' must be a number" in body_of(response) and "'{' must be a list" in body_of(response)
     assert "q" not in {queue.name for queue in rabbitmq.list_queues(office.vhost)}
 
 
@@ -189,7 +189,7 @@ def test_bindings_are_added_and_removed_on_either_page(office, as_):
     for line in lines:
         assert client.post(exchange, {"action": "unbind", "binding": line.key}).status_code == 302
     assert rabbitmq.list_bindings(office.vhost, source="sorted") == []
-    assert "is not among those of this page" in body_of(
+    assert "no longer exists; reload the page" in body_of(
         client.post(exchange, {"action": "unbind", "binding": lines[0].key}, follow=True)
     )
     assert last_act().outcome == "done" and "unbind" in set(AuditRecord.objects.values_list("action", flat=True))
@@ -215,24 +215,24 @@ def test_publishing_tells_where_it_went(office, as_):
     assert detail.broker_properties["expiration"] == "9000" and detail.application_properties["n"] == ("signedint", "5")
     assert last_act().action == "publish" and "mail" in last_act().detail
     page = body_of(client.post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"routing_key": "nowhere"}))
-    assert "not routed" in page and "no queue took it" in page
+    assert "not routed" in page and "no queue matched" in page
 
 
 def test_asking_where_it_would_go_publishes_nothing(office, as_):
     before = reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1"}))
-    assert "Where it would go" in page and "To 1 queue" in page and "matches" in page and "does not match" in page
+    assert "Routing" in page and "To 1 queue" in page and "matches" in page and "does not match" in page
     assert (reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()) == before
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1", "routing_key": "none"}))
-    assert "No queue would get it" in page and "lost" in page, "its alternate exchange is missing, which is told"
+    assert "No queue matches" in page and "lost" in page, "its alternate exchange is missing, which is told"
     refused = as_("viewer").post(f"/rabbitmq/publish/{office.at}/inner", MESSAGE | {"dry": "1"})
     assert refused.status_code == 409 and "cannot publish to internal exchange 'inner'" in body_of(refused)
 
 
 @pytest.mark.parametrize(
     ("given", "status", "text"),
-    [({"expiration": "1.5"}, 409, "invalid expiration '1.5'"), ({"encoding": "base64", "body": "%"}, 400, "no base64"),
-     ({"header_name": ["a"], "header_type": ["number"], "header_value": ["x"]}, 400, "'x' is no number"),
+    [({"expiration": "1.5"}, 409, "invalid expiration '1.5'"), ({"encoding": "base64", "body": "%"}, 400, "Not valid base64"),
+     ({"header_name": ["a"], "header_type": ["number"], "header_value": ["x"]}, 400, "'x' must be a number"),
      ({"priority": "300"}, 400, "255")],
 )  # fmt: skip
 def test_what_cannot_be_published_is_refused(office, as_, given, status, text):
@@ -323,13 +323,13 @@ def test_a_policy_is_previewed_then_saved_as_previewed(office, as_):
     given = {"name": "short", "pattern": "^dead$", "apply_to": "queues", "priority": "9", "max_length": "0"}
     response = client.post(page_of_new, given | {"preview": "1"})
     previewed = response.context["previewed"]
-    assert response.status_code == 200 and "Something else would be in force for 1 queue" in body_of(response)
+    assert response.status_code == 200 and "Effective settings would change for 1 queue" in body_of(response)
     assert [effect.count for effect in previewed.effects if effect.what == "too many"] == [1]
     assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}, "nothing was stored"
     assert AuditRecord.objects.filter(action="set policy").count() == 0
     publish(office.vhost, "dead", exchange="")
     moved = client.post(page_of_new, given | {"token": previewed.token})
-    assert moved.status_code == 409 and "not as it was when the change was previewed" in body_of(moved)
+    assert moved.status_code == 409 and "has changed since the preview" in body_of(moved)
     assert "short" not in {one.name for one in rabbitmq.list_policies(office.vhost)}
     assert client.post(page_of_new, given | {"token": moved.context["previewed"].token}).status_code == 302
     [made] = [one for one in rabbitmq.list_policies(office.vhost) if one.name == "short"]
@@ -386,7 +386,7 @@ def test_closing_a_connection_gives_back_what_it_holds(office, as_):
     )
     assert response.status_code == 302 and reads.counts(scans).locked == 0
     assert last_act().action == "close connection" and "scanner" in last_act().target
-    assert "Nobody is connected" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
+    assert "No connections" in body_of(as_("viewer").get(f"/rabbitmq/connections/{office.at}/"))
 
 
 def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
@@ -412,7 +412,11 @@ def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
 
 @pytest.mark.parametrize(
     ("given", "status", "text"),
-    [({"text": "{"}, 400, "line 1, column 2: this is no JSON"), ({}, 400, "one of the two"), ({"text": "[1]"}, 200, "1 failed")],
+    [
+        ({"text": "{"}, 400, "are not valid JSON"),
+        ({}, 400, "not both"),
+        ({"text": "[1]"}, 200, "1 failed"),
+    ],
 )
 def test_a_document_that_is_none_is_refused_with_its_place(office, as_, given, status, text):
     response = as_("administrator").post(f"/rabbitmq/definitions/{office.at}/", given)
@@ -429,7 +433,7 @@ def test_a_virtual_host_is_created_and_deleted(office, as_):
     assert client.post("/rabbitmq/delete/vhost/a~2Fnew one/", {"name": "a/new one"}).status_code == 302
     contents = rabbitmq.preview_delete_vhost(office.vhost)
     page = body_of(client.get(f"/rabbitmq/delete/vhost/{office.at}/"))
-    assert f"{contents.queues} queues" in page and f"{contents.messages} messages" in page and "can be read" in page
+    assert f"{contents.queues} queues" in page and f"{contents.messages} messages" in page and "is kept until" in page
     assert client.post(f"/rabbitmq/delete/vhost/{office.at}/", {"name": office.vhost}).status_code == 302
     assert office.vhost not in [host.name for host in rabbitmq.list_vhosts()]
 
@@ -439,18 +443,18 @@ def test_a_virtual_host_is_created_and_deleted(office, as_):
 
 def test_a_message_tells_every_reason_why_it_waits(office, as_):
     page = body_of(as_("viewer").get(f"/messages/{office.at}/mail/3"))
-    assert "message 2 is before it and lives (RMQ-013)" in page and "it goes to the dead-letter exchange 'graves'" in page
+    assert "message 2 is ahead and not expired" in page and "it goes to the dead-letter exchange 'graves'" in page
     page = body_of(as_("viewer").get(f"/messages/{office.at}/mail/4"))
-    assert "The queue has no consumer" in page and "1 message is before it" in page and "It expires in 50 s" in page
+    assert "The queue has no consumer" in page and "1 message ahead" in page and "It expires in 50 s" in page
     page = body_of(as_("viewer").get(f"/messages/{office.at}/scans/2"))
-    assert "The only consumer holds as many unacknowledged messages as the prefetch allows" in page and "It is next" in page
+    assert "The only consumer holds as many unacknowledged messages as the prefetch allows" in page and "Next in line" in page
     page = body_of(as_("viewer").get(f"/messages/{office.at}/scans/1"))
-    assert "It was delivered to scanner 10 s ago and not acknowledged yet" in page
+    assert "Delivered to scanner 10 s ago and not acknowledged" in page
 
 
 def test_a_message_tells_of_its_deaths(office, as_):
     page = body_of(as_("viewer").get(f"/messages/{office.at}/dead/1"))
-    assert "a consumer rejected it" in page and "came by events, key mail.first" in page
+    assert "a consumer rejected it" in page and "arrived through events, key mail.first" in page
     assert f'href="/entities/{office.at.replace(" ", "%20")}/mail"' in page
     assert 'id="deaths"' not in body_of(as_("viewer").get(f"/messages/{office.at}/mail/2"))
 

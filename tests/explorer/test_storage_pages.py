@@ -82,11 +82,11 @@ def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
         int(number): " ".join(re.sub(r"<[^>]+>", " ", row).split())
         for number, row in re.findall(r'<tr id="m-\d+-0-(\d+)">(.*?)</tr>', page, re.S)
     }
-    assert "leased" in cells[2] and "got by process:worker" in cells[2] and "lease ends in" in cells[2]
+    assert "leased" in cells[2] and "received by process:worker" in cells[2] and "lease ends in" in cells[2]
     assert "lease extended" in cells[3] and "updated after a get" in cells[3]
     assert "delayed" in cells[4] and "put with a delay" in cells[4] and "visible in" in cells[4]
     assert "rescheduled" in cells[5] and "updated before the first get" in cells[5]
-    assert "expired, pending" in cells[6] and "removed in" in cells[6]
+    assert "expired, not yet removed" in cells[6] and "removed in" in cells[6]
     assert "visible" in cells[7] and "expires in" in cells[7] and "never expires" in cells[8]
     assert page.count("<progress") == 4
 
@@ -96,7 +96,7 @@ def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
     assert 'wire">6<' in page, "the expired one is gone for clients (QS-901)"
     assert "After 2 gets" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
     poison = body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
-    assert f'The poison queue of <a href="/entities/{at(jobs)}">' in poison and "Nobody is getting" not in poison
+    assert f'Poison queue of <a href="/entities/{at(jobs)}">' in poison and "No active receivers" not in poison
 
 
 def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
@@ -149,7 +149,7 @@ LIMITED = QueueFacts(3, "q-poison")
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), LIMITED, ("last get",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), QueueFacts(3, None), ("parked",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.UPDATE, visible_at=NOON + 2 * HOUR, expires_at=NOON + HOUR, delivery_count=1), QueueFacts(),
-         ("will expire first",), NOON + HOUR),
+         ("expires first",), NOON + HOUR),
         (a_row(delivery_count=3), LIMITED, ("spent",), None),
         (a_row(expires_at=NOON), QueueFacts(expiry_grace=HOUR), (), NOON + HOUR),
         (a_row(expires_at=NOON + HOUR), LIMITED, (), NOON + HOUR),
@@ -210,9 +210,9 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
     response = client.post(f"/entities/{at(poison)}", {"action": "requeue", "numbers": ["1"]})
     assert response.status_code == 302
     page = body_of(client.get(response["Location"]))
-    assert "Requeued message 1; it is message 9 of the queue it came from" in page
+    assert "Requeued message 1 as message 9 of the queue it came from" in page
     page = body_of(client.get(f"/messages/{at(jobs)}/9"))
-    assert "Came from" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
+    assert "Origin" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
     assert "gone: moved" in gone and f'href="/messages/{at(jobs)}/9"' in gone
 
@@ -233,24 +233,24 @@ def test_a_poison_queue_tells_of_each_message_where_it_came_from_and_why(jobs, a
     assert "dequeue count exceeded: 2 of 2, <time" in listed and ">4 min</time>" in listed
     queue_storage.update_queue(pictures, max_dequeue_count=9)  # what was allowed then is what is told
     page = body_of(client.get(f"/messages/{at(poison)}/1"))
-    assert "Came from" in page and "dequeue count exceeded: 2 of 2; moved" in page
+    assert "Origin" in page and "dequeue count exceeded: 2 of 2; moved" in page
     assert f'href="/messages/{at(pictures)}/1"' in page
     assert f'href="/messages/{at(poison)}/1"' in body_of(client.get(f"/messages/{at(pictures)}/1"))
     [got] = queue_storage.get(poison, actor=WORKER)
     queue_storage.delete(poison, got.message_id, got.pop_receipt, actor=WORKER)
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
-    assert "Came from" in gone and "message 1 of pictures</a>: dequeue count exceeded; moved" in gone
-    assert "Came from" not in body_of(client.get(f"/entities/{at(pictures)}"))
+    assert "Origin" in gone and "message 1 of pictures</a>: dequeue count exceeded; moved" in gone
+    assert "Origin" not in body_of(client.get(f"/entities/{at(pictures)}"))
 
 
 def test_what_was_put_into_a_poison_queue_by_hand_says_so(jobs, as_):
-    assert "put here" in body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
+    assert "put directly" in body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
 
 
 def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
     client = as_("operator")
     page = body_of(client.get(f"/messages/{at(jobs)}/2"))
-    assert 'value="release"' in page and "A get by process:worker made it invisible" in page and "lease ends in" in page
+    assert 'value="release"' in page and "It was received by process:worker" in page and "lease ends in" in page
     assert client.post(f"/messages/{at(jobs)}/2", {"action": "release"}).status_code == 302
     assert 'value="release"' not in body_of(client.get(f"/messages/{at(jobs)}/2"))
     poison = EntityAddress(jobs.namespace, "jobs-poison")
@@ -316,7 +316,7 @@ def test_putting_with_a_delay_and_a_life(account, as_):
     [
         ({"visibilitytimeout": "8 days"}, 400, "8 days is too long; the maximum is 7 days"),
         ({"visibilitytimeout": "2 h", "messagettl": "1 h"}, 400, "shorter than the time-to-live of 1 h"),
-        ({"messagettl": "soon"}, 400, "is no duration"),
+        ({"messagettl": "soon"}, 400, "is not a duration"),
         ({"copies": "0"}, 400, "greater than or equal to 1"),
         ({"text": "x" * 65_537}, 409, "65"),
         ({"text": "\x01"}, 400, ""),
@@ -370,7 +370,7 @@ def test_a_receipt_is_dead_once_somebody_else_got_the_message(by_hand):
     response = by_hand.do("delete", **mine)
     assert response.status_code == 409 and mine["receipt"] in body_of(response), "what was typed stays"
     assert the_last_act().outcome == "refused" and reads.counts(by_hand.address).active == 1
-    assert "You hold no receipt" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
+    assert "You hold no pop receipts" in body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
 
 
 def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
@@ -407,10 +407,14 @@ def test_bad_input_by_hand_is_told_where_it_was_written(by_hand, action, data, s
 def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     address = f"/messages/{at(by_hand.address)}/1"
-    assert "You have its receipt" in body_of(by_hand.client.get(address))
+    assert "You hold its pop receipt" in body_of(by_hand.client.get(address))
     assert by_hand.client.post(address, {"action": "delete", **by_hand.held()})["Location"] == address
     page = body_of(by_hand.client.get(address))
-    assert "gone: deleted" in page and "Deleted by its receipt" in page and "Got: leased, with a new receipt" in page
+    assert (
+        "gone: deleted" in page
+        and "Deleted with its pop receipt" in page
+        and "Received by a get: leased, with a new pop receipt" in page
+    )
 
 
 # Accounts, queues, settings
@@ -439,7 +443,7 @@ def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
     assert f'href="{url}"' not in body_of(as_("operator").get(f"/namespaces/{account}/"))
     assert as_("operator").post(url, {"name": account}).status_code == 403
     page = body_of(client.get(url))
-    assert "2 queues and 2 messages" in page and "can be read" in page
+    assert "2 queues and 2 messages" in page and "is kept until" in page
     assert client.post(url, {"name": "another"}).status_code == 400
     assert account in [one.name for one in queue_storage.list_accounts()]
     assert client.post(url, {"name": account})["Location"] == "/"
@@ -503,7 +507,7 @@ def test_settings_are_changed_and_the_audit_says_from_what_to_what(jobs, as_):
     assert (
         "Max dequeue count from 2 to 9" in the_last_act().detail and "Metadata from team=billing to none" in the_last_act().detail
     )
-    assert the_last_act().detail.endswith("No message that is there is touched.")
+    assert the_last_act().detail.endswith("No existing messages are affected.")
     assert as_("operator").get(f"/settings/{at(jobs)}").status_code == 403
 
 
@@ -515,11 +519,11 @@ def test_settings_tell_what_they_would_do_and_did_to_messages(account, as_):
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
     page = body_of(client.post(url, given | {"preview": "1"}))
-    assert "Nothing was saved yet" in page and "1 message</strong>: moved to the poison queue (late-poison)" in page
+    assert "Not saved yet" in page and "1 message</strong> moves to the poison queue now (late-poison)" in page
     assert queue_storage.get_queue(queue).max_dequeue_count is None
     assert "max_dequeue_count" in client.post(url, given | {"preview": "1", "max_dequeue_count": "0"}).context["form"].errors
     client.post(url, given)
-    assert the_last_act().detail.endswith("Of the messages there, 1 goes to the poison queue now.")
+    assert the_last_act().detail.endswith("Of the existing messages, 1 moves to the poison queue now.")
     assert "Nothing would change" in body_of(client.post(url, given | {"preview": "1"}))
 
 
@@ -528,7 +532,7 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(a
     client, url = as_("administrator"), f"/settings/{at(queue)}"
     given = {"history_level": "2", "expiry_grace": "1 min", "max_dequeue_count": "1"}
     shown = client.post(url, given | {"preview": "1"})
-    assert "Save exactly this" in body_of(shown)
+    assert "Save if unchanged" in body_of(shown)
     token = shown.context["previewed"].token
     assert client.post(url, given | {"token": token, "max_dequeue_count": "2"}).status_code == 409, "something else was previewed"
     queue_storage.put(queue, "a")
@@ -536,12 +540,12 @@ def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(a
     namespaces.step_clock(account, timedelta(seconds=1))
     refused = client.post(url, given | {"token": token})
     page = body_of(refused)
-    assert refused.status_code == 409 and "is not as it was when the change was previewed" in page
-    assert "1 message</strong>: moved to the poison queue (late-poison)" in page and the_last_act().outcome == "refused"
+    assert refused.status_code == 409 and "has changed since the preview" in page
+    assert "1 message</strong> moves to the poison queue now (late-poison)" in page and the_last_act().outcome == "refused"
     assert queue_storage.get_queue(queue).max_dequeue_count is None
     assert client.post(url, given | {"token": refused.context["previewed"].token}).status_code == 302
     assert queue_storage.get_queue(queue).max_dequeue_count == 1
-    assert the_last_act().detail.endswith("Of the messages there, 1 goes to the poison queue now.")
+    assert the_last_act().detail.endswith("Of the existing messages, 1 moves to the poison queue now.")
 
 
 def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):
@@ -573,7 +577,7 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
     client = as_("viewer")
     response = client.get("/")
     figures = [figure.title for figure in response.context["figures"]]
-    assert figures == ["Available", "Held", "Waiting", "Set aside", "Expired", "Dead"]
+    assert figures == ["Available", "Held", "Waiting", "Deferred", "Expired", "Dead"]
     counted = {
         entity.address: [figure.of(entity) for figure in response.context["figures"]] for entity in response.context["entities"]
     }
@@ -623,5 +627,5 @@ def test_what_is_found_anywhere_is_told_in_its_familys_words(jobs, as_):
 def test_a_receiver_of_another_name_does_not_see_my_receipts(by_hand, as_):
     by_hand.do("get", numofmessages="1", visibilitytimeout="30 s")
     other = as_("operator")
-    assert "You hold no receipt" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))
+    assert "You hold no pop receipts" in body_of(other.get(f"/receive/main/{at(by_hand.address)}"))
     assert Right.LISTEN in Actor.local().rights and the_last_act().actor == f"user:{by_hand.client.user.username}"

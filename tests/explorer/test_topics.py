@@ -129,7 +129,7 @@ def test_a_setting_of_a_subscription_changes_and_the_audit_says_from_what(pages,
     client.post(f"/settings/{eu}", filled(client, f"/settings/{eu}") | {"forward_dead_lettered_messages_to": "eu/orders"})
     assert entities.get_subscription(eu).settings.forward_dead_lettered_messages_to == "eu/orders"
     assert AuditRecord.objects.latest("id").detail == (
-        "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders. No message that is there is touched."
+        "Changed ForwardDeadLetteredMessagesTo from nothing to eu/orders. No existing messages are affected."
     )
 
 
@@ -138,7 +138,7 @@ def test_settings_can_be_previewed_before_they_are_saved(pages, as_):
     data = filled(client, address) | {"max_delivery_count": "1", "default_message_time_to_live": "1 h", "preview": "1"}
     service_bus.abandon(pages.shop, [message.lock_token for message in service_bus.receive(pages.shop)])
     page = body_of(client.post(address, data))
-    assert "Nothing was saved yet" in page and "MaxDeliveryCountExceeded" in page and f'href="/messages/{pages.at}/5"' in page
+    assert "Not saved yet" in page and "MaxDeliveryCountExceeded" in page and f'href="/messages/{pages.at}/5"' in page
     assert 'value="1 h"' in page and entities.get_queue(pages.shop).settings.max_delivery_count == 3
     page = body_of(client.post(address, filled(client, address) | {"preview": "1"}))
     assert "Nothing would change" in page
@@ -187,7 +187,7 @@ def test_a_rule_of_each_kind_can_be_written(pages, as_):
     ("data", "field", "named"),
     [({"sql": "total >"}, "sql", "column 8"), ({"sql": ""}, "sql", "column 1"),
      ({"sql": "a = 1", "action": "SET"}, "action", "column 4"),
-     ({"name": "a?b", "sql": "a = 1"}, "name", "a?b"), ({"kind": "correlation"}, "__all__", "compares nothing"),
+     ({"name": "a?b", "sql": "a = 1"}, "name", "a?b"), ({"kind": "correlation"}, "__all__", "has no conditions"),
      ({"sql": "a = @x"}, "sql", "@x"),
      ({"sql": "a = @x", "parameter_name": "x", "parameter_type": "int", "parameter_value": "many"}, "__all__", "many")],
 )  # fmt: skip
@@ -206,11 +206,11 @@ def test_a_rule_is_changed_and_deleted(pages, as_):
     assert (form["kind"].value(), form["subject"].value(), form["action"].value()) == ("correlation", "vip", "SET seen = 'yes'")
     client.post(f"/rules/Vip/{vips}", {"kind": "sql", "sql": "vip = TRUE", "name": "ignored"})
     assert rules_of(vips)["Vip"].filter.text == "vip = TRUE" and rules_of(vips)["Vip"].action is None
-    assert "It is the last one" in body_of(client.get(f"/delete-rule/Vip/{vips}"))
+    assert "This is the last rule" in body_of(client.get(f"/delete-rule/Vip/{vips}"))
     client.post(f"/delete-rule/Vip/{vips}")
     assert rules_of(vips) == {}
     page = body_of(client.get(f"/entities/{vips}"))
-    assert "It has no rule, so it gets no message" in page
+    assert "This subscription has no rules and receives no messages" in page
     assert client.get(f"/rules/Vip/{vips}").status_code == 404
 
 
@@ -252,9 +252,9 @@ def test_what_is_sent_to_a_topic_is_found_from_its_own_page_and_from_each_copy(p
     went = client.post(f"/send/{pages.market}", data)
     assert went["Location"] == f"/messages/{pages.market}/1"
     page = body_of(client.get(went["Location"]))
-    assert "Published: 3 copies" in page and "A topic keeps nothing" in page
+    assert "Published: 3 copies" in page and "Topics do not store messages" in page
     copy = body_of(client.get(f"/messages/{pages.market.subscription('eu')}/1"))
-    assert "Copied from the topic: a rule took it" in copy and "message 1 in market/news" in copy
+    assert "Copied from the topic by a matching rule" in copy and "message 1 in market/news" in copy
     dead = body_of(client.get(f"/messages/{pages.market.subscription('vips')}/1"))
     assert "Copied from the topic into the dead-letter queue: Session ID is null." in dead
 
@@ -276,15 +276,15 @@ def test_a_forwarded_message_is_followed(pages, as_):
     assert "Forwarded to eu/orders" in body_of(client.get(f"/messages/{inbox}/1"))
     there = body_of(client.get(f"/messages/{pages.at}/8"))
     assert "Forwarded from inbox" in there and "message 1 in inbox" in there
-    assert "All its messages go on to" in body_of(client.get(f"/entities/{inbox}"))
+    assert "All messages are forwarded to" in body_of(client.get(f"/entities/{inbox}"))
 
 
 def test_where_nothing_can_be_sent_or_received_the_pages_say_so(pages, as_):
     client = as_("operator")
     sent = client.get(f"/send/{pages.market.subscription('eu')}")
-    assert sent.status_code == 409 and "sent to its topic" in body_of(sent)
+    assert sent.status_code == 409 and "send to its topic instead" in body_of(sent)
     received = client.get(f"/receive/main/{pages.market}")
-    assert received.status_code == 409 and "received from its subscriptions" in body_of(received)
+    assert received.status_code == 409 and "from its subscriptions" in body_of(received)
 
 
 @pytest.mark.parametrize("tab", ["active", "rules", "sessions", "dead-letter"])
@@ -295,9 +295,9 @@ def test_a_topic_has_no_such_list(pages, as_, tab):
 def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
     session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
-    assert "Why is it not delivered?" in page and "is held by process:worker" in page
+    assert "Why is this message not delivered?" in page and "is locked by process:worker" in page
     service_bus.close_session(session)
-    assert "It can be delivered" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
+    assert "Ready to be delivered." in body_of(as_("viewer").get(f"/messages/{carts}/1"))
 
 
 # Sessions
@@ -351,7 +351,7 @@ def test_a_session_is_worked_off_in_order(carts, by_hand):
 def test_the_next_session_is_accepted_without_an_id(carts, by_hand, as_):
     other = as_("operator")
     response = other.post(by_hand.address, {"action": "accept", "session_id": "", "count": "1"}, headers=FRAGMENT)
-    assert "You hold the session cart-b, with 1 message received" in body_of(response)
+    assert "Accepted session cart-b, with 1 message received" in body_of(response)
     refused = as_("operator").post(by_hand.address, {"action": "accept"}, headers=FRAGMENT)
     assert refused.status_code == 409 and "available" in body_of(refused)
     held = as_("operator").post(by_hand.address, {"action": "accept", "session_id": "cart-a"}, headers=FRAGMENT)
@@ -379,7 +379,7 @@ def test_a_lost_session_is_told(carts, by_hand):
     by_hand.do("close-session")
     lost = {"action": "renew-session", "session_id": "cart-a", "token": "00000000-0000-0000-0000-000000000001"}
     response = by_hand.post(by_hand.address, lost, headers=FRAGMENT)
-    assert response.status_code == 409 and "not held any more" in body_of(response)
+    assert response.status_code == 409 and "no longer held" in body_of(response)
 
 
 # What an operator provokes
@@ -387,7 +387,7 @@ def test_a_lost_session_is_told(carts, by_hand):
 
 def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
     client = as_("operator")
-    assert "Drop all locks on eu/orders?" in body_of(client.get(f"/drop-locks/{pages.at}"))
+    assert "Release all locks of orders?" in body_of(client.get(f"/drop-locks/{pages.at}"))
     assert reads.counts(pages.shop).locked == 1
     client.post(f"/drop-locks/{pages.at}")
     assert reads.counts(pages.shop).locked == 0

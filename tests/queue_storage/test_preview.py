@@ -64,7 +64,7 @@ def test_a_higher_maximum_gives_spent_messages_out_again(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)  # before anybody meets them
     assert told(preview_options(jobs, max_dequeue_count=4)) == {What.GIVEN_AGAIN: 2}
     lifted = preview_options(jobs, max_dequeue_count=None)
-    assert told(lifted) == {What.GIVEN_AGAIN: 2} and lifted.notes == ("Messages are got as often as it takes.",)
+    assert told(lifted) == {What.GIVEN_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
 
 
 def test_another_poison_queue_gets_what_would_have_gone_to_the_first(jobs):
@@ -89,7 +89,7 @@ def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
     step(2 * MINUTE)
     shorter = preview_options(address, expiry_grace=3 * MINUTE)
     assert told(shorter) == {What.REMOVED: 1} and [effect.samples for effect in shorter.effects] == [(1,)]
-    assert shorter.notes == ("Expired messages, which no client gets, are shown for 3 min (QS-923).",)
+    assert shorter.notes == ("Expired messages, which clients never receive, are shown for 3 min (QS-923).",)
     assert told(preview_options(address, expiry_grace=20 * MINUTE)) == {}
     assert told(change_options(address, expiry_grace=timedelta(0))) == {What.REMOVED: 2}
     assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {What.SHOWN_LONGER: 2}
@@ -97,7 +97,7 @@ def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
 
 def test_strict_visibility_touches_no_message_and_says_so(jobs):
     strict = preview_options(jobs, strict_visibility=True)
-    assert told(strict) == {} and strict.notes[0].startswith("Updates that reach over the end of a message's life are refused")
+    assert told(strict) == {} and strict.notes[0].startswith("Updates that hide a message until after it expires are refused")
     assert "nothing changes" in preview_options(jobs).notes[0]
     assert preview_options(jobs, history_level=1).notes == ()
 
@@ -144,10 +144,10 @@ def other_hold(jobs, step):
 
 
 MOVES = [
-    (other_settings, "settings have been changed"),
-    (other_history, "settings have been changed"),
-    (other_messages, "it would now mean"),
-    (other_hold, "it would now mean: 2 messages of .*: moved to the poison queue"),
+    (other_settings, "settings have changed"),
+    (other_history, "settings have changed"),
+    (other_messages, "the effect would now be"),
+    (other_hold, "the effect would now be: 2 messages of .*: moved to the poison queue"),
 ]
 
 

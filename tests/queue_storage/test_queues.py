@@ -206,7 +206,7 @@ def test_accounts_are_found_and_listed(account, namespace):
     found = [one.name for one in queue_storage.list_accounts()]
     assert account in found and namespace not in found
     for use_case in (queue_storage.get_account, queue_storage.preview_delete_account, queue_storage.delete_account):
-        with pytest.raises(NotAllowed, match="no storage account"):
+        with pytest.raises(NotAllowed, match="not a storage account"):
             use_case(namespace)
         with pytest.raises(EntityNotFound):
             use_case("nobody")

@@ -254,15 +254,15 @@ def test_options_that_are_wrong(given, wrong):
 
 
 def test_a_long_name_needs_a_poison_queue_named():
-    with pytest.raises(InvalidArgument, match="no room"):
+    with pytest.raises(InvalidArgument, match="is too long to append"):
         options.check_options("q" * 57, QueueOptions(max_dequeue_count=3))
     assert options.check_options("q" * 57, QueueOptions(max_dequeue_count=3, poison_queue="dead"))
     assert options.check_options("q" * 56 + "-poison", QueueOptions(max_dequeue_count=3))  # which has none by its name (QS-108)
 
 
 def test_what_is_not_there_is_told_in_the_familys_words():
-    assert str(errors.QueueNotFound("shop/orders")).startswith("There is no queue 'shop/orders'")
-    assert str(errors.AccountNotFound("shop")).startswith("There is no storage account 'shop'")
+    assert str(errors.QueueNotFound("shop/orders")).startswith("The queue 'shop/orders' does not exist")
+    assert str(errors.AccountNotFound("shop")).startswith("The storage account 'shop' does not exist")
 
 
 def test_options_survive_being_stored():
@@ -380,7 +380,7 @@ def test_where_a_visible_message_stands():
     assert codes(Facts(), place=Place(31)) == [(Code.BEHIND, False, None)]
     assert codes(Facts(), place=Place(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]
     (reason,) = explain(Facts(), QueueFacts(), NOON, place=Place(1))
-    assert reason.text == "1 message comes before it."
+    assert reason.text == "1 message ahead."
 
 
 def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():

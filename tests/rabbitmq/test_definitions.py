@@ -116,7 +116,7 @@ def test_what_differs_is_updated_or_kept_as_it_was(broker_database):
     [(_, first), (_, second), (_, third)] = only(outcomes, Result.KEPT)
     assert first.endswith(f"inequivalent arg 'x-max-length' for queue 'orders.new' in vhost '{vhost}': "
                           "received '5' but current is '10000'")  # fmt: skip
-    assert second == "it differs in mine, which no declaration compares"
+    assert second == "it differs in mine, which declarations do not compare"
     assert "inequivalent arg 'type'" in third
     assert rabbitmq.get_queue(EntityAddress(vhost, "orders.new")).arguments == {"x-max-length": 10_000}
     assert namespaces.get_namespace(vhost).description == "of the shop"
@@ -184,8 +184,8 @@ def test_of_rabbitmqs_own_and_of_exclusive_ones_nothing_is_exported(vhost):
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ("{", "is no JSON"),
-        (b"\xff", "is no JSON"),
+        ("{", "is not valid JSON"),
+        (b"\xff", "is not valid JSON"),
         ([], "must be a JSON object"),
         ({"queues": 5}, "must be a list"),
         ({"queues": ["x"]}, "must be an object"),
@@ -202,8 +202,8 @@ def test_what_is_no_such_file_is_one_problem(broker_database, document, problem)
     ("section", "item", "path", "problem"),
     [
         ("queues", '{"name": "a\\ud800"}', "queues[0].name", "character that cannot be stored"),
-        ("queues", '{"name": "a", "arguments": {"n": NaN}}', "queues[0].arguments.n", "nan is no number that JSON has"),
-        ("queues", '{"name": "a", "arguments": {"n": 1e999}}', "queues[0].arguments.n", "inf is no number that JSON has"),
+        ("queues", '{"name": "a", "arguments": {"n": NaN}}', "queues[0].arguments.n", "nan is not a valid JSON number"),
+        ("queues", '{"name": "a", "arguments": {"n": 1e999}}', "queues[0].arguments.n", "inf is not a valid JSON number"),
         ("bindings", '{"source": "amq.topic", "destination": "a\\u0000"}', "bindings[0].destination", "cannot be stored"),
         ("policies", '{"name": "p", "pattern": "", "definition": {"ha-params": ["\\ud800"]}}',
          "policies[0].definition.ha-params[0]", "cannot be stored"),
@@ -242,7 +242,7 @@ def test_importing_needs_a_right(vhost):
 
 def test_names_that_differ_by_case_alone_are_refused(vhost):
     [outcome] = import_definitions({"vhosts": [{"name": vhost.upper()}]})
-    assert outcome.result is Result.FAILED and "differ by their case alone" in outcome.problem
+    assert outcome.result is Result.FAILED and "already exists; names are case-insensitive" in outcome.problem
 
 
 def test_the_commands_write_a_file_and_read_it(vhost, tmp_path, capsys):

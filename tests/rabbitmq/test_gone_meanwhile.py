@@ -76,7 +76,7 @@ def test_a_dead_letter_whose_only_queue_is_gone_says_so(vhost, two):
     held = rabbitmq.get(q, owner_id=OWNER)
     while_deleting(other, lambda: rabbitmq.reject(q, [held.token]))
     last = events(q)[-1]
-    assert last.kind == EventKind.DROPPED and "routes it to no queue" in last.details["description"]
+    assert last.kind == EventKind.DROPPED and "does not route it to any queue" in last.details["description"]
 
 
 def test_nobody_connects_to_a_virtual_host_that_goes(vhost):

@@ -61,7 +61,7 @@ def test_each_key_is_told_with_its_value_and_winner_before_and_after(vhost):
         ("message_ttl", 5_000, "policy old", None, None),
     ]
     assert (would.before, would.after.name, would.exchanges, would.effects) == (None, "new", (), ())
-    assert "1 queue would be deleted, with all messages, once unused for 1 min" in would.notes[1]
+    assert "1 queue would be deleted with all messages when unused for 1 min" in would.notes[1]
     assert rabbitmq.get_queue(queue).effective["policy"] == "old"
 
 
@@ -84,7 +84,7 @@ def test_a_lowered_limit_trims_from_the_head(vhost):
     would = rabbitmq.preview_policy(vhost, Policy("p", "", {"max-length": 3}))
     assert told(would) == [
         ("too many", "q", 7, None),
-        ("dropped", "q", 7, "maxlen: there is no dead-letter exchange"),
+        ("dropped", "q", 7, "maxlen: no dead-letter exchange"),
     ]
     assert would.effects[0].samples == (1, 2, 3, 4, 5)
     assert rabbitmq.get_queue(queue).messages == 10
@@ -127,9 +127,9 @@ def test_why_a_dead_letter_would_go_nowhere(vhost):
     send(refused, b"x", b"y")
     would = rabbitmq.preview_policy(vhost, Policy("p", "^(lost|alone|refused)", {"max-length": 0}))
     assert [(e.address.path, e.count, e.reason) for e in would.effects if e.what is What.DROPPED] == [
-        ("alone", 1, "maxlen: The exchange 'amq.fanout' routes it to no queue (RMQ-079)."),
+        ("alone", 1, "maxlen: The exchange 'amq.fanout' does not route it to any queue (RMQ-079)."),
         ("lost", 1, "maxlen: There is no exchange 'gone' (RMQ-061)."),
-        ("refused", 2, "maxlen: the queues it is routed to take no more"),
+        ("refused", 2, "maxlen: the destination queues are full"),
     ]
     rabbitmq.apply_policy(would)
     assert left(refused) == {EventKind.DROPPED: 2}
@@ -149,7 +149,7 @@ def test_deleting_a_policy_is_previewed_as_well(vhost):
     assert [p.name for p in rabbitmq.list_policies(vhost)] == ["q"]
     assert rabbitmq.get_queue(queue).messages == 2
     none = rabbitmq.preview_delete_policy(vhost, "nobody")
-    assert none.notes[0] == "There is no policy of this name."
+    assert none.notes[0] == "No policy has this name."
 
 
 def test_what_is_no_longer_as_it_was_is_not_done(vhost):
@@ -163,7 +163,7 @@ def test_what_is_no_longer_as_it_was_is_not_done(vhost):
     assert rabbitmq.list_policies(vhost) == []
     would = rabbitmq.preview_policy(vhost, policy)
     rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 9}))
-    with pytest.raises(WorldMoved, match="settings have been changed"):
+    with pytest.raises(WorldMoved, match="settings have changed"):
         rabbitmq.apply_policy(would)
     assert rabbitmq.get_queue(queue).messages == 3
 

@@ -69,7 +69,7 @@ def test_virtual_hosts_are_listed_found_and_created_once(vhost, namespace):
     assert rabbitmq.ensure_vhost(vhost).id == rabbitmq.get_vhost(vhost).id
     with pytest.raises(EntityExists):
         rabbitmq.create_vhost(vhost)
-    with pytest.raises(NotAllowed, match="no virtual host"):
+    with pytest.raises(NotAllowed, match="not a virtual host"):
         rabbitmq.get_vhost(namespace)
 
 
@@ -139,7 +139,7 @@ def test_a_name_that_says_deleted_is_in_nobodys_way(vhost):
     buried = Namespace.objects.get(id=kept.id)
     assert buried.name in [f"{name[:-1]}, 2)" for name in taken] and buried.deleted_at
     for create in (rabbitmq.create_vhost, rabbitmq.ensure_vhost):
-        with pytest.raises(InvalidArgument, match=f"^name: '{re.escape(buried.name)}' is what a deleted one is called"):
+        with pytest.raises(InvalidArgument, match=f"^name: '{re.escape(buried.name)}' is reserved for a deleted namespace"):
             create(buried.name)
     for name in taken:
         make_queues(name, "q")
@@ -154,7 +154,7 @@ def test_nothing_of_rabbitmq_is_in_a_namespace_of_another_family(namespace):
         lambda: rabbitmq.bind_queue(namespace, "q", "amq.topic"),
         lambda: run(compiled.current(namespace)),
     ):
-        with pytest.raises(NotAllowed, match="no virtual host"):
+        with pytest.raises(NotAllowed, match="not a virtual host"):
             attempt()
 
 

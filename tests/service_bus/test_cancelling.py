@@ -167,4 +167,4 @@ async def test_what_a_give_back_cannot_do_is_logged_and_the_call_is_cancelled(qu
     with caplog.at_level(logging.WARNING, "broker_core.store.aio"):
         got = await flat(service_bus.receive.aio(queue) for _ in range(ROUNDS))
     assert len(caplog.records) == len(locked(queue)) - len(got) > 0
-    assert "could not be given back: no connection is free" in caplog.text
+    assert "could not release what a cancelled call had acquired: no connection is free" in caplog.text

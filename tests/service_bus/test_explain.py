@@ -38,7 +38,7 @@ def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
     assert codes(queue, 1) == [Code.NEXT]
     found = service_bus.explain(queue, 3)
     assert (found.deliverable, found.at, found.message.sequence_number) == (True, now(queue), 3)
-    assert found.reasons[0].text == "2 messages come before it."
+    assert found.reasons[0].text == "2 messages ahead."
     service_bus.receive(queue, 2)
     assert codes(queue, 3) == [Code.NEXT]
 
@@ -46,11 +46,11 @@ def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
 def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
     monkeypatch.setattr("broker_core.service_bus.reading.PLACE_CAP", 4)
     service_bus.send(queue, [Message(b"x") for _ in range(9)])
-    assert reason(queue, 9, Code.BEHIND).text == "4 or more messages come before it."
-    assert reason(queue, 2, Code.BEHIND).text == "1 message comes before it."
+    assert reason(queue, 9, Code.BEHIND).text == "4 or more messages ahead."
+    assert reason(queue, 2, Code.BEHIND).text == "1 message ahead."
     monkeypatch.setattr("broker_core.service_bus.reading.PLACE_ROWS", 2)
     service_bus.receive(queue, 3)
-    assert reason(queue, 9, Code.BEHIND).text.startswith("Many messages that cannot be received now lie before it;")
+    assert reason(queue, 9, Code.BEHIND).text.startswith("Many messages that cannot be received now are ahead;")
     assert codes(queue, 4) == [Code.BEHIND]
 
 
@@ -60,7 +60,7 @@ def test_a_locked_message_names_its_holder_and_the_end_of_the_lock(queue):
     found = reason(queue, 1, Code.LOCKED)
     assert found.ends_at == message.locked_until
     assert found.values == {"locked_by": "user:ann", "locked_until": message.locked_until}
-    assert found.text == "It is locked by user:ann for another 1 min."
+    assert found.text == "Locked by user:ann for another 1 min."
 
 
 def test_all_reasons_are_told_not_only_the_first(make_queue, step):
@@ -71,8 +71,8 @@ def test_all_reasons_are_told_not_only_the_first(make_queue, step):
     entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
     found = service_bus.explain(queue, 1)
     assert [r.code for r in found.obstacles] == [Code.STATUS, Code.LOCKED, Code.EXPIRED]
-    assert "lets the holder settle it (SB-026)" in found.obstacles[2].text
-    assert found.obstacles[2].change == "When the lock ends without completing it, it moves to the dead-letter queue."
+    assert "can still settle it until the lock ends (SB-026)" in found.obstacles[2].text
+    assert found.obstacles[2].change == "If it is not completed, it moves to the dead-letter queue when the lock ends."
     assert found.reasons[3].code == Code.LAST_DELIVERY
 
 
@@ -112,8 +112,8 @@ def test_an_end_that_comes_from_the_default_is_marked_as_computed(make_queue, st
     assert ends == {1: (now(queue) + 60 * SECOND, True), 2: (now(queue) + 30 * SECOND, False)}
     assert {m.sequence_number: m.expires_at for m in service_bus.peek(queue)} == {number: at for number, (at, _) in ends.items()}
     step(70 * SECOND)
-    assert reason(queue, 1, Code.EXPIRED).change.endswith("A longer DefaultMessageTimeToLive revives it.")
-    assert reason(queue, 2, Code.EXPIRED).change.endswith("Nothing revives it.")
+    assert reason(queue, 1, Code.EXPIRED).change.endswith("A longer DefaultMessageTimeToLive makes it available again.")
+    assert reason(queue, 2, Code.EXPIRED).change.endswith("It cannot become available again.")
     assert [m.sequence_number for m in service_bus.receive(queue, 2)] == []
 
 
@@ -133,7 +133,7 @@ def test_what_is_forwarded_is_received_elsewhere(make_queue):
     entities.update_queue(source, forward_dead_lettered_messages_to=target.path)
     found = service_bus.explain(source, 1)
     assert [r.code for r in found.reasons] == [Code.FORWARDED, Code.DEAD_LETTER]
-    assert found.reasons[0].text == f"Dead letters go on to '{target.path}' (SB-171): clients receive there, not here."
+    assert found.reasons[0].text == f"Dead letters are forwarded to '{target.path}' (SB-171); receive them there."
     assert not found.deliverable
 
 
@@ -149,7 +149,7 @@ def test_what_is_on_its_way_says_where_to(make_queue, monkeypatch):
         tx.send(target, [Message(b"x")])
     found = service_bus.explain(via, 2)
     assert [r.code for r in found.reasons] == [Code.TRANSFER]
-    assert found.reasons[0].text == f"It is on its way to '{target.path}': the next transfer hands it over."
+    assert found.reasons[0].text == f"It is being forwarded to '{target.path}' and leaves with the next transfer."
     assert not found.deliverable
 
 
@@ -158,7 +158,9 @@ def test_a_scheduled_message_of_a_topic_waits_for_its_subscriptions(namespace):
     entities.create_topic(topic)
     service_bus.send(topic, [Message(b"x", scheduled_enqueue_at=now(topic) + SECOND)])
     [found] = service_bus.explain(topic, 1).reasons
-    assert found.change == "At its instant it goes to the topic's subscriptions, under a new sequence number. Or cancel it."
+    assert (
+        found.change == "When due, it goes to the topic's subscriptions with a new sequence number. It can be cancelled before."
+    )
 
 
 def test_a_session_that_somebody_holds_keeps_its_messages(make_queue, step):
@@ -169,7 +171,7 @@ def test_a_session_that_somebody_holds_keeps_its_messages(make_queue, step):
     session = service_bus.accept_session(queue, "a", actor=Actor("user", "ann", Right.ALL))
     held = reason(queue, 3, Code.SESSION_LOCKED)
     assert (held.ends_at, held.values["locked_by"]) == (session.locked_until, "user:ann")
-    assert held.text == "Its session 'a' is held by user:ann for another 20 s: only the holder receives it (SB-114)."
+    assert held.text == "Its session 'a' is locked by user:ann for another 20 s; only that receiver gets its messages (SB-114)."
     assert service_bus.explain(queue, 2).deliverable
     service_bus.close_session(session)
     assert service_bus.explain(queue, 3).deliverable

@@ -104,8 +104,8 @@ def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing)
     with pytest.raises(CommandError) as refused:
         importing(content, "--skip-unsupported")
     assert str(refused.value).splitlines() == [
-        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range: allowed is 5 s to 5 min",
-        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range: allowed is 1 to 2,147,483,647",
+        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range: allowed: 5 s to 5 min",
+        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range: allowed: 1 to 2,147,483,647",
         "Nothing was stored.",
     ]
     assert not {"sbemulatorns", "ns"} & {n.name for n in namespaces.list_namespaces()}
@@ -115,7 +115,7 @@ def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
     namespaces.ensure_namespace("system", is_system=True)
     content = queues({"Name": "q"})
     content["UserConfig"]["Namespaces"].append({"Name": "system", "Queues": [{"Name": "mine"}]})
-    with pytest.raises(CommandError, match="carries Vitrine's own work.* Nothing was stored"):
+    with pytest.raises(CommandError, match="is used by Vitrine itself.* Nothing was stored"):
         importing(content)
     assert "ns" not in {n.name for n in namespaces.list_namespaces()}
 
@@ -127,7 +127,7 @@ def test_what_is_not_supported_is_refused_or_skipped_with_its_path(importing):
         importing(content)
     assert str(refused.value).splitlines() == [
         said,
-        "Nothing was stored. Use --skip-unsupported to leave out what is not supported yet.",
+        "Nothing was stored. Use --skip-unsupported to skip what is not supported yet.",
     ]
     assert not {"ns"} & {n.name for n in namespaces.list_namespaces()}
     out, err = importing(content, "--skip-unsupported")
@@ -200,7 +200,7 @@ def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
     with pytest.raises(CommandError) as refused:
         importing(queues({"Name": "q"}, {"Name": "p", "Properties": {"ForwardTo": "nowhere"}}))
     assert str(refused.value) == (
-        "UserConfig.Namespaces[0].Queues[1].Properties.ForwardTo: 'nowhere' is no queue or topic of 'ns'; create it first. "
+        "UserConfig.Namespaces[0].Queues[1].Properties.ForwardTo: 'nowhere' is not a queue or topic of 'ns'; create it first. "
         "Nothing was stored."
     )
     importing(queues({"Name": "q"}))
@@ -258,6 +258,6 @@ def test_a_wrong_name_is_answered_with_those_that_exist():
         connection_string("space", "--policy", "other")
     namespaces.create_namespace("host", family=Family.RABBITMQ)
     for scope in ("nowhere", "host"):
-        with pytest.raises(CommandError, match=f"'{scope}' is no namespace of Service Bus.* There are: .*space") as refused:
+        with pytest.raises(CommandError, match=f"'{scope}' is not a Service Bus namespace.* Available: .*space") as refused:
             connection_string(scope)
         assert "host" not in str(refused.value).partition("There are")[2]

@@ -36,7 +36,7 @@ def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
     assert entities.get_queue(queue).settings == found.before
     changed = preview.apply(found)
     assert changed.settings == entities.get_queue(queue).settings == found.after
-    with pytest.raises(WorldMoved, match="settings have been changed"):
+    with pytest.raises(WorldMoved, match="settings have changed"):
         preview.apply(found)
     sweeps.expire_messages(pause=lambda _: None)
     assert reads.counts(queue).dead_letter == 1
@@ -105,9 +105,9 @@ def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, st
 
 def test_a_change_that_changes_nothing_says_so(queue):
     found = preview.preview(queue, lock_duration=60 * SECOND)
-    assert (found.effects, found.notes) == ((), ("These are the settings it has: nothing changes.",))
+    assert (found.effects, found.notes) == ((), ("The settings are the same; nothing changes.",))
     assert preview.preview(queue, lock_duration=30 * SECOND).notes == (
-        "Locks that are held keep their end; those given or renewed from now on last as long as set (SB-907).",
+        "Existing locks keep their duration; new and renewed locks use the new one (SB-907).",
     )
 
 
@@ -124,7 +124,7 @@ def test_a_topics_default_counts_in_its_subscriptions(namespace, step):
         (What.DROPPED, "news/Subscriptions/all", 1),
     ]
     gone = preview.preview_delete(topic)
-    assert (gone.count(What.DELETED), gone.notes) == (2, ("The topic's subscriptions go with it: 2.",))
+    assert (gone.count(What.DELETED), gone.notes) == (2, ("The topic's subscriptions are deleted with it: 2.",))
 
 
 @pytest.mark.parametrize("move", ["settings", "messages"])
@@ -137,7 +137,7 @@ def test_a_world_that_moved_is_refused_and_nothing_changed(make_queue, step, mov
         entities.update_queue(queue, max_delivery_count=3)
     else:
         service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
-    with pytest.raises(WorldMoved, match="settings have been changed" if move == "settings" else "1 message of .*: expired"):
+    with pytest.raises(WorldMoved, match="settings have changed" if move == "settings" else "1 message of .*: expired"):
         preview.apply(found)
     assert entities.get_queue(queue).settings.default_message_time_to_live is None
 
@@ -167,7 +167,7 @@ def test_delete_says_how_many_messages_go(make_queue):
     service_bus.dead_letter(queue, [one.lock_token])
     found = preview.preview_delete(queue)
     assert [(e.address, e.count) for e in found.effects] == [(queue, 2), (queue.dead_letter, 1)]
-    assert found.notes == ("Locked now: 1 of the messages; who holds them loses the lock (SB-076).",)
+    assert found.notes == ("1 of the messages are locked; their receivers lose the lock (SB-076).",)
     service_bus.send(queue, [Message(b"x")])
     with pytest.raises(WorldMoved):
         preview.apply(found)

@@ -171,7 +171,7 @@ def test_each_tab_shows_its_list(queue):
     assert (dead.dead_letter_reason, dead.dead_letter_description, dead.address) == ("Broken", "no wheels", queue.dead_letter)
     [scheduled] = reads.list_messages(queue, Tab.SCHEDULED).rows
     assert scheduled.deadline == now(queue) + SECOND
-    assert scheduled.why_not_deliverable == "It is scheduled: due in 1 s."
+    assert scheduled.why_not_deliverable == "Scheduled: due in 1 s."
     [locked] = reads.list_messages(queue, Tab.LOCKED).rows
     assert (locked.deadline, locked.lock_token) == (third.locked_until, third.lock_token)
 

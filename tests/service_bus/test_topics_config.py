@@ -154,13 +154,13 @@ def test_what_cannot_be_created_is_refused_and_nothing_is_stored(create, address
 
 def test_a_queue_has_no_subscriptions():
     entities.create_queue(ORDERS)
-    with pytest.raises(InvalidArgument, match="is a queue, where a topic is needed"):
+    with pytest.raises(InvalidArgument, match="is a queue; a topic is required"):
         entities.create_subscription(ORDERS.subscription("s"))
 
 
 @pytest.mark.parametrize("ask", [entities.get_queue, entities.update_queue, entities.delete_queue])
 def test_a_kind_that_was_not_asked_for_is_named(ask):
-    with pytest.raises(InvalidArgument, match="is a topic, where a queue is needed"):
+    with pytest.raises(InvalidArgument, match="is a topic; a queue is required"):
         ask(NEWS)
 
 
@@ -248,7 +248,7 @@ def test_what_is_fixed_at_creation_cannot_be_changed(address, change):
     [(NEWS, {"lock_duration": MIN}), (NEWS, {"requires_session": True}), (ALL, {"max_size_in_megabytes": 1})],
 )
 def test_a_setting_of_another_kind_is_named_with_those_there_are(address, change):
-    with pytest.raises(InvalidArgument, match="is no setting of a (topic|subscription); those are .*user_metadata"):
+    with pytest.raises(InvalidArgument, match="is not a setting of a (topic|subscription); valid settings are .*user_metadata"):
         entities.update_entity(address, **change)
 
 
@@ -329,7 +329,7 @@ def test_rules_that_are_there_and_rules_that_are_not():
     ):
         with pytest.raises(EntityNotFound):
             missing()
-    with pytest.raises(InvalidArgument, match="is a topic, where a subscription is needed"):
+    with pytest.raises(InvalidArgument, match="is a topic; a subscription is required"):
         entities.list_rules(NEWS)
     text: Any = "color = 'red'"
     with pytest.raises(InvalidArgument, match="must be a Rule"):
@@ -382,7 +382,7 @@ def narrow(monkeypatch):
 def test_a_topic_has_so_many_subscriptions_and_filters(narrow):
     narrow(subscriptions_per_topic=2, sql_filters_per_topic=3, correlation_filters_per_topic=1)
     entities.create_subscription(NEWS.subscription("second"))
-    with pytest.raises(NotAllowed, match="has 2 subscriptions, the most"):
+    with pytest.raises(NotAllowed, match="has 2 subscriptions, the maximum"):
         entities.create_subscription(NEWS.subscription("third"))
     entities.create_rule(ALL, RED)
     with pytest.raises(NotAllowed, match="has 3 SQL filters"):
@@ -399,7 +399,7 @@ def test_a_topic_has_so_many_subscriptions_and_filters(narrow):
 def test_a_namespace_has_so_many_queues_and_topics(narrow):
     narrow(entities_per_namespace=2)
     entities.create_queue(ORDERS)
-    with pytest.raises(NotAllowed, match="has 2 queues and topics, the most"):
+    with pytest.raises(NotAllowed, match="has 2 queues and topics, the maximum"):
         entities.create_topic(EntityAddress("space", "another"))
     entities.create_subscription(NEWS.subscription("not-counted"))
     entities.delete_queue(ORDERS)
@@ -413,7 +413,7 @@ def test_a_basic_namespace_has_queues_alone():
     namespaces.create_namespace("basic", tier="Basic")
     queue = EntityAddress("basic", "q")
     assert namespaces.get_namespace("basic").tier is Tier.BASIC
-    with pytest.raises(NotAllowed, match="Basic, which has no topics"):
+    with pytest.raises(NotAllowed, match="Basic, which does not support topics"):
         entities.create_topic(EntityAddress("basic", "t"))
     entities.create_queue(queue)
     for setting, value in (
@@ -465,14 +465,14 @@ def test_the_tier_changes_where_everything_fits():
     entities.delete_topic(NEWS)
     entities.create_queue(ORDERS)
     with pytest.raises(
-        NotAllowed, match="'space/orders' does not fit. default_message_time_to_live: never is too much: at most 14 d"
+        NotAllowed, match="'space/orders' does not fit. default_message_time_to_live: never is too large: the maximum is 14 d"
     ):
         namespaces.update_namespace("space", tier="basic")
     entities.update_queue(ORDERS, default_message_time_to_live=MIN)
     assert namespaces.update_namespace("space", tier="basic").tier is Tier.BASIC
     assert namespaces.update_namespace("space", tier="premium", description="now large").description == "now large"
     entities.update_queue(ORDERS, max_message_size_in_kilobytes=1024)
-    with pytest.raises(NotAllowed, match="1,024 is too much: at most 256 in a namespace of the tier Standard"):
+    with pytest.raises(NotAllowed, match="1,024 is too large: the maximum is 256 in a namespace of the tier Standard"):
         namespaces.update_namespace("space", tier="standard")
 
 
@@ -489,7 +489,7 @@ def test_a_tier_that_is_none_is_refused(tier):
 def test_what_is_forwarded_to_is_there_and_keeps_its_spelling(setting):
     entities.create_queue(ORDERS)
     target = EntityAddress("space", "Target")
-    with pytest.raises(InvalidArgument, match="'target' is no queue or topic of 'space'; create it first") as refused:
+    with pytest.raises(InvalidArgument, match="'target' is not a queue or topic of 'space'; create it first") as refused:
         entities.update_queue(ORDERS, **named(setting, "target"))
     assert refused.value.name == setting
     entities.create_queue(target)

@@ -35,7 +35,7 @@ def test_a_body_of_a_stranger_is_refused_before_it_is_collected(server, path, pr
     content = parts(50) if chunked else b"a" * (50 * MEGABYTE)
     answer = httpx.post(f"{server.url}{prefix}{path}", content=content, timeout=20)
     assert answer.status_code == 413
-    assert "The form is too large" in answer.text and "at most 2 MB" in answer.text
+    assert "Request too large" in answer.text and "The limit is 2 MB" in answer.text
     assert answer.headers["Connection"] == "close"
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 

@@ -77,7 +77,7 @@ def test_where_nothing_is_set_up_a_command_starts_no_server(tmp_path, command):
     done = manage(*command, data=tmp_path / "wrong", DATABASE_URL="")
     assert done.returncode == 1
     assert done.stderr == (
-        f"Nothing is set up in {tmp_path / 'wrong'}. Run make up first, or set VITRINE_DATA as it is for make up.\n"
+        f"{tmp_path / 'wrong'} is not set up. Run make up first, or set VITRINE_DATA to the value used for make up.\n"
     )
     assert not (tmp_path / "wrong" / "postgres").exists()
 
@@ -86,7 +86,7 @@ def test_the_place_is_the_data_folder_where_no_database_was_named(db, settings):
     settings.DATABASE_URL = ""
     MigrationRecorder.Migration.objects.all().delete()
     with (
-        pytest.raises(ImproperlyConfigured, match=f"Nothing is set up in {settings.VITRINE_DATA}"),
+        pytest.raises(ImproperlyConfigured, match=f"{settings.VITRINE_DATA} is not set up"),
         explained(),
     ):
         raise UndefinedTable
@@ -94,7 +94,7 @@ def test_the_place_is_the_data_folder_where_no_database_was_named(db, settings):
 
 def test_tables_of_an_older_version_are_called_so(db):
     MigrationRecorder.Migration.objects.filter(app="broker_core").latest("id").delete()
-    with pytest.raises(ImproperlyConfigured, match="of an older version. Run make up, or manage.py migrate, first"), explained():
+    with pytest.raises(ImproperlyConfigured, match="schema is out of date. Run make up or manage.py migrate first"), explained():
         raise UndefinedTable
 
 

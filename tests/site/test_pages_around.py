@@ -36,7 +36,7 @@ def test_every_answer_has_the_strict_policy(client, db, path):
 def test_an_unknown_address_is_a_plain_404(client, db):
     answer = client.get("/no/such/page")
     assert answer.status_code == 404
-    assert b"Nothing is here" in answer.content
+    assert b"Page not found" in answer.content
 
 
 def test_a_foreign_host_name_is_told_what_to_set(client, db):
@@ -48,10 +48,10 @@ def test_a_foreign_host_name_is_told_what_to_set(client, db):
 @pytest.mark.parametrize(
     ("problem", "status", "says"),
     [
-        (OperationalError("connection refused"), 503, "The database cannot be reached"),
-        (BrokerUnavailable("gone"), 503, "The database cannot be reached"),
-        (StorageFull("full"), 503, "The disk is full"),
-        (ValueError("secret detail"), 500, "Vitrine made a mistake"),
+        (OperationalError("connection refused"), 503, "Database unavailable"),
+        (BrokerUnavailable("gone"), 503, "Database unavailable"),
+        (StorageFull("full"), 503, "Disk full"),
+        (ValueError("secret detail"), 500, "Internal error"),
     ],
 )
 def test_a_failure_shows_no_stack_trace(client, monkeypatch, problem, status, says):
@@ -75,7 +75,7 @@ def test_a_form_without_its_proof_is_refused_in_words(person):
 
     answer = Client(enforce_csrf_checks=True).post("/sign-in/", {"username": "a", "password": "b"})
     assert answer.status_code == 403
-    assert b"The form was too old" in answer.content
+    assert b"Form expired" in answer.content
 
 
 def test_a_script_gets_only_the_notice():

@@ -113,7 +113,7 @@ class Vitrine:
             return None
 
     def sign_in_link(self) -> str:
-        return re.findall(r"Sign in once with (\S+)", self.output)[-1]
+        return re.findall(r"Sign in with this one-time link: (\S+)", self.output)[-1]
 
     def database(self) -> Database:
         return Database(dsn=f"host={self.data / 'postgres'} user={server.SUPERUSER} dbname={server.DATABASE}")

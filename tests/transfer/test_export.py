@@ -186,7 +186,7 @@ def test_what_is_deleted_meanwhile_is_left_out_and_its_own_world_is_not_exported
     with pytest.raises(EntityNotFound):
         exported("nowhere")
     namespaces.create_namespace("own-world", is_system=True)
-    with pytest.raises(NotAllowed, match="Vitrine's own work"):
+    with pytest.raises(NotAllowed, match="used by Vitrine itself"):
         exported("own-world")
 
 
@@ -212,7 +212,7 @@ def test_one_entity_is_exported_as_of_one_instant(queue, monkeypatch):
 
 
 def test_an_export_has_snapshots_of_its_own(queue):
-    with connections.callers_transaction(), pytest.raises(NotAllowed, match="outside the transaction"):
+    with connections.callers_transaction(), pytest.raises(NotAllowed, match="outside a transaction"):
         exported(queue.namespace)
 
 
@@ -236,34 +236,34 @@ def change(lines, kind, fields):
 
 
 BAD = [
-    ("message", {"body": "###"}, r"line \d+: message.body: is no base64"),
+    ("message", {"body": "###"}, r"line \d+: message.body: is not valid base64"),
     ("message", {"body": None}, r"message.body: is missing"),
     ("message", {"state": "gone"}, r"message.state: 'gone' must be one of active, deferred, scheduled"),
     ("message", {"state": "scheduled"}, r"message.scheduled_enqueue_at: is missing"),
     ("message", {"list": "dead_letter"}, r"message.dead_lettered_at: is missing"),
-    ("message", {"enqueued_at": "yesterday"}, r"message.enqueued_at: 'yesterday' must be an instant"),
-    ("message", {"enqueued_at": "2026-13-01T00:00:00Z"}, r"message.enqueued_at: is no instant"),
+    ("message", {"enqueued_at": "yesterday"}, r"message.enqueued_at: 'yesterday' must be a timestamp"),
+    ("message", {"enqueued_at": "2026-13-01T00:00:00Z"}, r"message.enqueued_at: is not a valid timestamp"),
     ("message", {"expires_at": "2001-01-01T00:00:00Z"}, r"message.expires_at: must come after enqueued_at"),
-    ("message", {"time_to_live": "5 minutes"}, r"message.time_to_live: '5 minutes' is no duration"),
-    ("message", {"sequence_number": 99}, r"message.sequence_number: must lie below the entity's next_number, 3"),
-    ("message", {"sequence_number": 2}, r"message.sequence_number: must rise"),
+    ("message", {"time_to_live": "5 minutes"}, r"message.time_to_live: '5 minutes' must be a duration"),
+    ("message", {"sequence_number": 99}, r"message.sequence_number: must be below the entity's next_number, 3"),
+    ("message", {"sequence_number": 2}, r"message.sequence_number: must increase"),
     ("message", {"sequence_number": True}, r"message.sequence_number: True must be a whole number"),
     ("message", {"message_id": "a\x00b"}, r"message.message_id: .* must be text that can be stored"),
-    ("message", {"application_properties": {"n": 5}}, r"message.application_properties: .* is not such an object"),
-    ("message", {"properties": {"subject": "\ud800"}}, r"message.properties: .* is not such an object"),
-    ("message", {"colour": "red"}, r"message.colour: is no field of such a line"),
+    ("message", {"application_properties": {"n": 5}}, r"message.application_properties: .* must be an object"),
+    ("message", {"properties": {"subject": "\ud800"}}, r"message.properties: .* must be an object"),
+    ("message", {"colour": "red"}, r"message.colour: is not a known field"),
     ("entity", {"settings": {"max_delivery_count": 0}}, r"line \d+: entity: max_delivery_count: .*0"),
-    ("entity", {"settings": {"lock_duration": "long"}}, r"entity.settings.lock_duration: 'long' is no duration"),
+    ("entity", {"settings": {"lock_duration": "long"}}, r"entity.settings.lock_duration: 'long' must be a duration"),
     ("entity", {"settings": {"speed": 5}}, r"line \d+: entity: speed"),
     ("entity", {"path": "a//b"}, r"line \d+: entity: path"),
-    ("entity", {"kind": "subscription"}, r"entity.path: .* names no topic that stands before it"),
+    ("entity", {"kind": "subscription"}, r"entity.path: .* refers to a topic that does not precede it"),
     ("entity", {"celery_bindings": [["x"]]}, r"entity.celery_bindings: must be pairs"),
     ("entity_end", {"messages": 1}, r"entity_end.messages: the file has 2 of them"),
     ("end", {"messages": 7}, r"end.messages: the file has 2"),
     ("namespace", {"name": "5"}, r"line 2: namespace: namespace: '5'"),
     ("namespace", {"tier": "gold"}, r"namespace.tier: 'gold' must be one of basic, standard, premium"),
     ("policy", {"name": "?"}, r"line 3: policy: policy: "),
-    ("vitrine-export", {"version": 3}, r"version: 3 is none of 1, 2"),
+    ("vitrine-export", {"version": 3}, r"version: 3 must be one of 1, 2"),
     ("namespace", {"family": "kafka"}, r"namespace.family: 'kafka' must be one of service_bus, queue_storage, rabbitmq"),
 ]
 
@@ -283,18 +283,18 @@ def test_a_bad_line_is_named_and_nothing_is_stored(queue, kind, fields, refusal)
 @pytest.mark.parametrize(
     ("damage", "refusal"),
     [
-        (lambda lines: [], "line 1: is not the head"),
-        (lambda lines: lines[1:], "line 1: is not the head"),
-        (lambda lines: lines[:-1], "file: ends before its end"),
-        (lambda lines: [line for line in lines if '"entity_end"' not in line], "has not ended"),
-        (lambda lines: [line for line in lines if '{"entity":' not in line], "stands outside any entity"),
-        (lambda lines: [line for line in lines if '{"namespace":' not in line], "stands outside any namespace"),
-        (lambda lines: [*lines, lines[1]], "stands after the end"),
-        (lambda lines: [lines[0], "{]", *lines[1:]], "line 2: is no JSON"),
-        (lambda lines: [lines[0], '{"a": 1}', *lines[1:]], "line 2: is no object with one member"),
-        (lambda lines: [lines[0], "[" * 100_000, *lines[1:]], "line 2: is no JSON"),
-        (lambda lines: [lines[0], lines[1], '{"thing": {}}', *lines[2:]], "line 3: 'thing' is no kind of line"),
-        (lambda lines: [x for line in lines for x in ([line, line] if '"message":' in line[:11] else [line])], "must rise"),
+        (lambda lines: [], "line 1: is not the header"),
+        (lambda lines: lines[1:], "line 1: is not the header"),
+        (lambda lines: lines[:-1], "file: is incomplete"),
+        (lambda lines: [line for line in lines if '"entity_end"' not in line], "is incomplete"),
+        (lambda lines: [line for line in lines if '{"entity":' not in line], "is outside any entity"),
+        (lambda lines: [line for line in lines if '{"namespace":' not in line], "is outside any namespace"),
+        (lambda lines: [*lines, lines[1]], "follows the end of the export"),
+        (lambda lines: [lines[0], "{]", *lines[1:]], "line 2: is not valid JSON"),
+        (lambda lines: [lines[0], '{"a": 1}', *lines[1:]], "line 2: must be an object with one member"),
+        (lambda lines: [lines[0], "[" * 100_000, *lines[1:]], "line 2: is not valid JSON"),
+        (lambda lines: [lines[0], lines[1], '{"thing": {}}', *lines[2:]], "line 3: 'thing' is not a valid kind of export line"),
+        (lambda lines: [x for line in lines for x in ([line, line] if '"message":' in line[:11] else [line])], "must increase"),
     ],
 )
 def test_a_damaged_file_is_refused(queue, damage, refusal):

@@ -12,10 +12,10 @@ from broker_core.service_bus import shared_access
 
 
 class Command(BaseCommand):
-    help = "Print the connection string of a namespace, or of one queue or topic with a policy of its own."
+    help = "Print the connection string of a namespace, or of a queue or topic that has its own policy."
 
     def add_arguments(self, parser):
-        parser.add_argument("namespace", help="a namespace, or namespace/queue or namespace/topic for a policy of its own")
+        parser.add_argument("namespace", help="a namespace, or namespace/queue or namespace/topic for an entity policy")
         parser.add_argument("--policy", default=shared_access.ROOT_POLICY, help="the shared-access policy (default: %(default)s)")
 
     def handle(self, *, namespace, policy, **options):
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
         self.stderr.write(
             "This connection string serves the HTTP API (SharedAccessSignature tokens over http). "
-            "The official SDKs speak AMQP, which comes later."
+            "The official SDKs use AMQP, which is not supported yet."
         )
 
 
@@ -50,7 +50,7 @@ def _explained(exc: BrokerError, scope: str, policy: str) -> str:
     except BrokerError:
         there = ""
     if there:
-        return f"'{scope}' has no policy {policy!r}; it has {there}."
+        return f"'{scope}' has no policy {policy!r}; available: {there}."
     of_service_bus = [n for n in namespaces.list_namespaces() if n.family is Family.SERVICE_BUS and not n.is_system]
     names = ", ".join(n.name for n in of_service_bus) or "none"
-    return f"'{scope}' is no namespace of Service Bus, which alone have connection strings. There are: {names}."
+    return f"'{scope}' is not a Service Bus namespace. Only Service Bus namespaces have connection strings. Available: {names}."

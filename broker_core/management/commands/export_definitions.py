@@ -11,11 +11,11 @@ from broker_core.rabbitmq.topology.definitions import export_definitions
 class Command(BaseCommand):
     help = (
         "Write exchanges, queues, bindings, policies and operator policies of all virtual hosts, or of one, as RabbitMQ's "
-        "definitions.json. Messages are not in it: for those see export_vitrine."
+        "definitions.json. Messages are not included; use export_vitrine for those."
     )
 
     def add_arguments(self, parser):
-        parser.add_argument("--vhost", help="only this one, in the form of one virtual host, which names none")
+        parser.add_argument("--vhost", help="export only this virtual host, in the single-virtual-host format")
 
     def handle(self, *, vhost, **options):
         try:

@@ -12,13 +12,13 @@ from .import_vitrine import said
 
 class Command(BaseCommand):
     help = (
-        "Write namespaces with their entities, rules, policies and messages to standard output, one JSON object a line, "
-        "for import_vitrine. Each entity is as it was at one instant. Locks and the history are not in it."
+        "Write namespaces with their entities, rules, policies and messages to standard output, one JSON object per line, "
+        "for import_vitrine. Each entity is a consistent snapshot. Locks and history are not included."
     )
 
     def add_arguments(self, parser):
-        parser.add_argument("namespaces", nargs="*", help="which; all but Vitrine's own where none is given")
-        parser.add_argument("--with-keys", action="store_true", help="the keys of policies, too: keep such a file secret")
+        parser.add_argument("namespaces", nargs="*", help="namespaces to export (default: all except Vitrine's own)")
+        parser.add_argument("--with-keys", action="store_true", help="include the keys of policies; keep the file secret")
 
     def handle(self, *, namespaces, with_keys, **options):
         out = sys.stdout.buffer

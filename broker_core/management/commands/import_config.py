@@ -16,8 +16,8 @@ from broker_core.service_bus.rules.entity_settings import DURATIONS, SERVICE_NAM
 class Command(BaseCommand):
     help = (
         "Create or update namespaces, queues, topics, subscriptions and rules from the official Service Bus emulator's "
-        "Config.json. Comments, trailing commas and wider ranges are accepted. A key that is not given takes the service's "
-        "default. Everything is stored, or nothing."
+        "Config.json. Comments, trailing commas and wider ranges are accepted. Missing keys take the service's "
+        "defaults. Either everything is stored or nothing."
     )
 
     def add_arguments(self, parser):
@@ -25,9 +25,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--emulator-defaults",
             action="store_true",
-            help="keys that are not given take the emulator's defaults (DefaultMessageTimeToLive PT1H, MaxDeliveryCount 3)",
+            help="missing keys take the emulator's defaults (DefaultMessageTimeToLive PT1H, MaxDeliveryCount 3)",
         )
-        parser.add_argument("--skip-unsupported", action="store_true", help="leave out what is not supported yet, and say so")
+        parser.add_argument("--skip-unsupported", action="store_true", help="skip and report what is not supported yet")
 
     def handle(self, *, file, emulator_defaults, skip_unsupported, **options):
         plan = emulator_config.read(_text(file), emulator_defaults=emulator_defaults, limits=namespaces.limits())
@@ -55,7 +55,7 @@ def _text(file: str) -> str:
 
 
 def _refusal(problems: list[emulator_config.Problem], some_unsupported: bool) -> str:
-    hint = " Use --skip-unsupported to leave out what is not supported yet." if some_unsupported else ""
+    hint = " Use --skip-unsupported to skip what is not supported yet." if some_unsupported else ""
     return "\n".join([*map(str, problems), f"Nothing was stored.{hint}"])
 
 

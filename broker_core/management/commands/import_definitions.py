@@ -13,13 +13,13 @@ from broker_core.rabbitmq.topology.definitions import Result, import_definitions
 class Command(BaseCommand):
     help = (
         "Create and update virtual hosts, exchanges, queues, bindings, policies and operator policies from RabbitMQ's "
-        "definitions.json. Nothing is deleted; a queue or exchange that is there and differs stays as it is. Each object has its "
-        "outcome; what fails keeps nothing else back."
+        "definitions.json. Nothing is deleted; existing queues and exchanges that differ are kept. Each object is reported "
+        "separately; failures do not affect other objects."
     )
 
     def add_arguments(self, parser):
         parser.add_argument("file", help="the definitions file, or - for standard input")
-        parser.add_argument("--vhost", help="where to, for a file of one virtual host")
+        parser.add_argument("--vhost", help="the target, for a file of one virtual host")
 
     def handle(self, *, file, vhost, **options):
         try:
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             (self.stderr if outcome.result is Result.FAILED else self.stdout).write(str(outcome))
         counts = Counter(outcome.result for outcome in outcomes)
         if counts[Result.FAILED]:
-            raise CommandError(f"{counts[Result.FAILED]:,} of {len(outcomes):,} failed; the others are as told above.")
+            raise CommandError(f"{counts[Result.FAILED]:,} of {len(outcomes):,} failed; see the results above.")
 
 
 def _read(file: str) -> bytes:

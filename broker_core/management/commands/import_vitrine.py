@@ -13,13 +13,13 @@ from broker_core.transfer.lines import lines_of
 
 class Command(BaseCommand):
     help = (
-        "Make the namespaces of a file that export_vitrine wrote, with all that is in them. A namespace that exists is refused. "
-        "Everything is stored, or nothing."
+        "Import the namespaces in a file written by export_vitrine. A namespace that already exists is an error. "
+        "Either everything is stored or nothing."
     )
 
     def add_arguments(self, parser):
         parser.add_argument("file", help="the file, or - for standard input")
-        parser.add_argument("--as", dest="rename", metavar="NAME", help="what the file's one namespace is called here")
+        parser.add_argument("--as", dest="rename", metavar="NAME", help="the new name, for a file of one namespace")
 
     def handle(self, *, file, rename, **options):
         try:

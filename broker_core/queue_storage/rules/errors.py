@@ -71,7 +71,7 @@ class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
     code = "MissingRequiredQueryParameter"
 
     def __init__(self, name: str):
-        super().__init__(name, "is needed and was not given")
+        super().__init__(name, "is required")
         self.details = {"QueryParameterName": name}
 
 
@@ -90,7 +90,7 @@ class EmptyMetadataKey(InvalidMetadata):
     code = "EmptyMetadataKey"
 
     def __init__(self) -> None:
-        super().__init__("a name is empty; it must begin with a letter or an underscore")
+        super().__init__("a name is empty; it must start with a letter or an underscore")
 
 
 class MetadataTooLarge(InvalidMetadata):
@@ -129,7 +129,7 @@ class PopReceiptMismatch(StorageRefusal):
 
     def __init__(self, queue: str, message_id: str):
         super().__init__(
-            f"The pop receipt is not the current one of message {message_id} in '{queue}': somebody got or updated it since. "
+            f"The pop receipt is not the current one of message {message_id} in '{queue}': it was received or updated since. "
             "Nothing was changed."
         )
         self.queue, self.message_id = queue, message_id
@@ -153,7 +153,7 @@ class QueueNotFound(StorageRefusal, errors.EntityNotFound):
     status = 404
 
     def __init__(self, queue: str):
-        errors.BrokerError.__init__(self, f"There is no queue '{queue}'. Check its name, or create it first.")
+        errors.BrokerError.__init__(self, f"The queue '{queue}' does not exist. Check the name or create it first.")
         self.entity = queue
 
 
@@ -164,7 +164,7 @@ class AccountNotFound(StorageRefusal, errors.EntityNotFound):
     status = 404
 
     def __init__(self, account: str):
-        errors.BrokerError.__init__(self, f"There is no storage account '{account}'. Check its name, or create it first.")
+        errors.BrokerError.__init__(self, f"The storage account '{account}' does not exist. Check the name or create it first.")
         self.entity = account
 
 
@@ -175,7 +175,7 @@ class QueueAlreadyExists(StorageRefusal, errors.EntityExists):
     status = 409
 
     def __init__(self, queue: str):
-        errors.BrokerError.__init__(self, f"The queue '{queue}' already exists, with other metadata. Nothing was changed.")
+        errors.BrokerError.__init__(self, f"The queue '{queue}' already exists with different metadata. Nothing was changed.")
         self.entity = queue
 
 

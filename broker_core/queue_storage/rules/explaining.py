@@ -88,10 +88,10 @@ def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = Queue
 
 def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
     removed_at = at + queue.expiry_grace
-    text = f"Its life ended {human(now - at)} ago: it is as if it were gone (QS-073)."
+    text = f"It expired {human(now - at)} ago and is invisible to clients (QS-073)."
     when = f"in {human(removed_at - now)}" if removed_at > now else "at the next sweep"
     values = {"expires_at": at, "removed_at": removed_at}
-    return Reason(Code.EXPIRED, text, values, removed_at, f"Nothing revives it; it is removed {when}.")
+    return Reason(Code.EXPIRED, text, values, removed_at, f"It is removed {when}.")
 
 
 def _invisible(found: Standing, message: MessageFacts, until: datetime, now: datetime) -> Reason:
@@ -100,21 +100,21 @@ def _invisible(found: Standing, message: MessageFacts, until: datetime, now: dat
     release = "or an operator releases it"
     match found:
         case Standing.DELAYED:
-            code, text = Code.DELAYED, f"It was put with a visibility timeout, which ends in {left} (QS-001)."
-            change = f"That ends, its producer updates it with the receipt of the put, {release}."
+            code, text = Code.DELAYED, f"It was put with a visibility timeout that ends in {left} (QS-001)."
+            change = f"The timeout ends, its producer updates it with the put's pop receipt, {release}."
         case Standing.RESCHEDULED:
-            code, text = Code.RESCHEDULED, f"It was updated before anybody got it: visible in {left} (QS-045)."
-            change = f"That ends, it is updated with its current receipt, {release}."
+            code, text = Code.RESCHEDULED, f"It was updated before the first get and is visible in {left} (QS-045)."
+            change = f"The timeout ends, it is updated with its current pop receipt, {release}."
         case Standing.LEASED:
             values["dequeue_count"] = message.delivery_count
-            code, text = Code.LEASED, f"A get{by} made it invisible: its lease ends in {left} (QS-021)."
+            code, text = Code.LEASED, f"It was received{by}; the lease ends in {left} (QS-021)."
             change = f"Its holder deletes or updates it, the lease ends, {release}."
         case _:
             values |= {"dequeue_count": message.delivery_count, "updates": message.renewals}
             code = Code.EXTENDED
             text = (
-                f"It was updated{by} after a get, {_times(message.renewals)} since: invisible for another {left} (QS-045). "
-                "Whether that renewed a lease or put off the next try is not known."
+                f"It was updated{by} after a get, {_times(message.renewals)} since; invisible for another {left} (QS-045). "
+                "This was a lease renewal or a delayed retry."
             )
             change = f"Its holder deletes or updates it, the time ends, {release}."
     return Reason(code, text, values, until, change)
@@ -122,8 +122,8 @@ def _invisible(found: Standing, message: MessageFacts, until: datetime, now: dat
 
 def _spent(count: int, allowed: int, poison_queue: str) -> Reason:
     text = (
-        f"It was got {_times(count)}, and {_times(allowed)} is allowed: "
-        f"the next get or sweep that comes to it moves it to '{poison_queue}' (QS-105)."
+        f"It was dequeued {_times(count)}; the maximum is {allowed:,}. "
+        f"The next get or sweep moves it to '{poison_queue}' (QS-105)."
     )
     values = {"dequeue_count": count, "max_dequeue_count": allowed, "poison_queue": poison_queue}
     return Reason(Code.SPENT, text, values, change="Raise max_dequeue_count, or requeue it from there.")
@@ -135,32 +135,34 @@ def _flags(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[
     values: dict[str, Any]
     expires_unseen_at, hidden_until = rules.expires_unseen_at(message, now), rules.hidden_until(message, now)
     if expires_unseen_at is not None:
-        text = f"Its life ends in {human(expires_unseen_at - now)}, before it is visible: nobody gets it any more (QS-024)."
+        text = f"It expires in {human(expires_unseen_at - now)}, before it becomes visible (QS-024)."
         values = {"expires_at": expires_unseen_at, "visible_at": hidden_until}
-        change = "Its holder deletes it, or makes it visible before."
+        change = "Its holder deletes it or makes it visible earlier."
         yield Reason(Code.WILL_EXPIRE_FIRST, text, values, expires_unseen_at, change, is_obstacle=False)
     spent = rules.is_spent(message.delivery_count, queue.max_dequeue_count)
     values = {"dequeue_count": message.delivery_count, "max_dequeue_count": queue.max_dequeue_count}
     if spent and queue.poison_queue is None:
         got = _times(message.delivery_count)
-        text = f"It was got {got}, and the queue has no poison queue: it comes back again and again (QS-108)."
-        yield Reason(Code.PARKED, text, values, hidden_until, "Name a poison queue, or remove it.", is_obstacle=False)
+        text = f"It was dequeued {got}; without a poison queue it becomes visible again each time (QS-108)."
+        yield Reason(Code.PARKED, text, values, hidden_until, "Set a poison queue, or remove the message.", is_obstacle=False)
     elif spent and hidden_until is not None:
-        text = f"This is the last of the {queue.max_dequeue_count} gets allowed: then it goes to '{queue.poison_queue}' (QS-105)."
+        text = (
+            f"This is the last of {queue.max_dequeue_count} dequeues; afterwards it is moved to '{queue.poison_queue}' (QS-105)."
+        )
         yield Reason(Code.LAST_GET, text, values, hidden_until, is_obstacle=False)
 
 
 def _place(place: Place) -> Iterator[Reason]:
     values = {"before": place.before, "capped": place.capped}
     if not place.before:
-        yield Reason(Code.NEXT, "It is next: the first that a get returns.", values, is_obstacle=False)
+        yield Reason(Code.NEXT, "Next in line.", values, is_obstacle=False)
         return
     count = f"{place.before:,}{' or more' if place.capped else ''}"
     one = place.before == 1 and not place.capped
-    text = f"{count} {'message comes' if one else 'messages come'} before it."
+    text = f"{count} {'message' if one else 'messages'} ahead."
     yield Reason(Code.BEHIND, text, values, is_obstacle=False)
     if place.before >= MOST_MESSAGES:
-        text = f"A peek shows {MOST_MESSAGES} messages and has no offset: it does not show this one (QS-038)."
+        text = f"A peek returns at most {MOST_MESSAGES} messages and cannot reach this one (QS-038)."
         yield Reason(Code.BEYOND_REACH, text, values, is_obstacle=False)
 
 

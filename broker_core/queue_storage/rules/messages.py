@@ -61,7 +61,7 @@ def check_get(count: int, visibility_timeout: timedelta) -> None:
 def check_count(count: int) -> None:
     """How many messages a get or a peek asks for (QS-023, QS-035)."""
     if not isinstance(count, int) or isinstance(count, bool):
-        raise InvalidQueryParameterValue(COUNT, repr(count), "is no whole number")
+        raise InvalidQueryParameterValue(COUNT, repr(count), "must be a whole number")
     if not 1 <= count <= MOST_MESSAGES:
         raise OutOfRangeQueryParameterValue(COUNT, count, 1, MOST_MESSAGES)
 
@@ -87,7 +87,7 @@ def check_receipt(pop_receipt: Any) -> None:
 def encode_text(text: str) -> bytes:
     """The text as it is stored. Raises RequestBodyTooLarge (QS-010), InvalidXmlDocument (QS-912)."""
     if not isinstance(text, str):
-        raise InvalidArgument("text", f"{type(text).__name__} is no text; encode it, with base64 for instance")
+        raise InvalidArgument("text", f"{type(text).__name__} is not a string; encode it, for example with base64")
     wrong = _NOT_IN_XML.search(text)
     if wrong:
         raise InvalidXmlDocument(wrong.start(), wrong[0])

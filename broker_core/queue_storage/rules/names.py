@@ -28,7 +28,7 @@ def check_account_name(name: str) -> str:
 def check_queue_name(name: str) -> str:
     """A queue's name, given back unchanged. Its length is looked at first, for that has a code of its own."""
     if not isinstance(name, str):
-        raise InvalidArgument("queue", f"{name!r} is no text")
+        raise InvalidArgument("queue", f"{name!r} must be a string")
     return _checked(name)
 
 

@@ -52,18 +52,18 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in (metadata or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidMetadata(f"{name!r}: names and values must be texts")
+            raise InvalidMetadata(f"{name!r}: names and values must be strings")
         if not name:
             raise EmptyMetadataKey
         if not _NAME.fullmatch(name):  # before its case is lost: some letters become ASCII ones with it
             raise InvalidMetadata(
-                f"{name!r} must begin with a letter or an underscore and go on with letters, digits, underscores"
+                f"{name!r} must start with a letter or an underscore, followed by letters, digits or underscores"
             )
         key = name.lower()
         if not _VALUE.fullmatch(value):
             raise InvalidMetadata(f"the value of {name!r} must be printable ASCII; encode anything else")
         if key in found:
-            raise InvalidMetadata(f"{name!r} is given twice; names are compared without case")
+            raise InvalidMetadata(f"{name!r} is given twice; names are case-insensitive")
         found[key] = value.strip()
     size = sum(len(name) + len(value) for name, value in found.items())
     if size > METADATA_BYTES:
@@ -75,7 +75,7 @@ def check_options(name: str, options: QueueOptions) -> QueueOptions:
     """The options of the queue of this name, checked. Raises InvalidArgument."""
     count, grace, target = options.max_dequeue_count, options.expiry_grace, options.poison_queue
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**31):
-        raise InvalidArgument("max_dequeue_count", f"{count!r} is no whole number from 1 to 2^31 - 1")
+        raise InvalidArgument("max_dequeue_count", f"{count!r} must be a whole number from 1 to 2^31 - 1")
     require_kind("expiry_grace", grace, timedelta)
     if not timedelta(0) <= grace <= LONGEST_GRACE:
         raise InvalidArgument("expiry_grace", f"{grace!r} must be 0 to {LONGEST_GRACE.days} days")
@@ -84,7 +84,7 @@ def check_options(name: str, options: QueueOptions) -> QueueOptions:
     if target is not None and check_queue_name(target) == name:
         raise InvalidArgument("poison_queue", f"'{name}' cannot be its own poison queue")
     if count is not None and target is None and not name.endswith(POISON) and len(name) + len(POISON) > LONGEST:
-        raise InvalidArgument("poison_queue", f"'{name}' has no room for {POISON} behind it; name another queue (QS-106)")
+        raise InvalidArgument("poison_queue", f"'{name}' is too long to append {POISON}; choose another poison queue (QS-106)")
     return replace(options, metadata=check_metadata(options.metadata))
 
 
@@ -92,7 +92,7 @@ def changed(name: str, options: QueueOptions, changes: Mapping[str, Any]) -> Que
     """The options after a change, checked. Raises InvalidArgument for one that a queue does not have."""
     known = [f.name for f in fields(QueueOptions)]
     for wrong in changes.keys() - set(known):
-        raise InvalidArgument(wrong, f"is no option of a storage queue; those are {', '.join(known)}")
+        raise InvalidArgument(wrong, f"is not an option of a storage queue; valid options are {', '.join(known)}")
     return check_options(name, replace(options, **changes))
 
 

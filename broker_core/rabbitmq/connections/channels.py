@@ -109,7 +109,7 @@ def consume(
     address = channel.address(queue)
     channel.connection.actor.require(Right.LISTEN, address)
     if not isinstance(tag, str) or len(tag.encode()) > 255:
-        raise InvalidArgument("tag", f"{tag!r} is no text of at most 255 bytes")
+        raise InvalidArgument("tag", f"{tag!r} must be a string of at most 255 bytes")
     if tag in channel.consumers:
         raise errors.consumer_tag_reused(tag)
     tag = tag or generated(TAG_PREFIX, os.urandom(16))
@@ -171,7 +171,7 @@ def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_
     if prefetch_size:
         raise errors.not_implemented(f"prefetch_size!=0 ({prefetch_size})")
     if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 0 <= prefetch <= MOST_PREFETCH:
-        raise InvalidArgument("prefetch", f"{prefetch!r} is no whole number from 0 to {MOST_PREFETCH}")
+        raise InvalidArgument("prefetch", f"{prefetch!r} must be a whole number from 0 to {MOST_PREFETCH}")
     if global_:
         channel.prefetch_of_all = prefetch
     else:
@@ -217,7 +217,7 @@ def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False,
     def steps() -> Steps:
         yield from hold_vhost(connection.vhost)
         if not (yield call("hold_connection", connection_id=connection.id)):
-            raise connection.lost("others have taken its process for dead")
+            raise connection.lost("its process was declared dead")
         return (yield from queues.declare_queue.steps(address, **options))
 
     if exclusive:
@@ -322,7 +322,7 @@ def _refresh(channel: Channel) -> Steps:
     """Learn which consumers are still there, and whose turn it is."""
     rows = yield call("stand_in_line", connection_id=channel.connection.id, channel=channel.number)
     if not rows:
-        raise channel.connection.lost("others have ended it")
+        raise channel.connection.lost("another process closed it")
     channel.refreshed_at = time.monotonic()
     may_take = {row.consumer_id: row.may_take for row in rows}
     for consumer in list(channel.consumers.values()):
@@ -405,7 +405,7 @@ def _explain(channel: Channel, entity_ids: Iterable[int]) -> Steps:
         "why_lost", connection_id=channel.connection.id, entity_ids=list(entity_ids), default_timeout=DEFAULT_TIMEOUT
     )
     if not row.is_connected:
-        raise channel.connection.lost("others have ended it")
+        raise channel.connection.lost("another process closed it")
     if row.milliseconds is not None:
         raise errors.acknowledgement_timed_out(channel.number, row.milliseconds)
 

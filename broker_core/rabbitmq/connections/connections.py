@@ -64,7 +64,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
     actor.require(actor.rights & (Right.SEND | Right.LISTEN) or Right.LISTEN, vhost)
     name = name or actor.holder_label
     if not isinstance(name, str) or len(name) > MOST_NAME:
-        raise InvalidArgument("name", f"{name!r} is no text of at most {MOST_NAME} characters")
+        raise InvalidArgument("name", f"{name!r} must be a string of at most {MOST_NAME} characters")
     while True:
         process = yield Blocking(processes.joined)  # taking an epoch blocks
         if process.is_fresh:
@@ -75,7 +75,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
             raise errors.vhost_not_found(vhost)
         if rows[0].id is not None:
             return Connection(process, rows[0], name, actor)
-        process.leave("others have taken its process for dead")
+        process.leave("its process was declared dead")
 
 
 @use_case(on_cancel=complete_only)

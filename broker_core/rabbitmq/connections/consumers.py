@@ -51,7 +51,7 @@ def register(
     exclusive = exclusive and not is_quorum  # where nobody is alone (RMQ-386)
     _check_may_consume(channel, address, rows[0], exclusive, is_quorum)
     if not (yield call("hold_connection", connection_id=channel.connection.id)):
-        raise channel.connection.lost("others have taken its process for dead")
+        raise channel.connection.lost("its process was declared dead")
     added = yield call(
         "add_consumer",
         queue_id=entity_id,

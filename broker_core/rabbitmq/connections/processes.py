@@ -37,7 +37,7 @@ class ConnectionLost(AmqpError):
     """The connection has ended, and not by its client: what it held is given back. Connect again."""
 
     def __init__(self, name: str, why: str):
-        super().__init__("CONNECTION_FORCED", f"connection '{name}' is lost: {why}; what it held is given back, connect again")
+        super().__init__("CONNECTION_FORCED", f"connection '{name}' is lost: {why}; its messages were requeued, connect again")
         self.name, self.why = name, why
 
 
@@ -108,7 +108,7 @@ class Process:
         except psycopg.Error as exc:
             why = f"the database has ended the session of its process ({str(exc).strip().splitlines()[0]})"
         except _Condemned:
-            why = "others have taken its process for dead"
+            why = "its process was declared dead"
         except Exception:
             log.exception("Keeping epoch %s failed", self.epoch)
             why = "its process cannot keep its lease"

@@ -78,13 +78,13 @@ def _fate(work: Work, placing: Placing, name: str, queue: QueueInfo, row: Any, r
     if "dead_letter_exchange" not in queue.effective:
         return gone, None
     if not goes_on:
-        return EventKind.DROPPED, f"It was about to go through more than {MOST_HOPS} queues at once."
+        return EventKind.DROPPED, f"It would have passed through more than {MOST_HOPS} queues at once."
     dead = die(work, name, queue, as_outgoing(row), reason, row.now)
     if dead.letter is None:
         return EventKind.DROPPED, dead.why
     placed = yield from placing.put(dead.letter, dead.queues)
     if not placed.taken:
-        return EventKind.DROPPED, f"'{placed.refused[0]}' takes no more (RMQ-093)." if placed.refused else None
+        return EventKind.DROPPED, f"'{placed.refused[0]}' is full (RMQ-093)." if placed.refused else None
     return EventKind.MOVED, None
 
 

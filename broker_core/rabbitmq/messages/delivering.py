@@ -99,7 +99,9 @@ def _take(
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
-        raise InvalidArgument("owner_id", "what is to be acknowledged is held by a connection: pass its id, or no_ack")
+        raise InvalidArgument(
+            "owner_id", "a delivery that is to be acknowledged belongs to a connection: pass owner_id or no_ack"
+        )
     who = {"owner_id": owner_id, "holder": holder or actor.holder_label}
 
     def attempt(queue: QueueInfo) -> Steps:

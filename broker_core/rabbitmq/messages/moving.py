@@ -80,15 +80,15 @@ class Origin:
 class Why(StrEnum):
     """Why a message was left where it is (RMQ-392). {} is a queue."""
 
-    HELD = "a consumer holds it"
-    BUSY = "somebody else took it just then"
-    EXPIRED = "its life is over"
-    GONE = "it is not there any more"
-    NEVER_DIED = "it does not say where it died"
-    DIED_HERE = "it died in this queue itself"
-    NO_QUEUE = "there is no queue {} any more"
-    NO_ROUTE = "the exchange routes it to no queue"
-    REFUSED = "the queue {} takes no more"
+    HELD = "held by a consumer"
+    BUSY = "taken by another consumer"
+    EXPIRED = "expired"
+    GONE = "no longer in the queue"
+    NEVER_DIED = "no recorded death"
+    DIED_HERE = "it died in this queue"
+    NO_QUEUE = "the queue {} no longer exists"
+    NO_ROUTE = "the exchange does not route it to any queue"
+    REFUSED = "the queue {} is full"
 
 
 class Left(NamedTuple):
@@ -244,7 +244,7 @@ def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
         raise errors.locked_queue(address.namespace, address.path)
     match to:
         case ToQueue(name) if name == address.path:
-            raise InvalidArgument("to", f"'{name}' is the queue that they are in; name another one")
+            raise InvalidArgument("to", f"'{name}' is the queue that contains the messages; choose another one")
         case ToQueue(name) if name not in known.queues:
             raise errors.not_found_queue(address.namespace, name)
         case ToExchange(exchange, routing_key):

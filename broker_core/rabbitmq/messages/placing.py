@@ -156,10 +156,10 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
     if exchange in routed.missing:
         return Dead(None, why=f"There is no exchange '{exchange}' (RMQ-061).")
     if not routed.queues:
-        return Dead(None, why=f"The exchange '{exchange}' routes it to no queue (RMQ-079).")
+        return Dead(None, why=f"The exchange '{exchange}' does not route it to any queue (RMQ-079).")
     queues = tuple(target for target in routed.queues if not deaths.is_cycle(died.headers, target))
     if not queues:
-        return Dead(None, why=f"It died in '{routed.queues[0]}' before, and nobody rejected it on the way (RMQ-072).")
+        return Dead(None, why=f"Dead-letter cycle: it died in '{routed.queues[0]}' before and was not rejected since (RMQ-072).")
     letter = message._replace(
         properties={
             "exchange": exchange,

@@ -63,7 +63,7 @@ def check(properties: Properties) -> Checked:
     for name in SHORT:
         _check_short(name, getattr(properties, name))
     if properties.priority is not None and (type(properties.priority) is not int or not 0 <= properties.priority <= 255):
-        raise InvalidArgument("priority", f"{properties.priority!r} is no whole number from 0 to 255")
+        raise InvalidArgument("priority", f"{properties.priority!r} must be a whole number from 0 to 255")
     stored = {name: value for name in _STORED if (value := getattr(properties, name)) is not None}
     life = messages.check_properties(stored)
     if properties.timestamp is not None:
@@ -83,18 +83,18 @@ def _check_short(name: str, value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, str):
-        raise InvalidArgument(name, f"must be a text, not {value!r}")
+        raise InvalidArgument(name, f"must be a string, not {value!r}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError as exc:
-        raise InvalidArgument(name, f"{value!r} is no UTF-8") from exc
+        raise InvalidArgument(name, f"{value!r} is not valid UTF-8") from exc
     if size > MAX_SHORT or "\x00" in value:
         raise InvalidArgument(name, f"must have at most {MAX_SHORT} bytes and no NUL character")
 
 
 def _seconds(timestamp: Any) -> int:
     if not isinstance(timestamp, datetime) or timestamp.tzinfo is None or timestamp.microsecond or timestamp.timestamp() < 0:
-        raise InvalidArgument("timestamp", f"{timestamp!r} is no datetime with a time zone, of whole seconds since 1970")
+        raise InvalidArgument("timestamp", f"{timestamp!r} must be a datetime with a time zone, in whole seconds since 1970")
     return int(timestamp.timestamp())
 
 
@@ -106,4 +106,4 @@ def check_short(name: str, value: Any) -> None:
     """Raises InvalidArgument for what is no short string."""
     _check_short(name, value)
     if value is None:
-        raise InvalidArgument(name, "must be a text; the empty one is one")
+        raise InvalidArgument(name, "must be a string; it may be empty")

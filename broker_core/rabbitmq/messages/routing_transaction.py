@@ -61,7 +61,7 @@ def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
         else:
             yield from wake(waiting)
             return answer
-    raise ServerBusy(f"'{vhost}' was met crosswise by others {TRIES} times. Nothing was changed; try again.")
+    raise ServerBusy(f"'{vhost}' had deadlocks with concurrent operations {TRIES} times. Nothing was changed; retry.")
 
 
 def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], promises: ExitStack, *, held: bool) -> Steps:

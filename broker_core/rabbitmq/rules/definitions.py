@@ -113,7 +113,7 @@ def parse(document: Any, *, vhost: str | None = None) -> Definitions:
         try:
             document = json.loads(document)
         except (ValueError, RecursionError) as exc:
-            return Definitions(problems=[Note(FILE, f"is no JSON: {exc}")])
+            return Definitions(problems=[Note(FILE, f"is not valid JSON: {exc}")])
     return _Reader(vhost).read(document)
 
 
@@ -146,9 +146,9 @@ class _Reader:
                     self._problem(skip.path, skip.text)
         for section, (name, why) in _NOT_TAKEN.items():
             for item, path in self._items(document, section):
-                self.found.not_taken.append(Note(path, f"{item.get(name)!r} is not taken over: {why}"))
+                self.found.not_taken.append(Note(path, f"{item.get(name)!r} was ignored: {why}"))
         for key in document.keys() - readers.keys() - _NOT_TAKEN.keys() - set(_VERSIONS):
-            self.found.warnings.append(Note(str(key), "is not known, and not taken over"))
+            self.found.warnings.append(Note(str(key), "is unknown and was ignored"))
         return self.found
 
     def _vhost(self, item: Mapping, path: str) -> None:
@@ -214,7 +214,7 @@ class _Reader:
             self._add_policy(item, item.get("value"), path, f"{path}.value", is_operator=True)
         else:
             self.found.not_taken.append(
-                Note(path, f"the parameter {item.get('name')!r} is not taken over: Vitrine has no {component!r}")
+                Note(path, f"the parameter {item.get('name')!r} was ignored: Vitrine has no {component!r}")
             )
 
     def _policy(self, item: Mapping, path: str) -> None:
@@ -273,9 +273,9 @@ class _Reader:
     def _text(self, item: Mapping, path: str, member: str) -> str:
         value = item.get(member)
         if not isinstance(value, str):
-            raise _Skip(f"{path}.{member}", "is missing" if member not in item else f"must be a text, not {value!r}")
+            raise _Skip(f"{path}.{member}", "is missing" if member not in item else f"must be a string, not {value!r}")
         if "\x00" in value:
-            raise _Skip(f"{path}.{member}", "has a NUL character, which cannot be stored")
+            raise _Skip(f"{path}.{member}", "contains a NUL character, which cannot be stored")
         return value
 
     @staticmethod
@@ -301,7 +301,7 @@ class _Reader:
     def _once(self, path: str, *identity: str) -> None:
         first = self.seen.setdefault(identity, path)
         if first != path:
-            raise _Skip(path, f"the {identity[0]} {identity[-1]!r} is there twice; the first is {first}")
+            raise _Skip(path, f"the {identity[0]} {identity[-1]!r} appears twice, first at {first}")
 
     def _problem(self, path: str, text: str) -> None:
         self.found.problems.append(Note(path, text))

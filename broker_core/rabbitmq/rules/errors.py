@@ -86,7 +86,7 @@ class Reason(NamedTuple):
 
 
 _IN_USE = "Unbind it, or stop its consumers, first."
-_RESERVED = "Names that begin with amq. are reserved for the broker. Choose another name."
+_RESERVED = "Names that start with amq. are reserved for the broker. Choose another name."
 _X_MATCH = "x-match must be the text all, any, all-with-x or any-with-x."
 _FIXED = (
     "Arguments cannot be changed after the queue is declared. Change the value with a policy, which takes effect at once, or "
@@ -232,7 +232,7 @@ def invalid_argument(argument: str, vhost: str, name: str, reason: Reason) -> Am
 def invalid_argument_type(type: str, argument: str, what: str) -> AmqpError:
     """An exchange's name that is no text (RMQ-337, RMQ-311). what: as `queue` and `exchange` above name it."""
     return failed(
-        f"invalid type '{type}' for arg '{argument}' in {what}", argument, advice="Enter the exchange's name as a text."
+        f"invalid type '{type}' for arg '{argument}' in {what}", argument, advice="Enter the name of an exchange as a string."
     )
 
 

@@ -119,25 +119,25 @@ def _unacked(message: MessageFacts, queue: QueueFacts, now: datetime) -> Reason:
     ago = f" {human(now - since)} ago" if since else ""
     return Reason(
         Code.UNACKED,
-        f"It was delivered{by}{ago} and not acknowledged yet; it comes back when its channel or connection ends (RMQ-123).",
+        f"Delivered{by}{ago} and not acknowledged; requeued when its channel or connection closes (RMQ-123).",
         {"held_by": getattr(message, "locked_by", None), "held_since": since},
         queue.acknowledgement_timeout_at,
-        "Its consumer acknowledges, rejects or returns it, or its connection ends.",
+        "Its consumer acknowledges, rejects or requeues it, or its connection closes.",
     )
 
 
 def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
-    ended = f"Its life ended {human(now - at)} ago: it is never delivered"
+    ended = f"It expired {human(now - at)} ago and is never delivered"
     head = queue.head
     if head is None or queue.exact_expiry:
-        text = f"{ended}, and goes once it is at the head (RMQ-002, RMQ-012)."
-        return Reason(Code.EXPIRED, text, {"expires_at": at}, change=f"Nothing revives it; {_fate(queue)}.")
+        text = f"{ended}; it is removed at the head of the queue (RMQ-002, RMQ-012)."
+        return Reason(Code.EXPIRED, text, {"expires_at": at}, change=f"At the head, {_fate(queue)}.")
     return Reason(
         Code.EXPIRED_BEHIND_HEAD,
-        f"{ended}, but counted until it is at the head: message {head.number} is before it and lives (RMQ-013).",
+        f"{ended}but counts until it reaches the head: message {head.number} is ahead and not expired (RMQ-013).",
         {"expires_at": at, "head": head.number, "head_expires_at": head.expires_at},
         head.expires_at,
-        f"What is before it is taken or expires; then {_fate(queue)}. Exact expiry removes each message at its own instant.",
+        f"The messages ahead are consumed or expire; then {_fate(queue)}. Exact expiry removes each message as it expires.",
     )
 
 
@@ -146,25 +146,27 @@ def _fate(queue: QueueFacts) -> str:
     if queue.dead_letter_exchange is None:
         return "it is dropped"
     if queue.dead_letters_lost:
-        return f"it is dropped, as the dead-letter exchange '{queue.dead_letter_exchange}' is not there (RMQ-061)"
+        return f"it is dropped because the dead-letter exchange '{queue.dead_letter_exchange}' does not exist (RMQ-061)"
     return f"it goes to the dead-letter exchange '{queue.dead_letter_exchange}'"
 
 
 def _of_consumers(queue: QueueFacts) -> Iterator[Reason]:
     """Why no consumer takes it, though a get could."""
     if not queue.consumers:
-        yield Reason(Code.NO_CONSUMER, "The queue has no consumer.", change="Somebody consumes, or gets it.", is_obstacle=False)
+        yield Reason(
+            Code.NO_CONSUMER, "The queue has no consumer.", change="Start a consumer or get the message.", is_obstacle=False
+        )
         return
     serving = queue.consumers[:1] if queue.single_active else queue.consumers
     if any(consumer.has_room for consumer in serving):
         return
     values = {"consumers": [consumer.tag for consumer in serving]}
-    change = "One of its deliveries is acknowledged, or the prefetch is raised."
+    change = "A delivery is acknowledged, or the prefetch is raised."
     if queue.single_active:
         active = serving[0]
         text = (
-            f"Only the active consumer '{active.tag}' of {active.connection} is served, and it holds all {active.prefetch} that "
-            f"its prefetch allows; {len(queue.consumers) - 1} more wait for their turn (RMQ-148)."
+            f"Only the active consumer '{active.tag}' of {active.connection} is served, and it holds "
+            f"{active.prefetch} messages, its prefetch limit; {len(queue.consumers) - 1} more are on standby (RMQ-148)."
         )
         yield Reason(Code.ACTIVE_CONSUMER_FULL, text, values, change=change, is_obstacle=False)
         return
@@ -179,10 +181,10 @@ def _all(consumers: int) -> str:
 def _place(place: Place) -> Reason:
     values = {"before": place.before, "capped": place.capped}
     if not place.before:
-        return Reason(Code.NEXT, "It is next: the first to be delivered.", values, is_obstacle=False)
+        return Reason(Code.NEXT, "Next in line.", values, is_obstacle=False)
     count = f"{place.before:,}{' or more' if place.capped else ''}"
     one = place.before == 1 and not place.capped
-    return Reason(Code.BEHIND, f"{count} {'message is' if one else 'messages are'} before it.", values, is_obstacle=False)
+    return Reason(Code.BEHIND, f"{count} {'message' if one else 'messages'} ahead.", values, is_obstacle=False)
 
 
 def _future(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:
@@ -190,21 +192,21 @@ def _future(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator
     at = standing(message, now)
     expires_at = message.expires_at
     if at is Standing.READY and expires_at is not None:
-        text = f"It expires in {human(expires_at - now)}: {_fate(queue)} once it is at the head."
+        text = f"It expires in {human(expires_at - now)}; {_fate(queue)} once it is at the head."
         yield Reason(Code.WILL_EXPIRE, text, {"expires_at": expires_at}, expires_at, is_obstacle=False)
     elif at is Standing.UNACKED and expires_at is not None:
         over = expires_at <= now
-        when = "is over" if over else f"ends in {human(expires_at - now)}"
-        text = f"Its life {when}. It does not expire while unacknowledged; returned after that, it goes (RMQ-020)."
+        when = "has ended" if over else f"ends in {human(expires_at - now)}"
+        text = f"Its time-to-live {when}. It does not expire while unacknowledged, but when it is requeued later (RMQ-020)."
         yield Reason(Code.EXPIRES_ON_RETURN, text, {"expires_at": expires_at}, None if over else expires_at, is_obstacle=False)
     if queue.delivery_limit is not None and message.delivery_count >= queue.delivery_limit:
-        text = f"It came back {message.delivery_count} times; the next time {_fate(queue)} (RMQ-121)."
+        text = f"It was requeued {message.delivery_count} times; the next time {_fate(queue)} (RMQ-121)."
         values = {"delivery_count": message.delivery_count, "delivery_limit": queue.delivery_limit}
         yield Reason(Code.LAST_DELIVERY, text, values, is_obstacle=False)
     if queue.unused_until is not None:
         left = human(max(queue.unused_until - now, now - now))
-        text = f"The queue goes with all its messages in {left}, unless somebody uses it; nothing is dead-lettered (RMQ-040)."
-        change = "A get, a declaration or a consumer renews it; publishing does not (RMQ-042)."
+        text = f"The queue expires with all its messages in {left} unless it is used; nothing is dead-lettered (RMQ-040)."
+        change = "A get, a declaration or a consumer resets this; publishing does not (RMQ-042)."
         yield Reason(
             Code.QUEUE_EXPIRES, text, {"unused_until": queue.unused_until}, queue.unused_until, change, is_obstacle=False
         )

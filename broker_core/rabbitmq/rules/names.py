@@ -28,16 +28,16 @@ def clean(name: str, what: str = "name") -> str:
     What cannot be stored is refused as well: a NUL character.
     """
     if not isinstance(name, str):
-        raise InvalidArgument(what, f"must be a text, not {name!r}")
+        raise InvalidArgument(what, f"must be a string, not {name!r}")
     name = name.replace("\r", "").replace("\n", "")
     try:
         size = len(name.encode())
     except UnicodeEncodeError as exc:
-        raise InvalidArgument(what, f"{name[:80]!r} is no UTF-8") from exc
+        raise InvalidArgument(what, f"{name[:80]!r} is not valid UTF-8") from exc
     if size > MAX_NAME:
         raise InvalidArgument(what, f"has {size} bytes of UTF-8; at most {MAX_NAME} are allowed (RMQ-317)")
     if "\x00" in name:
-        raise InvalidArgument(what, f"{name!r} has a NUL character, which cannot be stored")
+        raise InvalidArgument(what, f"{name!r} contains a NUL character, which cannot be stored")
     return name
 
 

@@ -66,11 +66,11 @@ def plain(value: Any) -> Any:
 
 def _name(name: Any, what: str) -> str:
     if not isinstance(name, str):
-        raise InvalidArgument(what, f"a name must be a text, not {name!r}")
+        raise InvalidArgument(what, f"a name must be a string, not {name!r}")
     try:
         size = len(name.encode())
     except UnicodeEncodeError as exc:
-        raise InvalidArgument(what, f"the name {name!r} is no UTF-8") from exc
+        raise InvalidArgument(what, f"the name {name!r} is not valid UTF-8") from exc
     if size > MAX_NAME or "\x00" in name:
         raise InvalidArgument(what, f"the name {name[:80]!r} must have at most {MAX_NAME} bytes and no NUL character")
     return name

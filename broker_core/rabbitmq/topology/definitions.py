@@ -38,7 +38,7 @@ class Result(StrEnum):
     UNCHANGED = "unchanged"
     KEPT = "kept"  # there is another one of that name, which stays as it is (RMQ-927)
     FAILED = "failed"
-    NOT_TAKEN = "not taken over"
+    NOT_TAKEN = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _of_one_host(document: Any) -> Any:
     if not isinstance(document, Mapping):
         return document
     if "vhosts" in document:
-        raise InvalidArgument("vhost", "the file is of a whole server; it says itself which virtual hosts there are")
+        raise InvalidArgument("vhost", "the file is of a whole server and names its virtual hosts")
 
     def bare(item: Any) -> Any:
         return {name: value for name, value in item.items() if name != "vhost"} if isinstance(item, Mapping) else item
@@ -180,9 +180,9 @@ def _without(document: Any, bad: Mapping[str, Note]) -> Any:
 def _odd(value: Any, path: str) -> Iterator[Note]:
     match value:
         case str() if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
-            yield Note(path, "has a character that cannot be stored")
+            yield Note(path, "contains a character that cannot be stored")
         case float() if not math.isfinite(value):
-            yield Note(path, f"{value} is no number that JSON has")
+            yield Note(path, f"{value} is not a valid JSON number")
         case Mapping():
             for name, inner in value.items():
                 yield from _odd(str(name), path)
@@ -249,7 +249,7 @@ class _Import:
             yield from vhosts.create_vhost.steps(item.name, item.description, actor=self.actor)
             return Result.CREATED, None
         if found.name != item.name:
-            raise NotAllowed(f"There is a virtual host '{found.name}': here, names that differ by their case alone are the same.")
+            raise NotAllowed(f"The virtual host '{found.name}' already exists; names are case-insensitive.")
         if item.description in ("", found.description):
             return Result.UNCHANGED, None
         yield from namespaces.update_namespace.steps(item.name, description=item.description, actor=self.actor)
@@ -308,7 +308,7 @@ class _Import:
                 raise
             return Result.KEPT, exc.text
         if differing := _differing(there, wanted):
-            return Result.KEPT, f"it differs in {differing}, which no declaration compares"
+            return Result.KEPT, f"it differs in {differing}, which declarations do not compare"
         return Result.UNCHANGED, None
 
     # What is there

@@ -65,7 +65,7 @@ def declare_queue(
             raise errors.not_found_queue(found.vhost, name)
         return _answer(found, owner_id)
     if exclusive and owner_id is None:
-        raise NotAllowed("An exclusive queue belongs to a connection: declare it on a channel of one.")
+        raise NotAllowed("An exclusive queue belongs to a connection; declare it on a channel.")
     given = _Given(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
     return (yield from _declare(vhost, given, owner_id, actor))
 
@@ -175,7 +175,7 @@ def _stored(row: Any) -> QueueDef:
 def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps[EntityAddress | None]:
     """The address of the new queue; None if there is one of this name."""
     if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
-        raise errors.connection_forced("the connection is not open any more, and owns nothing")
+        raise errors.connection_forced("the connection is closed and owns nothing")
     options = {
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,

@@ -140,4 +140,4 @@ def delete_idle_exchanges(ids: Collection[int]) -> Steps[tuple[list[str], list[i
 
 def _require_family(name: str, family: str) -> None:
     if family != Family.RABBITMQ:
-        raise NotAllowed(f"'{name}' is of the family {family}: it is no virtual host.")
+        raise NotAllowed(f"'{name}' is of the family {family}; it is not a virtual host.")

@@ -273,19 +273,19 @@ def _place(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> St
     allowed = namespace.limits
     if kind is not QUEUE and not allowed.topics:
         raise NotAllowed(
-            f"The namespace '{namespace.name}' is of the tier Basic, which has no topics. Standard and Premium have."
+            f"The namespace '{namespace.name}' is of the tier Basic, which does not support topics. Use Standard or Premium."
         )
     if kind is not SUBSCRIPTION:
         (there,) = yield call("count_queues_and_topics", namespace_id=namespace.id)
         if there.n >= allowed.entities_per_namespace:
-            raise NotAllowed(f"The namespace '{namespace.name}' has {there.n:,} queues and topics, the most it can have.")
+            raise NotAllowed(f"The namespace '{namespace.name}' has {there.n:,} queues and topics, the maximum.")
         return None, address.path
     if address.topic is None:
-        raise InvalidArgument("address", f"'{address}' is no subscription's; that is <topic>/{SUBSCRIPTIONS}/<name>")
+        raise InvalidArgument("address", f"'{address}' is not a subscription; use the form <topic>/{SUBSCRIPTIONS}/<name>")
     topic = yield from lock_entity(address.topic, TOPIC)
     (present,) = yield call("count_subscriptions", topic_id=topic.id)
     if present.n >= allowed.subscriptions_per_topic:
-        raise NotAllowed(f"The topic '{topic.address}' has {present.n:,} subscriptions, the most it can have.")
+        raise NotAllowed(f"The topic '{topic.address}' has {present.n:,} subscriptions, the maximum.")
     return topic, topic.address.subscription(address.name).path
 
 
@@ -384,7 +384,7 @@ def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[
             raise InvalidArgument(name, f"'{address}' cannot forward to {sources[path.lower()]}")
         rows = yield call("get_entity", namespace=address.namespace, path=path)
         if not rows:
-            raise InvalidArgument(name, f"'{path}' is no queue or topic of '{address.namespace}'; create it first")
+            raise InvalidArgument(name, f"'{path}' is not a queue or topic of '{address.namespace}'; create it first")
         settings = replace(settings, **{name: rows[0].path})
     return settings
 
@@ -393,5 +393,5 @@ def _may_configure(address: EntityAddress, actor: Actor | None) -> Actor:
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, address)
     if address.subqueue:
-        raise InvalidArgument("address", f"'{address}' is a sub-queue: it comes and goes with its entity, whose settings it has")
+        raise InvalidArgument("address", f"'{address}' is a sub-queue; it is created, deleted and configured with its entity")
     return actor

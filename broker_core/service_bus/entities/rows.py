@@ -32,7 +32,7 @@ def lock_entity(address: EntityAddress, kind: EntityKind | None) -> Steps:
 def require_kind(entity: Entity, kind: EntityKind | None) -> Entity:
     """The entity, if it is what was asked for (None: whatever it is). Raises InvalidArgument."""
     if kind not in (None, entity.kind):
-        raise InvalidArgument("address", f"'{entity.address}' is a {entity.kind}, where a {kind} is needed")
+        raise InvalidArgument("address", f"'{entity.address}' is a {entity.kind}; a {kind} is required")
     return entity
 
 
@@ -45,5 +45,7 @@ def _first(rows: list, address: EntityAddress) -> Any:
     if not rows:
         raise EntityNotFound(str(address))
     if rows[0].family != Family.SERVICE_BUS:
-        raise NotAllowed(f"'{address}' is of the family {rows[0].family}, which has other settings than a Service Bus entity.")
+        raise NotAllowed(
+            f"'{address}' is of the family {rows[0].family}, whose settings differ from those of a Service Bus entity."
+        )
     return rows[0]

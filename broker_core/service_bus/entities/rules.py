@@ -111,7 +111,7 @@ def _require_room(held: Subscription, rule: Rule, limits: Limits) -> Steps[None]
     if isinstance(rule.filter, CorrelationFilter):
         word, count, most = "correlation", there.correlation, limits.correlation_filters_per_topic
     if count >= most:
-        raise NotAllowed(f"The topic '{held.topic}' has {count:,} {word} filters in its subscriptions, the most it can have.")
+        raise NotAllowed(f"The topic '{held.topic}' has {count:,} {word} filters in its subscriptions, the maximum.")
 
 
 def _columns(rule: Rule) -> dict[str, Any]:

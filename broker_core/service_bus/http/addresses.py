@@ -55,7 +55,7 @@ class Target:
     def lock(self) -> UUID:
         """The token of the lock that the address names. Raises UnknownResource where it names none."""
         if self.lock_token is None:
-            raise UnknownResource(f"'{self.path}' names no lock; use {_HOW}.")
+            raise UnknownResource(f"'{self.path}' does not name a lock; use {_HOW}.")
         return self.lock_token
 
     def lock_path(self, sequence_number: int, lock_token: UUID) -> str:
@@ -132,7 +132,7 @@ def _kind(segments: list[str], raw_path: str) -> tuple[Kind, int]:
 
 
 def _unknown(raw_path: str) -> UnknownResource:
-    return UnknownResource(f"There is nothing at '{unquote(raw_path)}'; use {_HOW}.")
+    return UnknownResource(f"No resource at '{unquote(raw_path)}'; use {_HOW}.")
 
 
 def _lock_token(text: str) -> UUID:
@@ -140,5 +140,5 @@ def _lock_token(text: str) -> UUID:
         return UUID(text)
     except ValueError as exc:
         raise InvalidArgument(
-            "lock token", f"{text[:60]!r} in the URL is no UUID; use the Location a receive gave, unchanged"
+            "lock token", f"{text[:60]!r} in the URL is not a UUID; use the Location a receive gave, unchanged"
         ) from exc

@@ -46,7 +46,7 @@ def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str
 def refusal(exc: BrokerError, path: str) -> Answer:
     """The Error document: Code, and a Detail with sub code, text, whether a retry can help, tracking id, place and time."""
     wire = wire_error(exc)
-    retry = "Trying again can help." if exc.retryable else "Trying the same again cannot help."
+    retry = "You can retry." if exc.retryable else "Retrying the same request does not help."
     said = str(exc).removesuffix(".")
     detail = (
         f"SubCode={wire.sub_code}. {said}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "

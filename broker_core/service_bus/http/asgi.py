@@ -55,7 +55,7 @@ async def _answer(request: Request) -> Answer:
     except ClientGone:
         raise
     except Exception as exc:
-        mistake = BrokerError("The broker made a mistake. Its log says more under the tracking id.")
+        mistake = BrokerError("Internal error. See the broker's log under the tracking id.")
         mistake.__cause__ = exc
         return _refuse(mistake, request)
 

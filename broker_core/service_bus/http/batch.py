@@ -33,7 +33,7 @@ def read(body: bytes) -> list[Message]:
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise InvalidArgument("body", f"is no UTF-8 text (byte {exc.start}), so no JSON; send bytes with IsBodyBase64") from exc
+        raise InvalidArgument("body", f"is not valid UTF-8 at byte {exc.start}; send bytes with IsBodyBase64") from exc
     items = read_json(text, "body")
     if not isinstance(items, list) or not items:
         raise InvalidArgument("body", f"must be a JSON array with at least one message, not {describe(items)}")
@@ -45,7 +45,7 @@ def read(body: bytes) -> list[Message]:
 def _message(item: Any, where: str) -> Message:
     item = require_object(item, where)
     if "Body" not in item:
-        raise InvalidArgument(f"{where}.Body", 'is missing; send "" for an empty body')
+        raise InvalidArgument(f"{where}.Body", 'is missing; use "" for an empty body')
     fields = broker_properties.read(_object(item, "BrokerProperties"), f"{where}.BrokerProperties")
     properties = custom_headers.read_object(_object(item, "UserProperties"), f"{where}.UserProperties")
     return Message(body=_body(item, where), properties=properties, **fields)
@@ -63,8 +63,8 @@ def _body(item: Mapping[str, Any], where: str) -> bytes:
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise InvalidArgument(f"{where}.Body", f"must be a text, not {describe(text)}; send bytes as base64 with IsBodyBase64")
+        raise InvalidArgument(f"{where}.Body", f"must be a string, not {describe(text)}; send bytes as base64 with IsBodyBase64")
     try:
         return base64.b64decode(text, validate=True) if encoded else text.encode()
     except ValueError as exc:
-        raise InvalidArgument(f"{where}.Body", "is no base64" if encoded else "has half of a surrogate pair") from exc
+        raise InvalidArgument(f"{where}.Body", "is not valid base64" if encoded else "contains an unpaired surrogate") from exc

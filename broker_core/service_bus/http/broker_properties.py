@@ -84,7 +84,7 @@ def _instant(value: Any, where: str) -> datetime:
         instant = datetime.fromisoformat(text)
         return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as exc:
-        raise InvalidArgument(where, f"{text[:40]!r} is no RFC 1123 date such as 'Sun, 06 Nov 1994 08:49:37 GMT'") from exc
+        raise InvalidArgument(where, f"{text[:40]!r} must be an RFC 1123 date such as 'Sun, 06 Nov 1994 08:49:37 GMT'") from exc
 
 
 def _seconds(value: Any, where: str) -> timedelta | None:

@@ -277,7 +277,7 @@ def _release(key: tuple[Any, EntityAddress, Actor], message: Any) -> None:
     if isinstance(message, LockedMessage):
         _keep(_here().releases, release(address, message, actor=actor))
     elif message is not None:
-        _log.warning("%s: message %d was removed for a receiver that had gone (SB-060)", address, message.sequence_number)
+        _log.warning("%s: message %d was removed for a receiver that had disconnected (SB-060)", address, message.sequence_number)
 
 
 async def release(address: EntityAddress, message: LockedMessage, *, actor: Actor) -> None:

@@ -90,7 +90,7 @@ def read(headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
             exact |= read_object(read_json(text, f"header {EXACT}"), EXACT)
         elif is_custom(name):
             if name in properties:
-                raise InvalidArgument(f"header {name}", "is given twice; a message has one value for each property")
+                raise InvalidArgument(f"header {name}", "is given twice; a property has only one value")
             properties[name] = _read_value(text, f"header {name}")
     return properties | exact
 

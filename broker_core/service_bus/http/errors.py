@@ -30,7 +30,7 @@ class MethodNotAllowed(BrokerError):
     """The URL is right, the method is not. allowed: those that are."""
 
     def __init__(self, method: str, allowed: tuple[str, ...]):
-        super().__init__(f"{method} is not possible here; use {' or '.join(allowed)}.")
+        super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}.")
         self.method, self.allowed = method, allowed
 
 
@@ -38,7 +38,7 @@ class BodyTooLarge(BrokerError):
     """A request body that was not read to its end. limit in bytes."""
 
     def __init__(self, limit: int):
-        super().__init__(f"The request's body has more than {limit:,} bytes; it was not read further. Nothing was stored.")
+        super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
         self.limit = limit
 
 

@@ -71,7 +71,7 @@ class Request:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
-            raise InvalidArgument("timeout", f"{text[:40]!r} is no number of seconds from 0 to {MAX_TIMEOUT_SECONDS:.0f}")
+            raise InvalidArgument("timeout", f"{text[:40]!r} must be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:.0f}")
         return seconds
 
     def url(self, path: str) -> str:

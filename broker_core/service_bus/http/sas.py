@@ -52,10 +52,12 @@ def parse(authorization: str) -> Token:
     missing = [name for name in _FIELDS if not fields.get(name)]
     if missing or len(fields) < len(pairs):
         problem = f"has no {', '.join(missing)}" if missing else "has a field twice"
-        raise TokenRefused(TokenRefused.MISSING, f"The token {problem}; it needs sr, sig, se and skn, once each, joined by '&'.")
+        raise TokenRefused(
+            TokenRefused.MISSING, f"The token {problem}; it must contain sr, sig, se and skn once each, separated by '&'."
+        )
     if not re.fullmatch("[0-9]{1,15}", fields["se"]):
         raise TokenRefused(
-            TokenRefused.MISSING, f"The token's expiry se={fields['se'][:40]!r} is no number of seconds since 1970."
+            TokenRefused.MISSING, f"The token's expiry se={fields['se'][:40]!r} must be a number of seconds since 1970."
         )
     return Token(fields["sr"], unquote(fields["sig"]), fields["se"], unquote(fields["skn"]))
 
@@ -78,7 +80,7 @@ def wrong_signature(token: Token) -> TokenRefused:
     """The same for a wrong key and for a policy that does not exist, so that nobody learns which names there are."""
     return TokenRefused(
         TokenRefused.SIGNATURE,
-        f"The token's signature was made by no key of a policy {token.policy!r} that holds here. Check the policy's name, "
+        f"The token's signature does not match any key of a policy {token.policy!r} that applies here. Check the policy name, "
         "its key (was it regenerated?), and that the encoded resource URI, a line feed and the expiry were signed.",
     )
 
@@ -89,12 +91,12 @@ def check_claims(token: Token, *, host: str, path: str, now: float) -> None:
     host: as the client wrote it, a port is ignored.   path: decoded, with the namespace.   now: unix seconds.
     """
     if int(token.expires) <= now:
-        raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Make a new one with a later se.")
+        raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Create a new one with a later se.")
     if not covers(token.resource, host, path):
         raise TokenRefused(
             TokenRefused.AUDIENCE,
-            f"The token is for {unquote(token.resource)!r} and what lies below it, not for '//{host}{path}'. "
-            "Make one for this address, or for its namespace.",
+            f"The token is for {unquote(token.resource)!r} and resources below it, not for '//{host}{path}'. "
+            "Create one for this address or its namespace.",
         )
 
 
@@ -127,5 +129,5 @@ def _no_token(scheme: str) -> str:
     if not scheme:
         return f"The request has no token. {how}"
     if scheme.lower() == "bearer":
-        return f"Bearer tokens are not known here. {how}"
+        return f"Bearer tokens are not supported. {how}"
     return f"The Authorization header starts with {scheme[:40]!r}. {how}"

@@ -51,9 +51,9 @@ def read_json(text: str | bytes, where: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as exc:
-        raise InvalidArgument(where, f"is no valid JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
+        raise InvalidArgument(where, f"is not valid JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
     except (ValueError, RecursionError) as exc:
-        raise InvalidArgument(where, f"is no valid JSON: {exc}") from exc
+        raise InvalidArgument(where, f"is not valid JSON: {exc}") from exc
 
 
 def write_json(value: Any) -> str:
@@ -64,9 +64,9 @@ def write_json(value: Any) -> str:
 def require_text(value: Any, where: str) -> str:
     """Raises InvalidArgument unless it is a text that can be stored."""
     if not isinstance(value, str):
-        raise InvalidArgument(where, f"must be a text, not {describe(value)}")
+        raise InvalidArgument(where, f"must be a string, not {describe(value)}")
     if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
-        raise InvalidArgument(where, "has a character that cannot be stored (NUL, or half of a surrogate pair)")
+        raise InvalidArgument(where, "contains a character that cannot be stored (NUL, or an unpaired surrogate)")
     return value
 
 
@@ -81,7 +81,7 @@ def read_scalar(value: Any, where: str) -> str | bool | int | float | None:
     if isinstance(value, str):
         return require_text(value, where)
     if isinstance(value, (dict, list)):
-        raise InvalidArgument(where, f"must be a text, a number, true, false or null, not {describe(value)}")
+        raise InvalidArgument(where, f"must be a string, a number, true, false or null, not {describe(value)}")
     too_large = math.isinf(value) if isinstance(value, float) else isinstance(value, int) and value not in _LONG
     if too_large:
         raise InvalidArgument(where, "is out of range: whole numbers have 64 bits, others are doubles")
@@ -120,9 +120,9 @@ def describe(value: Any) -> str:
         case list():
             return "an array"
         case str():
-            return f"the text {value[:40]!r}"
+            return f"the string {value[:40]!r}"
     return json.dumps(value)[:40]
 
 
 def _refuse_constant(name: str):
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

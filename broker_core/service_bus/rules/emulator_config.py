@@ -151,7 +151,7 @@ def loads(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except json.JSONDecodeError as exc:
-        raise ValueError(f"is no JSON: {exc.msg} in line {exc.lineno}, column {exc.colno}") from exc
+        raise ValueError(f"is not valid JSON: {exc.msg} in line {exc.lineno}, column {exc.colno}") from exc
     except RecursionError as exc:
         raise ValueError("is nested too deeply") from exc
 
@@ -161,7 +161,7 @@ def _blank(found: re.Match) -> str:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"is no JSON: {name} is no number that JSON has")
+    raise ValueError(f"is not valid JSON: {name} is not a valid JSON number")
 
 
 class _Object(dict):
@@ -268,7 +268,7 @@ class _Reader:
             return None
         for name, wanted in properties.items():
             if not isinstance(wanted, (str, int, float)):
-                self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a text, a number, true or false")
+                self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a string, a number, true or false")
                 return None
         texts = {_CORRELATED[key]: text for key, text in given.items() if key in _CORRELATED}
         return self._made(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
@@ -327,7 +327,7 @@ class _Reader:
 
     def _duration(self, name: str, value: Any) -> timedelta | None:
         if not isinstance(value, str):
-            raise InvalidArgument(name, f"{_shown(value)} must be a text with an ISO 8601 duration such as PT1M30S")
+            raise InvalidArgument(name, f"{_shown(value)} must be an ISO 8601 duration such as PT1M30S")
         found = parse_iso(value, name)
         return timedelta.max if found is None and name not in MAY_BE_NEVER else found
 
@@ -361,7 +361,7 @@ class _Reader:
             self._reject(prefix + name, "is given twice")
         for name in value:
             if name.lower() not in spelling and not name.startswith("$"):
-                self._reject(prefix + name, f"is not known here; known are {', '.join(known)}")
+                self._reject(prefix + name, f"is unknown; valid names are {', '.join(known)}")
         return {spelling[name.lower()]: member for name, member in value.items() if name.lower() in spelling}
 
     def _items(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
@@ -377,7 +377,7 @@ class _Reader:
         taken = {name.lower() for name in others}
         for index, name in enumerate(name.lower() for name in names):
             if name and name in taken:
-                self._reject(f"{path}[{index}].Name", f"{names[index]!r} is there already; names are compared without case")
+                self._reject(f"{path}[{index}].Name", f"{names[index]!r} already exists; names are case-insensitive")
             taken.add(name)
 
     def _reject(self, path: str, text: str) -> None:

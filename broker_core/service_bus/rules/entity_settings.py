@@ -81,14 +81,16 @@ def check_path(path: str) -> str:
     if not isinstance(path, str) or not 1 <= len(path) <= STRICT.entity_path:
         raise InvalidArgument("path", f"{_shown(path)} must have 1 to {STRICT.entity_path} characters")
     if not _PATH.fullmatch(path):
-        raise InvalidArgument("path", f"{_shown(path)} may hold only letters, digits and . - _ ~ / (as a separator)")
+        raise InvalidArgument("path", f"{_shown(path)} may contain only letters, digits and . - _ ~ / (as a separator)")
     segments = path.split("/")
     if not all(segments):
-        raise InvalidArgument("path", f"{_shown(path)} must not begin or end with / nor hold two of them in a row")
+        raise InvalidArgument("path", f"{_shown(path)} must not start or end with / or contain //")
     if "." in segments or ".." in segments:
-        raise InvalidArgument("path", f"{_shown(path)} has a part that is only dots, which no address on the web can hold")
+        raise InvalidArgument("path", f"{_shown(path)} has a part that consists only of dots, which a URL cannot contain")
     if SUBSCRIPTIONS.lower() in (segment.lower() for segment in segments):
-        raise InvalidArgument("path", f"{_shown(path)} has a part {SUBSCRIPTIONS}, which stands for the subscriptions of a topic")
+        raise InvalidArgument(
+            "path", f"{_shown(path)} has a part {SUBSCRIPTIONS}, which is reserved for the subscriptions of a topic"
+        )
     return path
 
 
@@ -97,7 +99,7 @@ def check_subscription_name(name: str) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
         raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
     if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidArgument("subscription", f"{_shown(name)} may hold only letters, digits and . - _ ~, and not only dots")
+        raise InvalidArgument("subscription", f"{_shown(name)} may contain only letters, digits and . - _ ~, and not only dots")
     return name
 
 
@@ -107,7 +109,7 @@ def check_namespace_name(name: str) -> str:
         raise InvalidArgument(
             "namespace",
             f"{_shown(name)} must have 1 to {STRICT.namespace_name} letters, digits and hyphens, "
-            "begin with a letter and not end with a hyphen",
+            "start with a letter and not end with a hyphen",
         )
     return name
 
@@ -171,7 +173,7 @@ def check_tier(settings: Settings, limits: Limits) -> None:
         _check_tier_has(name, value, limits)
         most = getattr(limits, name).maximum if name in _NARROWED_BY_TIER else None
         if most is not None and (value is None or value > most):
-            raise InvalidArgument(name, f"{_in_words_of(value)} is too much: at most {_in_words_of(most)} {_in(limits)}")
+            raise InvalidArgument(name, f"{_in_words_of(value)} is too large: the maximum is {_in_words_of(most)} {_in(limits)}")
 
 
 def values_of(settings: Settings) -> dict[str, Any]:
@@ -214,17 +216,17 @@ def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | N
     if name in MAY_BE_NEVER and (value is None or isinstance(value, timedelta) and value >= FOREVER):
         return allowed.maximum
     if not isinstance(value, timedelta):
-        raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed is {in_words(allowed)}")
+        raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
-        raise InvalidArgument(name, f"{human(value)} is out of range: allowed is {in_words(allowed)}")
+        raise InvalidArgument(name, f"{human(value)} is out of range: allowed: {in_words(allowed)}")
     return value
 
 
 def _number(name: str, value: Any, allowed: Range[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed is {in_words(allowed)}")
+        raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum) or value % allowed.step:
-        raise InvalidArgument(name, f"{value:,} is out of range: allowed is {in_words(allowed)}")
+        raise InvalidArgument(name, f"{value:,} is out of range: allowed: {in_words(allowed)}")
     return value
 
 
@@ -249,7 +251,7 @@ def _metadata(name: str, value: Any, limits: Limits) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or "\x00" in value:
-        raise InvalidArgument(name, "must be a text without NUL characters")
+        raise InvalidArgument(name, "must be a string without NUL characters")
     if len(value) > limits.user_metadata:
         raise InvalidArgument(name, f"has {len(value):,} characters; at most {limits.user_metadata:,} are allowed")
     return value
@@ -268,7 +270,7 @@ def _destination(name: str, value: Any, limits: Limits) -> str | None:
 def _check_tier_has(name: str, value: Any, limits: Limits) -> None:
     feature = _FEATURES.get(name)
     if feature and value and not getattr(limits, feature):
-        raise InvalidArgument(name, f"there is none {_in(limits)}; Standard and Premium have it")
+        raise InvalidArgument(name, f"is not available {_in(limits)}; use Standard or Premium")
 
 
 def _check_forwards_without_sessions(settings: Settings) -> None:
@@ -288,10 +290,10 @@ def _in_words_of(value: timedelta | int | None) -> str:
 
 def _why_no_setting(name: str, kind: EntityKind, creating: bool) -> str:
     if name in FIXED and name not in SETTINGS_OF[kind] or name not in IMMUTABLE:
-        return f"is no setting of a {kind}; those are {', '.join(SETTINGS_OF[kind])}"
+        return f"is not a setting of a {kind}; valid settings are {', '.join(SETTINGS_OF[kind])}"
     if creating:
-        return "is not supported yet, or is not a setting but part of the address"
-    return f"cannot be changed after creation; delete the {kind} and create it anew"
+        return "is not supported, or is part of the address"
+    return f"cannot be changed after creation; delete and recreate the {kind}"
 
 
 def _shown(value: Any) -> str:

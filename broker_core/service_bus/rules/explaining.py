@@ -117,7 +117,7 @@ def obstacles(message: MessageFacts, now: datetime, *, entity: EntityFacts = Ent
         yield _locked(message, locked_until, now)
     if message.state == MessageState.DEFERRED:
         yield Reason(
-            Code.DEFERRED, "It is deferred: only a receive by its sequence number returns it.", change="Receive it by its number."
+            Code.DEFERRED, "Deferred: only a receive by sequence number returns it.", change="Receive it by its sequence number."
         )
     expired_at = life_ended_at(message, now)
     if expired_at is not None:
@@ -132,11 +132,11 @@ def obstacles(message: MessageFacts, now: datetime, *, entity: EntityFacts = Ent
 def _of_entity(message: MessageFacts, entity: EntityFacts) -> Iterator[Reason]:
     if message.subqueue == SubQueue.TRANSFER:
         to = entity.transfers_to or "another entity"
-        yield Reason(Code.TRANSFER, f"It is on its way to '{to}': the next transfer hands it over.", {"to": to})
+        yield Reason(Code.TRANSFER, f"It is being forwarded to '{to}' and leaves with the next transfer.", {"to": to})
     if not entity.status.may_receive and entity.kind != EntityKind.TOPIC:
         yield Reason(
             Code.STATUS,
-            f"The {entity.kind} is {entity.status}: nothing is received from it.",
+            f"The {entity.kind} is {entity.status}; receives are disabled.",
             {"status": str(entity.status)},
             change="Set the status to Active.",
         )
@@ -146,7 +146,7 @@ def _of_entity(message: MessageFacts, entity: EntityFacts) -> Iterator[Reason]:
         what, setting = ("Messages", "ForwardTo") if in_main else ("Dead letters", "ForwardDeadLetteredMessagesTo")
         yield Reason(
             Code.FORWARDED,
-            f"{what} go on to '{goes_to}' (SB-171): clients receive there, not here.",
+            f"{what} are forwarded to '{goes_to}' (SB-171); receive them there.",
             {"forward_to": goes_to},
             change=f"Receive from '{goes_to}', or clear {setting}.",
         )
@@ -159,8 +159,8 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
         holder = session.locked_by or "somebody"
         yield Reason(
             Code.SESSION_LOCKED,
-            f"Its session '{session.session_id}' is held by {holder} for another {human(session.locked_until - now)}: "
-            "only the holder receives it (SB-114).",
+            f"Its session '{session.session_id}' is locked by {holder} for another {human(session.locked_until - now)}; "
+            "only that receiver gets its messages (SB-114).",
             {"session_id": session.session_id, "locked_by": session.locked_by, "locked_until": session.locked_until},
             session.locked_until,
             "The holder closes the session, or its lock ends.",
@@ -168,10 +168,10 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
     elif session.expired_number is not None and not is_over(message, now):
         yield Reason(
             Code.SESSION_EXPIRED,
-            f"Message {session.expired_number} of its session '{session.session_id}' has expired, "
-            "and that ended the life of the whole session (SB-037).",
+            f"Message {session.expired_number} of its session '{session.session_id}' expired, "
+            "which expired the whole session (SB-037).",
             {"session_id": session.session_id, "expired": session.expired_number, "expired_at": session.expired_at},
-            change="Nothing revives it; to let messages of a session expire one by one, clear expires_whole_sessions.",
+            change="To let messages expire separately, turn off expires_whole_sessions.",
         )
 
 
@@ -182,36 +182,42 @@ def _scheduled(at: datetime | None, now: datetime, entity: EntityFacts) -> Reaso
     values = {"scheduled_enqueue_at": at}
     then = "goes to the topic's subscriptions" if entity.kind == EntityKind.TOPIC else "goes to the end of the queue"
     if at is not None and at > now:
-        text = f"It is scheduled: due in {human(at - now)}."
-        return Reason(Code.SCHEDULED, text, values, at, f"At its instant it {then}, under a new sequence number. Or cancel it.")
-    text = "It is due: the next receive or sweep activates it, under a new sequence number."
-    return Reason(Code.DUE, text, values, change=f"The next sweep (or receive) acts by itself: it {then}.")
+        text = f"Scheduled: due in {human(at - now)}."
+        return Reason(
+            Code.SCHEDULED, text, values, at, f"When due, it {then} with a new sequence number. It can be cancelled before."
+        )
+    text = "Due: the next receive or sweep enqueues it with a new sequence number."
+    return Reason(Code.DUE, text, values, change=f"The next sweep or receive: it {then}.")
 
 
 def _locked(message: MessageFacts, until: datetime, now: datetime) -> Reason:
     holder = f" by {message.locked_by}" if message.locked_by else ""
     return Reason(
         Code.LOCKED,
-        f"It is locked{holder} for another {human(until - now)}.",
+        f"Locked{holder} for another {human(until - now)}.",
         {"locked_by": message.locked_by, "locked_until": until},
         until,
-        "Its holder settles it, or the lock ends, which counts as a failed delivery.",
+        "If it is not settled by then, the delivery counts as failed.",
     )
 
 
 def _expired(message: MessageFacts, at: datetime, now: datetime, entity: EntityFacts, locked: bool) -> Reason:
     ago, values = human(now - at), {"expires_at": at}
-    fate = "moves to the dead-letter queue" if entity.dead_lettering_on_message_expiration else "is gone"
+    fate = "moves to the dead-letter queue" if entity.dead_lettering_on_message_expiration else "is removed"
     if locked:
-        text = f"It expired {ago} ago; its lock still lets the holder settle it (SB-026), and no longer than that."
-        return Reason(Code.EXPIRED, text, values, change=f"When the lock ends without completing it, it {fate}.")
+        text = f"It expired {ago} ago; its receiver can still settle it until the lock ends (SB-026)."
+        return Reason(Code.EXPIRED, text, values, change=f"If it is not completed, it {fate} when the lock ends.")
     if message.state == MessageState.DEFERRED:
-        text = f"It expired {ago} ago: a receive by its number finds it no more (SB-036)."
-        return Reason(Code.EXPIRED, text, values, change=f"When it is asked for, it {fate}.")
-    text = f"It expired {ago} ago and waits for the next receive or sweep to take it away."
+        text = f"It expired {ago} ago and can no longer be received (SB-036)."
+        return Reason(Code.EXPIRED, text, values, change=f"On the next receive by its number it {fate}.")
+    text = f"It expired {ago} ago and is removed by the next receive or sweep."
     on_activity = entity.expiry_mode is ExpiryMode.ON_ACTIVITY
-    when = "As soon as somebody receives" if on_activity else "At the next receive or sweep"
-    revives = "A longer DefaultMessageTimeToLive revives it" if message.expires_by_default else "Nothing revives it"
+    when = "At the next receive" if on_activity else "At the next receive or sweep"
+    revives = (
+        "A longer DefaultMessageTimeToLive makes it available again"
+        if message.expires_by_default
+        else "It cannot become available again"
+    )
     return Reason(Code.EXPIRED, text, values, change=f"{when} it {fate}. {revives}.")
 
 
@@ -219,12 +225,12 @@ def _spent(message: MessageFacts, now: datetime, locked: bool) -> Reason:
     count = failures(message, now)
     values = {"delivery_count": count, "max_delivery_count": message.max_delivery_count}
     if locked:
-        then = "unless its holder settles it, it moves to the dead-letter queue."
+        then = "unless it is settled, it moves to the dead-letter queue."
     elif message.state == MessageState.DEFERRED:
-        then = "when it is asked for, it moves to the dead-letter queue."
+        then = "the next receive by its number moves it to the dead-letter queue."
     else:
         then = "the next receive or sweep moves it to the dead-letter queue."
-    text = f"All {message.max_delivery_count} deliveries allowed have failed: {then}"
+    text = f"All {message.max_delivery_count} deliveries failed: {then}"
     return Reason(Code.SPENT, text, values, change="Raise MaxDeliveryCount, or resubmit it from the dead-letter queue.")
 
 
@@ -236,27 +242,27 @@ def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: S
     values: dict[str, Any]
     if message.subqueue == SubQueue.DEAD_LETTER:
         because = f" ({message.dead_letter_reason})" if message.dead_letter_reason else ""
-        text = f"It is in the dead-letter queue{because}: only a receive from there returns it, and it never expires (SB-035)."
+        text = f"It is in the dead-letter queue{because}. It is received from there and never expires (SB-035)."
         values = {"dead_letter_reason": message.dead_letter_reason}
         notes.append(Reason(Code.DEAD_LETTER, text, values, change="Receive it from there, or resubmit it.", is_obstacle=False))
     if message.subqueue == SubQueue.TRANSFER_DEAD_LETTER:
-        text = "It could not be handed over and is in the transfer dead-letter queue: only a receive from there returns it."
+        text = "It could not be forwarded and is in the transfer dead-letter queue. It is received from there."
         notes.append(Reason(Code.TRANSFER_DEAD_LETTER, text, change="Receive it from there.", is_obstacle=False))
     if session is not None:
-        text = f"It belongs to the session '{session.session_id}': who receives it accepts the session first (SB-110)."
+        text = f"It belongs to the session '{session.session_id}'; accept the session to receive it (SB-110)."
         values = {"session_id": session.session_id}
         notes.append(Reason(Code.IN_SESSION, text, values, change="Accept the session.", is_obstacle=False))
     if message.state == MessageState.SCHEDULED or message.subqueue != SubQueue.MAIN:
         return notes
     locked = lock_ends_at(message, now) is not None
     if message.locked_until is not None and not locked:
-        text = f"A lock on it ended {human(now - message.locked_until)} ago and counts as a failed delivery (SB-090)."
+        text = f"A lock on it expired {human(now - message.locked_until)} ago and counts as a failed delivery (SB-090)."
         values = {"locked_by": message.locked_by, "locked_until": message.locked_until}
         notes.append(Reason(Code.LOCK_ENDED, text, values, is_obstacle=False))
     if failures(message, now) == message.max_delivery_count - 1:
-        text = f"Its next failed delivery is the last of the {message.max_delivery_count} allowed, and dead-letters it (SB-091)."
+        text = f"One more failed delivery (of {message.max_delivery_count} allowed) dead-letters it (SB-091)."
         if locked:
-            text = f"This is the last of the {message.max_delivery_count} deliveries: if it fails, it is dead-lettered (SB-091)."
+            text = f"This is the last of {message.max_delivery_count} deliveries; if it fails, it is dead-lettered (SB-091)."
         values = {"delivery_count": failures(message, now), "max_delivery_count": message.max_delivery_count}
         notes.append(Reason(Code.LAST_DELIVERY, text, values, is_obstacle=False))
     return notes
@@ -266,14 +272,11 @@ def _place(message: MessageFacts, session: SessionFacts | None, place: Place) ->
     within = f" of the session '{session.session_id}'" if session else ""
     values = {"before": place.before, "capped": place.capped}
     if not place.before and place.capped:
-        text = (
-            f"Many messages{within} that cannot be received now lie before it; whether others come before it was not looked into."
-        )
+        text = f"Many messages{within} that cannot be received now are ahead; other messages ahead were not counted."
         return Reason(Code.BEHIND, text, values, is_obstacle=False)
     if not place.before:
-        text = f"It is next: the first that a receive{within} returns."
+        text = f"Next in line{within}."
         return Reason(Code.NEXT, text, values, is_obstacle=False)
     count = f"{place.before:,}{' or more' if place.capped else ''}"
     noun = "message" if place.before == 1 and not place.capped else "messages"
-    comes = "comes" if noun == "message" else "come"
-    return Reason(Code.BEHIND, f"{count} {noun}{within} {comes} before it.", values, is_obstacle=False)
+    return Reason(Code.BEHIND, f"{count} {noun}{within} ahead.", values, is_obstacle=False)

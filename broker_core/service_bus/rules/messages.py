@@ -26,7 +26,7 @@ MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"
 def check_may_dead_letter(subqueue: SubQueue) -> None:
     """Raise NotAllowed in a dead-letter queue (SB-089)."""
     if subqueue is not SubQueue.MAIN:
-        raise NotAllowed("A message in a dead-letter queue cannot be dead-lettered again. Complete it, or resubmit it.")
+        raise NotAllowed("A message in a dead-letter queue cannot be dead-lettered again. Complete or resubmit it.")
 
 
 # Sending
@@ -126,7 +126,7 @@ def _checked_extra(extra: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, str):
             require_storable("extra", value)
         elif not isinstance(value, int | float | None):
-            raise InvalidArgument("extra", f"{name!r} must be a text or a number, not {repr(value)[:80]}")
+            raise InvalidArgument("extra", f"{name!r} must be a string or a number, not {repr(value)[:80]}")
     return dict(extra)
 
 
@@ -135,7 +135,7 @@ def _check_texts(message: Message) -> None:
         if value is None:
             continue
         if not isinstance(value, str):
-            raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
+            raise InvalidArgument(name, f"must be a string, not {type(value).__name__}")
         require_storable(name, value)
         if name in _SHORT and len(value) > STRICT.message_id:
             raise InvalidArgument(name, f"has {len(value)} characters; at most {STRICT.message_id} are allowed")
@@ -151,5 +151,5 @@ def _time_to_live(asked: timedelta | None) -> timedelta | None:
     if asked >= FOREVER or asked == timedelta(0):
         return None
     if asked < timedelta(0):
-        raise InvalidArgument("time_to_live", f"{asked} is negative; give a positive duration, or none (SB-039)")
+        raise InvalidArgument("time_to_live", f"{asked} is negative; use a positive duration or none (SB-039)")
     return asked

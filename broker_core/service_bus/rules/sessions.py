@@ -19,7 +19,7 @@ def check_have_session(address: EntityAddress, messages: Sequence[Message]) -> N
         if message.session_id is None:
             raise NotAllowed(
                 f"'{address}' requires sessions: message {place} of {len(messages)} has no session id. Nothing was stored; "
-                "set session_id, which may be any text of at most 128 characters."
+                "set session_id to a string of at most 128 characters."
             )
 
 
@@ -30,21 +30,21 @@ def check_received_with(address: EntityAddress, requires_session: bool, *, sessi
     """
     has_sessions = requires_session and address.subqueue is SubQueue.MAIN
     if has_sessions and not session:
-        raise NotAllowed(f"'{address}' requires sessions: accept one, and receive from that.")
+        raise NotAllowed(f"'{address}' requires sessions: accept a session and receive from it.")
     if session and not has_sessions:
-        raise NotAllowed(f"'{address}' has no sessions: receive from it directly, or create the entity with requires_session.")
+        raise NotAllowed(f"'{address}' does not use sessions: receive from it directly.")
 
 
 def check_renewed_alone(address: EntityAddress, requires_session: bool) -> None:
     """Raise NotAllowed for a message of a session: its lock ends with the session's (SB-065)."""
     if requires_session and address.subqueue is SubQueue.MAIN:
-        raise NotAllowed(f"Locks on messages of '{address}' end with their session's: renew the session.")
+        raise NotAllowed(f"Locks on messages of '{address}' are renewed with their session; renew the session.")
 
 
 def check_session_id(session_id: str) -> None:
     """Raise InvalidArgument for what no message could have as its session id."""
     if not isinstance(session_id, str) or "\x00" in session_id or len(session_id) > STRICT.message_id:
-        raise InvalidArgument("session_id", f"must be text of at most {STRICT.message_id} characters, without NUL")
+        raise InvalidArgument("session_id", f"must be a string of at most {STRICT.message_id} characters, without NUL")
 
 
 def check_state(state: bytes | bytearray | memoryview | None, limits: Limits) -> None:

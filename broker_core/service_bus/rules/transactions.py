@@ -14,15 +14,15 @@ def check_scope(addresses: list[EntityAddress], new: EntityAddress) -> None:
     for address in addresses[:1]:
         if _root(address) != _root(new):
             raise NotAllowed(
-                f"A transaction is about one entity, or a topic and its subscriptions: this one is about {address.main}, so "
-                f"{new} can be no part of it. To send to other entities as well, begin it with via= (SB-161, SB-166)."
+                f"A transaction covers one entity, or a topic and its subscriptions. This one covers {address.main}; "
+                f"{new} cannot be part of it. To send to other entities as well, start it with via= (SB-161, SB-166)."
             )
 
 
 def check_namespace(via: EntityAddress, new: EntityAddress) -> None:
     """Raise NotAllowed for a send to another namespace: nothing is forwarded there (SB-166)."""
     if via.namespace.lower() != new.namespace.lower():
-        raise NotAllowed(f"A transaction stays in its namespace: {new} is not in '{via.namespace}'.")
+        raise NotAllowed(f"A transaction is limited to its namespace: {new} is not in '{via.namespace}'.")
 
 
 def check_size(messages: int, limits: Limits) -> None:

@@ -24,11 +24,11 @@ def of_other_families(dice: Random) -> dict[str, Program]:
 
 
 class Command(BaseCommand):
-    help = "Keep the demonstration moving: programs of a made-up shop send and receive, in Python and over HTTP."
+    help = "Run the demo: programs of a web shop that send and receive messages in Python and over HTTP."
 
     def add_arguments(self, parser: CommandParser) -> None:
         here = f"http://127.0.0.1:{settings.PORT}{settings.PATH_PREFIX}"
-        parser.add_argument("--site", default=here, help="where the HTTP front end is reached (default: %(default)s)")
+        parser.add_argument("--site", default=here, help="base URL of the HTTP front end (default: %(default)s)")
 
     def handle(self, site: str, **options) -> None:
         stage.set_up_once()

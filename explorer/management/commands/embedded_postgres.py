@@ -7,7 +7,7 @@ from explorer.site.embedded_postgres import server
 
 
 class Command(BaseCommand):
-    help = "Start or stop the PostgreSQL server in the data folder, or print its DATABASE_URL. `make up` does both by itself."
+    help = "Start or stop the PostgreSQL server in the data folder, or print its DATABASE_URL. `make up` does both."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -15,7 +15,7 @@ class Command(BaseCommand):
 
     def handle(self, action: str, **options) -> None:
         if settings.DATABASE_URL:
-            raise CommandError("DATABASE_URL names another server, so the one in the data folder is not used.")
+            raise CommandError("DATABASE_URL names a different server; the embedded server is not used.")
         folder = settings.EMBEDDED_POSTGRES
         try:
             if action == "stop":

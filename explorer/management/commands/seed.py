@@ -14,13 +14,13 @@ from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
 
 ADMIN = "admin"
 CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps
-NAMESPACES = (("system", "Vitrine's own work: sweeps and analyses"), ("demo", "The first queues"))
+NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo", "The first queues"))
 
 
 class Command(BaseCommand):
     """Runs at each start; what is there already is left as it is. The demonstration is set up once, unless VITRINE_DEMO=0."""
 
-    help = "Create the roles, the first administrator, the namespaces and the demonstration's queues that are not there yet."
+    help = "Create missing roles, the first administrator, namespaces and the demo's queues."
 
     def handle(self, **options) -> None:
         with transaction.atomic():

@@ -15,11 +15,11 @@ def address(port: int | None = None) -> str:
 
 
 class Command(BaseCommand):
-    help = "Print a link that signs a person in once, within an hour."
+    help = "Print a link that signs a user in once; it is valid for one hour."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--user", help="the user's name; an administrator unless given")
-        parser.add_argument("--port", type=int, help="where the site listens, unless PORT or VITRINE_PUBLIC_URL says so")
+        parser.add_argument("--user", help="the user name (default: an administrator)")
+        parser.add_argument("--port", type=int, help="port of the site (default: from PORT or VITRINE_PUBLIC_URL)")
 
     def handle(self, user: str | None, port: int | None, **options) -> None:
         self.stdout.write(address(port) + link_for(_user(user)))
@@ -29,7 +29,7 @@ def _user(name: str | None) -> AbstractUser:
     if name is None:
         found = people.administrators().first()
         if found is None:
-            raise CommandError("There is no administrator yet: run manage.py seed.")
+            raise CommandError("There is no administrator yet. Run manage.py seed.")
         return found
     found = get_user_model().objects.filter(is_active=True, username=name).first()
     if found is None:

@@ -66,33 +66,33 @@ class Key:
 
 
 KEYS = (
-    Key("Message time-to-live", "A message that waits here longer is never delivered: it is dead-lettered, or dropped.",
+    Key("Message time-to-live", "Messages that wait longer are dead-lettered or dropped.",
         Unit.MILLISECONDS, "x-message-ttl", "message-ttl", "TTL"),
-    Key("Queue expires", "The queue itself is deleted, with all its messages, once nobody has used it for so long.",
+    Key("Queue expires", "The queue is deleted with all its messages after this time without use.",
         Unit.MILLISECONDS, "x-expires", "expires", "Exp"),
-    Key("Dead-letter exchange", "Where rejected, expired and surplus messages go. Without one they are dropped.",
+    Key("Dead-letter exchange", "Receives rejected, expired and surplus messages. Without one, they are dropped.",
         Unit.TEXT, "x-dead-letter-exchange", "dead-letter-exchange", "DLX"),
-    Key("Dead-letter routing key", "The key they go there with; without one they keep their own.",
+    Key("Dead-letter routing key", "Routing key for dead-lettered messages. Without one, they keep their own.",
         Unit.TEXT, "x-dead-letter-routing-key", "dead-letter-routing-key", "DLK"),
-    Key("Max length", "How many ready messages it keeps.",
+    Key("Max length", "Maximum number of ready messages.",
         Unit.COUNT, "x-max-length", "max-length", "Lim"),
-    Key("Max length in bytes", "How many bytes the bodies of its ready messages may have together.",
+    Key("Max length in bytes", "Maximum total size of the bodies of ready messages.",
         Unit.BYTES, "x-max-length-bytes", "max-length-bytes", "LimB"),
-    Key("Overflow", "What happens when it is full: the oldest goes (drop-head), or the new one is refused.",
+    Key("Overflow", "When the queue is full: drop the oldest message (drop-head) or reject the new one.",
         Unit.CHOICE, "x-overflow", "overflow", "Ovfl", ("drop-head", "reject-publish", "reject-publish-dlx")),
-    Key("Max priority", "Priorities from 0 to this; higher ones are delivered first.",
+    Key("Max priority", "Priorities from 0 to this value; higher priorities are delivered first.",
         Unit.COUNT, "x-max-priority", "", "Pri", quorum=False),
-    Key("Single active consumer", "One consumer gets everything; the next in line takes over when it goes.",
+    Key("Single active consumer", "Only one consumer receives messages; the next takes over when it disconnects.",
         Unit.FLAG, "x-single-active-consumer", "", "SAC"),
-    Key("Delivery limit", "How often a message may come back before it is dead-lettered.",
+    Key("Delivery limit", "How often a message may be returned before it is dead-lettered.",
         Unit.COUNT, "x-delivery-limit", "delivery-limit", "DelL", quorum=True),
-    Key("Dead-letter strategy", "At-least-once keeps a dead letter until its target has it.",
+    Key("Dead-letter strategy", "At-least-once keeps a dead letter until the target queue has stored it.",
         Unit.CHOICE, "x-dead-letter-strategy", "dead-letter-strategy", "DLS", ("at-most-once", "at-least-once"), quorum=True),
     Key("Consumer timeout", "How long a delivery may stay unacknowledged before its channel is closed.",
         Unit.MILLISECONDS, "x-consumer-timeout", "consumer-timeout", "CTO"),
-    Key("Queue mode", "Kept for compatibility; it changes nothing here.",
+    Key("Queue mode", "Accepted for compatibility; has no effect.",
         Unit.CHOICE, "x-queue-mode", "queue-mode", "", ("default", "lazy"), quorum=False),
-    Key("Alternate exchange", "Where the exchange hands what it could route nowhere.",
+    Key("Alternate exchange", "Receives messages that the exchange cannot route.",
         Unit.TEXT, "alternate-exchange", "alternate-exchange", "AE", for_exchanges=True),
 )  # fmt: skip
 BY_EFFECTIVE = {key.effective: key for key in KEYS}
@@ -102,10 +102,10 @@ QUEUE_ARGUMENTS = tuple(key for key in KEYS if key.argument and not key.for_exch
 POLICY_KEYS = tuple(key for key in KEYS if key.policy)
 
 EXCHANGE_TYPES = {
-    "direct": "A message goes where the binding's key equals its routing key.",
-    "fanout": "A message goes along every binding; keys are ignored.",
-    "topic": "Keys are words with dots between; in a binding * stands for one word, # for any number of them.",
-    "headers": "The binding's arguments are compared with the message's headers; x-match says whether all or any must agree.",
+    "direct": "Routes a message along bindings whose key equals its routing key.",
+    "fanout": "Routes a message along every binding; keys are ignored.",
+    "topic": "Keys are words separated by dots; in a binding, * matches one word and # any number of words.",
+    "headers": "Compares the binding's arguments with the message headers; x-match selects whether all or any must match.",
 }
 APPLY_TO = {
     "all": "queues and exchanges",

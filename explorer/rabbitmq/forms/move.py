@@ -11,8 +11,8 @@ from broker_core.rabbitmq.messages.moving import Target
 
 BACK, FIRST, QUEUE, EXCHANGE = "back", "first", "queue", "exchange"
 WAYS = {
-    BACK: "Back to where each died last: the queue of the newest death in its header x-death",
-    FIRST: "Back to where each died first, where that was another queue",
+    BACK: "Back to the queue where each message died last, from its x-death header",
+    FIRST: "Back to the queue where each message died first, if different",
     QUEUE: "To one queue",
     EXCHANGE: "To an exchange, as if published again",
 }
@@ -24,7 +24,7 @@ class MoveForm(forms.Form):
     """to: one of WAYS. group: the one that goes alone, as `group_text` writes it. up_to: the highest number that a preview has
     counted. confirmed: the target that was previewed, as `in_words` says it."""
 
-    to = forms.ChoiceField(choices=list(WAYS.items()), widget=forms.RadioSelect, label="Where to")
+    to = forms.ChoiceField(choices=list(WAYS.items()), widget=forms.RadioSelect, label="Destination")
     queue = forms.CharField(
         required=False, max_length=255, strip=False, label="Queue", widget=forms.TextInput(attrs=_PLAIN | {"list": "queues"})
     )
@@ -37,7 +37,7 @@ class MoveForm(forms.Form):
     )
     routing_key = forms.CharField(
         required=False, max_length=255, strip=False, label="Routing key", widget=forms.TextInput(attrs=_PLAIN),
-        help_text="Empty: the one that each message has.",
+        help_text="Empty: each message keeps its own.",
     )  # fmt: skip
     group = forms.CharField(required=False, max_length=4000, strip=False, widget=forms.HiddenInput)
     up_to = forms.IntegerField(required=False, min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput)

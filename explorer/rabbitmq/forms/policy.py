@@ -21,13 +21,13 @@ class PolicyForm(ArgumentsMixin, forms.Form):
     pattern = forms.CharField(
         required=False, max_length=1024, strip=False, label="Pattern",
         widget=forms.TextInput(attrs=_PLAIN | {"class": "mono"}),
-        help_text="A regular expression, found anywhere in a name. ^orders\\. means names that begin with orders. Empty: all.",
+        help_text="A regular expression, found anywhere in a name. ^orders\\. matches names that start with orders. Empty: all.",
     )  # fmt: skip
     apply_to = forms.ChoiceField(label="Applies to", choices=list(APPLY_TO.items()), initial="queues")
     priority = forms.CharField(
         required=False, max_length=40, label="Priority", initial="0",
         widget=forms.TextInput(attrs=_PLAIN | {"inputmode": "numeric"}),
-        help_text="Of all policies that match, the one with the highest priority applies, alone.",
+        help_text="Only the matching policy with the highest priority applies.",
     )  # fmt: skip
 
     def __init__(self, *args, is_operator: bool = False, fixed_name: str = "", **kwargs):
@@ -38,7 +38,7 @@ class PolicyForm(ArgumentsMixin, forms.Form):
             self.fields[key.name] = ValueField(key)
         if fixed_name:
             self.fields["name"].disabled = True
-            self.fields["name"].help_text = "A policy with another name is another policy."
+            self.fields["name"].help_text = "To rename a policy, create a new one and delete this one."
         known = self.initial.get("definition", {})
         self.set_up_arguments(rows_of({name: value for name, value in known.items() if self._key(name) is None}))
 
@@ -49,7 +49,7 @@ class PolicyForm(ArgumentsMixin, forms.Form):
     def groups(self) -> list[tuple[str, list[BoundField]]]:
         """The keys as the page shows them: titles, each with its fields."""
         groups = (
-            ("Life", ("message_ttl", "expires", "dead_letter_exchange", "dead_letter_routing_key", "dead_letter_strategy")),
+            ("Expiry", ("message_ttl", "expires", "dead_letter_exchange", "dead_letter_routing_key", "dead_letter_strategy")),
             ("Limits", ("max_length", "max_length_bytes", "overflow")),
             ("Delivery", ("delivery_limit", "consumer_timeout", "queue_mode")),
             ("Exchanges", ("alternate_exchange",)),
@@ -65,7 +65,7 @@ class PolicyForm(ArgumentsMixin, forms.Form):
         if definition.keys() & others.keys():
             self.others.errors.append(f"Given twice: {', '.join(sorted(definition.keys() & others.keys()))}.")
         if self.others.errors:
-            self.add_error(None, "Some keys cannot be read; see below.")
+            self.add_error(None, "Some keys are invalid; see below.")
         cleaned["definition"] = definition | others
         return cleaned
 
@@ -114,15 +114,15 @@ class ImportForm(forms.Form):
     """A definitions document: a file, or pasted."""
 
     file = forms.FileField(
-        required=False, allow_empty_file=True, label="A definitions file", help_text="As RabbitMQ exports it: JSON."
+        required=False, allow_empty_file=True, label="Definitions file", help_text="JSON, as exported by RabbitMQ."
     )
     text = forms.CharField(
-        required=False, strip=False, label="or its text",
+        required=False, strip=False, label="or paste JSON",
         widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
     )  # fmt: skip
 
     whole = forms.BooleanField(
-        required=False, label="A whole server's: for every virtual host that it names, which are created where they are missing"
+        required=False, label="Whole server: import into all virtual hosts named in the file; missing ones are created"
     )
 
     LARGEST = 20 * 1024 * 1024
@@ -131,9 +131,9 @@ class ImportForm(forms.Form):
         cleaned = super().clean()
         upload, text = cleaned.get("file"), (cleaned.get("text") or "").strip()
         if bool(upload) == bool(text):
-            self.add_error("file", "Choose a file, or paste its text; one of the two.")
+            self.add_error("file", "Choose a file or paste JSON, not both.")
         elif upload and upload.size > self.LARGEST:
-            self.add_error("file", f"It has more than {self.LARGEST // 2**20} MB.")
+            self.add_error("file", f"The file is larger than {self.LARGEST // 2**20} MB.")
         return cleaned
 
     def document(self) -> str | bytes:

@@ -33,7 +33,7 @@ class TableRows(TypedRows):
     def _name(self, name: str, found: Mapping[str, Any]) -> str:
         name = name.strip()
         if not name:
-            raise InvalidArgument(self.what, "a value without a name; give it one, or empty the row")
+            raise InvalidArgument(self.what, "a value has no name; enter a name or clear the row")
         if name in found:
             raise InvalidArgument(self.what, f"{name!r} is given twice")
         return name
@@ -46,11 +46,11 @@ def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:
         "void": lambda text: None,
     }  # fmt: skip
     if kind not in readers:
-        raise InvalidArgument(f"{what} {name!r}", f"the type {kind!r} is none of {', '.join(TYPES)}")
+        raise InvalidArgument(f"{what} {name!r}", f"the type {kind!r} must be one of {', '.join(TYPES)}")
     try:
         return readers[kind](text)
     except ValueError as exc:
-        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is no {kind}") from exc
+        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is not a valid {kind}") from exc
 
 
 def rows_of(values: Mapping[str, Any]) -> list[Row]:

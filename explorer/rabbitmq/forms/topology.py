@@ -40,7 +40,7 @@ class ValueField(forms.CharField):
         widget = forms.TextInput(attrs=_PLAIN)
         if key.unit in (Unit.CHOICE, Unit.FLAG):
             choices = ("true", "false") if key.unit is Unit.FLAG else key.choices
-            widget = forms.Select(choices=[("", "not given"), *((one, one) for one in choices)])
+            widget = forms.Select(choices=[("", "not set"), *((one, one) for one in choices)])
         elif key.unit is Unit.MILLISECONDS:
             widget = forms.TextInput(attrs=_PLAIN | {"placeholder": "30 s, 5 min or 60000"})
         if "exchange" in key.name:
@@ -102,24 +102,24 @@ class ArgumentsMixin(forms.Form):
         found = {name: value for name, value in named.items() if value is not None}
         others = self.others.values()
         for name in found.keys() & others.keys():
-            self.others.errors.append(f"{name} is given twice: above, and as another argument.")
+            self.others.errors.append(f"{name} is given twice: above and under other arguments.")
         if self.others.errors:
-            self.add_error(None, "Some arguments cannot be read; see below.")
+            self.add_error(None, "Some arguments are invalid; see below.")
         return found | others
 
 
 class ExchangeForm(ArgumentsMixin, forms.Form):
-    name = forms.CharField(max_length=255, strip=False, label="Name", widget=_NAME, help_text="Not beginning with amq.")
+    name = forms.CharField(max_length=255, strip=False, label="Name", widget=_NAME, help_text="Must not start with amq.")
     type = forms.ChoiceField(
         choices=[(name, f"{name}: {meaning}") for name, meaning in EXCHANGE_TYPES.items()],
         widget=forms.RadioSelect, label="Type", initial="direct",
     )  # fmt: skip
-    durable = forms.BooleanField(required=False, initial=True, label="Durable: it outlives a restart")
-    auto_delete = forms.BooleanField(required=False, label="Auto-delete: it goes when its last binding does")
-    internal = forms.BooleanField(required=False, label="Internal: only other exchanges may hand it messages")
+    durable = forms.BooleanField(required=False, initial=True, label="Durable: survives a restart")
+    auto_delete = forms.BooleanField(required=False, label="Auto-delete: deleted with its last binding")
+    internal = forms.BooleanField(required=False, label="Internal: receives messages only from other exchanges")
     alternate_exchange = forms.CharField(
         required=False, max_length=255, label="Alternate exchange", widget=forms.TextInput(attrs=_PLAIN | {"list": "exchanges"}),
-        help_text="Where it hands what it can route nowhere. It need not exist yet.",
+        help_text="Receives messages that match no binding. It need not exist yet.",
     )  # fmt: skip
 
     def __init__(self, *args, **kwargs):
@@ -141,17 +141,17 @@ class QueueForm(ArgumentsMixin, forms.Form):
 
     name = forms.CharField(
         required=False, max_length=255, strip=False, label="Name", widget=_NAME,
-        help_text="Empty: the broker chooses one, amq.gen- and 22 characters.",
+        help_text="Empty: the broker generates a name, amq.gen- followed by 22 characters.",
     )  # fmt: skip
     type = forms.ChoiceField(
         choices=[
-            ("classic", "classic: messages come back to their place"),
-            ("quorum", "quorum: counts deliveries, with a limit of 20 unless given"),
+            ("classic", "classic: requeued messages return to their place"),
+            ("quorum", "quorum: counts deliveries, with a default limit of 20"),
         ],
         widget=forms.RadioSelect, initial="classic", label="Type",
     )  # fmt: skip
-    durable = forms.BooleanField(required=False, initial=True, label="Durable: it outlives a restart")
-    auto_delete = forms.BooleanField(required=False, label="Auto-delete: it goes with its last consumer")
+    durable = forms.BooleanField(required=False, initial=True, label="Durable: survives a restart")
+    auto_delete = forms.BooleanField(required=False, label="Auto-delete: deleted with its last consumer")
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -162,7 +162,7 @@ class QueueForm(ArgumentsMixin, forms.Form):
     def groups(self) -> list[tuple[str, list[BoundField]]]:
         """The named arguments as the page shows them."""
         names = [
-            ("Life", ("message_ttl", "expires", "dead_letter_exchange", "dead_letter_routing_key")),
+            ("Expiry", ("message_ttl", "expires", "dead_letter_exchange", "dead_letter_routing_key")),
             ("Limits", ("max_length", "max_length_bytes", "overflow", "max_priority")),
             ("Delivery", ("single_active_consumer", "delivery_limit", "dead_letter_strategy", "consumer_timeout", "queue_mode")),
         ]
@@ -224,13 +224,13 @@ class PublishForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 6, "class": "mono", "spellcheck": "false"}),
     )  # fmt: skip
     encoding = forms.ChoiceField(
-        choices=[("text", "text: as typed, UTF-8"), ("base64", "base64: the bytes it stands for")], label="Payload is"
+        choices=[("text", "text: UTF-8, as typed"), ("base64", "base64: decoded to bytes")], label="Payload encoding"
     )  # fmt: skip
     copies = forms.IntegerField(min_value=1, max_value=MAX_COPIES, initial=1, label="Copies")
     expiration = forms.CharField(
         required=False, max_length=40, strip=False, label="Expiration",
         widget=forms.TextInput(attrs=_PLAIN | {"placeholder": "30 s, 5 min or 60000"}),
-        help_text="Sent as digits of milliseconds.",
+        help_text="Sent in milliseconds.",
     )  # fmt: skip
     delivery_mode = forms.TypedChoiceField(
         choices=[("2", "2: persistent"), ("1", "1: transient")], coerce=int, initial="2", label="Delivery mode"
@@ -280,10 +280,10 @@ class PublishForm(forms.Form):
             try:
                 base64.b64decode(cleaned.get("body", ""), validate=True)
             except (binascii.Error, ValueError):
-                self.add_error("body", "This is no base64. Choose text, or encode it first.")
+                self.add_error("body", "Not valid base64. Choose text, or encode the payload first.")
         cleaned["headers"] = self.headers.values()
         if self.headers.errors:
-            self.add_error(None, "Some headers cannot be sent; see below.")
+            self.add_error(None, "Some headers are invalid; see below.")
         return cleaned
 
     def clean_expiration(self) -> str:
@@ -308,43 +308,42 @@ class PublishForm(forms.Form):
 
 HOLD = "hold"
 ACK_MODES = {
-    "requeue": "Look, and put it back (nack with requeue): marked as redelivered, and on a quorum queue counted as a failed"
-    " delivery",
-    "ack": "Take it (ack at once): it is gone",
-    "reject-requeue": "Reject it, and put it back: on a quorum queue it counts as a failed delivery",
-    "reject": "Reject it, without requeue: it is dead-lettered, or dropped",
-    HOLD: "Hold it, unacknowledged: on a connection of your own, until you ack, nack or reject it",
+    "requeue": "Nack with requeue: returned to the queue, marked as redelivered; on a quorum queue counted as a failed delivery",
+    "ack": "Automatic ack: removed from the queue",
+    "reject-requeue": "Reject with requeue: returned to the queue; on a quorum queue counted as a failed delivery",
+    "reject": "Reject without requeue: dead-lettered or dropped",
+    HOLD: "Hold: unacknowledged on your own connection until you ack, nack or reject it",
 }
 
 
 class GetForm(forms.Form):
-    count = forms.IntegerField(min_value=1, max_value=MAX_GOT, initial=1, label="How many")
-    mode = forms.ChoiceField(choices=list(ACK_MODES.items()), widget=forms.RadioSelect, initial="requeue", label="And then")
+    count = forms.IntegerField(min_value=1, max_value=MAX_GOT, initial=1, label="Count")
+    mode = forms.ChoiceField(
+        choices=list(ACK_MODES.items()), widget=forms.RadioSelect, initial="requeue", label="Acknowledgement"
+    )
 
 
 class ConsumeForm(forms.Form):
     prefetch = forms.IntegerField(
-        min_value=1, max_value=MOST_PREFETCH, initial=2, label="Prefetch", help_text="So many unacknowledged messages at most."
+        min_value=1, max_value=MOST_PREFETCH, initial=2, label="Prefetch", help_text="Maximum unacknowledged messages."
     )
-    exclusive = forms.BooleanField(required=False, label="Exclusive: nobody else may consume")
+    exclusive = forms.BooleanField(required=False, label="Exclusive: no other consumers allowed")
 
 
 class OptionsForm(forms.Form):
     """How a queue treats the lives of its messages: Vitrine's own settings, which RabbitMQ has not."""
 
     exact_expiry = forms.BooleanField(
-        required=False, label="Expired messages go at their own instant, also behind others (else at the head, as in RabbitMQ)"
+        required=False, label="Remove each message as soon as it expires (otherwise at the head of the queue, as in RabbitMQ)"
     )
-    retroactive_ttl = forms.BooleanField(
-        required=False, label="A time-to-live that comes later holds for messages that are there, too (as RabbitMQ's guide says)"
-    )
+    retroactive_ttl = forms.BooleanField(required=False, label="Apply a new TTL to waiting messages (as RabbitMQ's guide says)")
 
 
 class DeleteForm(forms.Form):
     """if_unused, if_empty: refuse otherwise, as the protocol does."""
 
-    if_unused = forms.BooleanField(required=False, label="Only if it is unused")
-    if_empty = forms.BooleanField(required=False, label="Only if it is empty")
+    if_unused = forms.BooleanField(required=False, label="Only if unused")
+    if_empty = forms.BooleanField(required=False, label="Only if empty")
 
 
 class VhostForm(forms.Form):
@@ -366,7 +365,7 @@ class ListQuery(forms.Form):
     def clean_sort(self) -> str:
         sort = self.cleaned_data["sort"]
         if sort and sort.removeprefix("-") not in self.sorts:
-            raise forms.ValidationError(f"must be one of {', '.join(self.sorts)}, with a minus before it for the largest first.")
+            raise forms.ValidationError(f"must be one of {', '.join(self.sorts)}; prefix it with - for descending order.")
         return sort
 
 
@@ -380,14 +379,14 @@ class QueueQuery(forms.Form):
     id = forms.CharField(required=False, max_length=255, label="Message id")
     text = forms.CharField(required=False, max_length=200, label="Text in the payload")
     header = forms.CharField(required=False, max_length=255, label="Header")
-    value = forms.CharField(required=False, max_length=200, label="Its value")
+    value = forms.CharField(required=False, max_length=200, label="Value")
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=[("", "first in the queue first"), ("newest", "newest first")])
+    order = forms.ChoiceField(required=False, choices=[("", "queue order"), ("newest", "newest first")])
 
     def clean(self):
         cleaned = super().clean()
         if cleaned.get("value") and not cleaned.get("header"):
-            self.add_error("value", "needs the name of the header, too.")
+            self.add_error("value", "requires the name of a header.")
         return cleaned
 
     @staticmethod

@@ -14,11 +14,11 @@ REASON_LENGTH = 4096
 
 
 class ReceiveForm(forms.Form):
-    count = forms.IntegerField(min_value=1, max_value=MAX_AT_ONCE, initial=1, label="How many")
+    count = forms.IntegerField(min_value=1, max_value=MAX_AT_ONCE, initial=1, label="Count")
     mode = forms.ChoiceField(
         choices=[
-            ("peek-lock", "peek-lock: you hold it, then settle it"),
-            ("receive-and-delete", "receive-and-delete: it is gone at once"),
+            ("peek-lock", "peek-lock: locked until you settle it"),
+            ("receive-and-delete", "receive-and-delete: removed at once"),
         ],
         initial="peek-lock", label="Mode",
     )  # fmt: skip
@@ -34,7 +34,7 @@ class ReceiveDeferredForm(forms.Form):
     def clean_numbers(self) -> list[int]:
         parts = [p for p in re.split(r"[,\s]+", self.cleaned_data["numbers"]) if p]
         if not parts or not all(re.fullmatch(r"[0-9]{1,18}", p) for p in parts) or len(parts) > MAX_AT_ONCE:
-            raise forms.ValidationError(f"Write up to {MAX_AT_ONCE} whole numbers such as 12, 15.")
+            raise forms.ValidationError(f"Enter up to {MAX_AT_ONCE} sequence numbers such as 12, 15.")
         return [int(p) for p in parts]
 
 
@@ -54,11 +54,16 @@ class _ButtonForm(forms.Form):
 class AcceptForm(_ButtonForm):
     session_id = forms.CharField(
         required=False, strip=False, max_length=128, label="Session id",
-        help_text="Empty: the next one with messages that nobody holds.",
+        help_text="Empty: the next unlocked session with messages.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
     count = forms.IntegerField(
-        required=False, min_value=0, max_value=MAX_AT_ONCE, initial=1, label="Messages at once", help_text="0: only the session."
+        required=False,
+        min_value=0,
+        max_value=MAX_AT_ONCE,
+        initial=1,
+        label="Messages to receive",
+        help_text="0: accept the session only.",
     )
 
 
@@ -78,8 +83,8 @@ class SettleForm(_ButtonForm):
     token = forms.UUIDField()
     reason = forms.CharField(required=False, max_length=REASON_LENGTH, label="Reason")
     description = forms.CharField(required=False, max_length=REASON_LENGTH, label="Description")
-    property_name = forms.CharField(required=False, max_length=200, label="Set property")
-    property_value = forms.CharField(required=False, label="to the text")
+    property_name = forms.CharField(required=False, max_length=200, label="Property to set")
+    property_value = forms.CharField(required=False, label="Value (text)")
 
     def properties(self) -> dict | None:
         """The application property to change, if any; as text."""

@@ -41,17 +41,19 @@ def _text(label: str) -> forms.CharField:
 class RuleForm(forms.Form):
     """A rule: `rule()` gives it. existing: the rule to change, whose name stays; `current` fills the form."""
 
-    name = forms.CharField(max_length=50, label="Name", help_text="Without / \\ @ ? #", widget=forms.TextInput(_PLAIN))
-    kind = forms.ChoiceField(choices=KINDS, initial="sql", label="It takes", widget=forms.RadioSelect)
+    name = forms.CharField(
+        max_length=50, label="Name", help_text="Any characters except / \\ @ ? #", widget=forms.TextInput(_PLAIN)
+    )
+    kind = forms.ChoiceField(choices=KINDS, initial="sql", label="Filter type", widget=forms.RadioSelect)
     sql = forms.CharField(
         required=False, strip=False, label="SQL filter",
         widget=forms.Textarea(_CODE | {"placeholder": "region = 'eu' AND total > 100"}),
-        help_text="Over application properties by name and the message's own by sys., such as sys.Label = 'order.placed'.",
+        help_text="Application properties by name; system properties with sys., such as sys.Label = 'order.placed'.",
     )  # fmt: skip
     action = forms.CharField(
         required=False, strip=False, label="Action",
         widget=forms.Textarea(_CODE | {"placeholder": "SET priority = 'high'; REMOVE debug"}),
-        help_text="What is changed on the copy that this rule makes. Empty: nothing; such rules share one copy.",
+        help_text="Changes to the copy made by this rule. Empty: no changes; rules without an action share one copy.",
     )  # fmt: skip
     correlation_id, message_id, to = _text("Correlation id"), _text("Message id"), _text("To")
     reply_to, subject, session_id = _text("Reply to"), _text("Subject"), _text("Session id")
@@ -61,7 +63,7 @@ class RuleForm(forms.Form):
         super().__init__(*args, initial=_initial(current) if current else None, **kwargs)
         if current:
             self.fields["name"].disabled = True
-            self.fields["name"].help_text = "A rule keeps its name; add another to have it under a new one."
+            self.fields["name"].help_text = "The name cannot be changed. To rename a rule, add a new one and delete this one."
         data, filter = (self.data if self.is_bound else None), (current.filter if current else None)
         self.properties = TypedRows(
             "property", "application property", data, rows_of(filter.properties) if isinstance(filter, CorrelationFilter) else ()
@@ -114,7 +116,7 @@ class RuleForm(forms.Form):
     def _values(self, rows: TypedRows) -> dict:
         values = rows.values()
         if rows.errors:
-            self.add_error(None, f"Some {rows.what} values cannot be understood; see below.")
+            self.add_error(None, f"Some {rows.what} values are invalid; see below.")
         return values
 
     def _made(self, field: str | None, make):
@@ -153,7 +155,7 @@ class TryForm(forms.Form):
         cleaned = super().clean()
         cleaned["properties"] = self.properties.values()
         if self.properties.errors:
-            self.add_error(None, "Some application properties cannot be understood; see below.")
+            self.add_error(None, "Some application properties are invalid; see below.")
         return cleaned
 
     def message(self) -> Message:

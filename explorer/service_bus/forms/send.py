@@ -27,18 +27,18 @@ class SendForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
     )
     body_file = forms.FileField(
-        required=False, allow_empty_file=True, label="or a file", help_text="Its bytes are the body, unchanged."
+        required=False, allow_empty_file=True, label="or a file", help_text="The bytes of the file become the body, unchanged."
     )
     content_type = forms.CharField(
         required=False, max_length=200, label="Content type", widget=forms.TextInput(attrs={"list": "content-types"})
     )
     message_id = forms.CharField(
-        required=False, max_length=128, label="Message id", help_text="Copies after the first get -2, -3 ... appended."
+        required=False, max_length=128, label="Message id", help_text="-2, -3 and so on is appended for further copies."
     )
     subject = forms.CharField(required=False, max_length=500, label="Subject")
-    time_to_live = DurationField(required=False, label="Time-to-live", help_text="30 s, 5 min, PT5M. Empty: as the queue says.")
+    time_to_live = DurationField(required=False, label="Time-to-live", help_text="30 s, 5 min, PT5M. Empty: the queue's default.")
     scheduled = MomentField(
-        required=False, label="Schedule", help_text="in 5 min, or 2030-01-31 12:00 (UTC). Empty: at once."
+        required=False, label="Schedule", help_text="in 5 min, or 2030-01-31 12:00 (UTC). Empty: send at once."
     )  # fmt: skip
     copies = forms.IntegerField(
         min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Sent together: all or none."
@@ -56,10 +56,10 @@ class SendForm(forms.Form):
     def clean(self):
         cleaned = super().clean()
         if cleaned.get("body") and cleaned.get("body_file"):
-            self.add_error("body_file", "Choose either a text or a file, not both.")
+            self.add_error("body_file", "Enter a text or choose a file, not both.")
         cleaned["properties"] = self.properties.values()
         if self.properties.errors:
-            self.add_error(None, "Some application properties cannot be sent; see below.")
+            self.add_error(None, "Some application properties are invalid; see below.")
         return cleaned
 
     def messages(self, now: datetime) -> list[Message]:

@@ -10,4 +10,7 @@ from .fields import MomentField
 class StepForm(forms.Form):
     """A duration to go on by, or an instant to go on to."""
 
-    step = MomentField(example="90 s, 2 h", error_messages={"required": "Write for example 90 s, 2 h or 2030-01-31 12:00 (UTC)."})
+    step = MomentField(
+        example="90 s, 2 h",
+        error_messages={"required": "Enter a duration or time, for example 90 s, 2 h or 2030-01-31 12:00 (UTC)."},
+    )

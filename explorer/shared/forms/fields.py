@@ -35,9 +35,9 @@ class MomentField(forms.CharField):
         try:
             delay = parse_human_or_iso(text.removeprefix("in "))
         except InvalidArgument as exc:
-            raise forms.ValidationError(f"Write for example {self.example} or 2030-01-31 12:00 (UTC).") from exc
+            raise forms.ValidationError(f"Enter for example {self.example} or 2030-01-31 12:00 (UTC).") from exc
         if delay is None or delay <= timedelta(0):
-            raise forms.ValidationError("must lie in the future.")
+            raise forms.ValidationError("Enter a time in the future.")
         return delay
 
 

@@ -14,13 +14,13 @@ def _families() -> list[tuple[str, str]]:
 
 
 class NamespaceForm(forms.Form):
-    family = forms.ChoiceField(choices=_families, label="What", widget=forms.RadioSelect)
+    family = forms.ChoiceField(choices=_families, label="Family", widget=forms.RadioSelect)
     name = forms.CharField(
-        max_length=260, label="Name", help_text="A storage account's has 3 to 24 lower-case letters and digits.",
+        max_length=260, label="Name", help_text="For a storage account: 3 to 24 lower-case letters and digits.",
         widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
     description = forms.CharField(required=False, label="Description", widget=forms.TextInput({"autocomplete": "off"}))
     tier = forms.ChoiceField(
         choices=[(str(tier), str(tier)) for tier in Tier], initial=str(Tier.STANDARD), label="Tier",
-        help_text="Of a Service Bus namespace: which features and sizes its entities may have.",
+        help_text="For a Service Bus namespace: determines features and size limits of its entities.",
     )  # fmt: skip

@@ -38,7 +38,7 @@ class OverviewQuery(forms.Form):
         sort = self.cleaned_data["sort"]
         sorts = ("name", *figures.by_name(), "sent", "completed", "oldest", "size")
         if sort and sort.removeprefix("-") not in sorts:
-            raise forms.ValidationError(f"must be one of {', '.join(sorts)}, with a minus before it for the largest first.")
+            raise forms.ValidationError(f"must be one of {', '.join(sorts)}; prefix it with - for descending order.")
         return sort
 
 
@@ -49,7 +49,7 @@ class EntityQuery(forms.Form):
     id = forms.CharField(required=False, max_length=128, label="Message id")
     text = forms.CharField(required=False, max_length=200, label="Text in the body")
     property = forms.CharField(required=False, max_length=200, label="Property")
-    value = forms.CharField(required=False, max_length=200, label="Its value")
+    value = forms.CharField(required=False, max_length=200, label="Value")
     reason = forms.CharField(required=False, max_length=200, label="Dead-letter reason")
     session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
@@ -58,7 +58,7 @@ class EntityQuery(forms.Form):
     def clean(self):
         cleaned = super().clean()
         if cleaned.get("value") and not cleaned.get("property"):
-            self.add_error("value", "needs the name of the property, too.")
+            self.add_error("value", "requires the name of a property.")
         return cleaned
 
     def message_filter(self) -> MessageFilter:
@@ -108,7 +108,7 @@ _FILTER_FIELDS = {
 class AuditQuery(forms.Form):
     """actor and queue: parts of the texts; outcome: done or refused; page: 1 is the newest."""
 
-    actor = forms.CharField(required=False, max_length=200, label="Who")
+    actor = forms.CharField(required=False, max_length=200, label="Actor")
     queue = forms.CharField(required=False, max_length=330, label="Entity")
     outcome = forms.ChoiceField(required=False, choices=[("", "all"), ("done", "done"), ("refused", "refused")], label="Outcome")
     before = forms.IntegerField(required=False, min_value=1)

@@ -61,7 +61,7 @@ def _given(data: QueryDict, prefix: str) -> list[Row]:
 def typed_value(name: str, kind: str, text: str, what: str = "application property") -> Typed:
     """What a person typed, as the AMQP type chosen. Raises InvalidArgument naming it."""
     if kind not in TYPES:
-        raise InvalidArgument(name or what, f"the type {kind!r} is none of {', '.join(TYPES)}")
+        raise InvalidArgument(name or what, f"the type {kind!r} must be one of {', '.join(TYPES)}")
     readers: dict[str, Callable[[str], Any]] = {
         "null": lambda t: None, "boolean": _boolean, "timestamp": _timestamp, "binary": _binary, "uuid": UUID,
         "timespan": lambda t: parse_human_or_iso(t, name), "float": float, "double": float,
@@ -70,7 +70,7 @@ def typed_value(name: str, kind: str, text: str, what: str = "application proper
     try:
         value = Typed(kind, int(text) if is_integer else readers.get(kind, str)(text))
     except (ValueError, binascii.Error) as exc:
-        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is no {kind}") from exc
+        raise InvalidArgument(f"{what} {name!r}", f"{text!r} is not a valid {kind}") from exc
     encode_properties({name: value})
     return value
 

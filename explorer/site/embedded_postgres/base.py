@@ -13,7 +13,7 @@ from . import server
 def nothing_set_up() -> ImproperlyConfigured:
     """The refusal, with the place that was looked at."""
     return ImproperlyConfigured(
-        f"Nothing is set up in {settings.VITRINE_DATA}. Run make up first, or set VITRINE_DATA as it is for make up."
+        f"{settings.VITRINE_DATA} is not set up. Run make up first, or set VITRINE_DATA to the value used for make up."
     )
 
 

@@ -62,7 +62,7 @@ def ensure_running(folder: Path) -> str:
             try:
                 _create_database(folder)
             except psycopg.Error as problem:
-                raise CannotStart(f"PostgreSQL cannot make its database. {_full(folder)}It says: {problem}") from problem
+                raise CannotStart(f"PostgreSQL cannot create its database. {_full(folder)}Error: {problem}") from problem
     return str(folder)
 
 
@@ -129,7 +129,7 @@ def _lock(folder: Path) -> Iterator[None]:
 def _unwritable(folder: Path, problem: OSError) -> CannotStart:
     return CannotStart(
         f"The data folder {folder.parent} cannot be written: {problem.strerror}. "
-        "Free space or rights there, or choose another with VITRINE_DATA."
+        "Free disk space, correct its permissions, or choose another folder with VITRINE_DATA."
     )
 
 
@@ -251,5 +251,5 @@ def _let_pass(path: Path) -> None:
     for parent in path.resolve().parents:
         mode = parent.stat().st_mode
         if not mode & stat.S_IXOTH:
-            print(f"vitrine: running as root, so other users are let through {parent} (chmod o+x)", file=sys.stderr)
+            print(f"vitrine: running as root; granting other users access through {parent} (chmod o+x)", file=sys.stderr)
             parent.chmod(mode | stat.S_IXOTH)

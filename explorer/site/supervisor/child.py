@@ -82,7 +82,7 @@ class Child:
         if self._start_again_at is None:
             self._pause = FIRST_PAUSE if now - self._started_at > SETTLED_SECONDS else self._pause
             self._start_again_at = now + self._pause
-            self._say("up", f"{self.name} ended ({_how(self._process)}); starting it again in {self._pause:.0f} s")
+            self._say("up", f"{self.name} ended ({_how(self._process)}); restarting in {self._pause:.0f} s")
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
         if now < self._start_again_at:
             return False
@@ -120,6 +120,6 @@ class Child:
 
 def _how(process: subprocess.Popen | None) -> str:
     if process is None:
-        return "it never began"
+        return "it never started"
     code = process.returncode
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

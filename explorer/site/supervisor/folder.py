@@ -29,8 +29,8 @@ class Folder:
             holder = os.read(self._lock, 200).decode(errors="replace").strip()
             os.close(self._lock)
             raise Taken(
-                f"Vitrine is already running on {path}: {holder or 'another process'}. Use that one, stop it with Ctrl-C, "
-                "or start a second with its own folder and port: make up VITRINE_DATA=~/.vitrine-2 PORT=8001"
+                f"Vitrine is already running on {path}: {holder or 'another process'}. Use that instance, stop it with Ctrl-C, "
+                "or start a second one with its own folder and port: make up VITRINE_DATA=~/.vitrine-2 PORT=8001"
             ) from None
         self._write(f"process {os.getpid()}, {address}")
 

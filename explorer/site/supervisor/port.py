@@ -46,5 +46,5 @@ def _why(port: int, problem: Exception) -> str:
     if code == errno.EADDRINUSE:
         return f"Port {port} is in use by another program. Choose another: make up PORT={port + 1 if port < 65535 else 8000}"
     if code == errno.EACCES:
-        return f"Port {port} may only be used by root. Choose one above 1023: make up PORT=8000"
-    return f"Port {port} cannot be used: {problem}. Choose one from 1024 to 65535: make up PORT=8000"
+        return f"Port {port} requires root. Choose a port above 1023: make up PORT=8000"
+    return f"Port {port} cannot be used: {problem}. Choose a port from 1024 to 65535: make up PORT=8000"

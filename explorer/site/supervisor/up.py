@@ -103,7 +103,7 @@ class Up:
         try:
             call_command("collectstatic", verbosity=0, interactive=False)
         except OSError as problem:
-            raise CannotRun(f"The files of the pages could not be written to {settings.STATIC_ROOT}: {problem}") from problem
+            raise CannotRun(f"The static files could not be written to {settings.STATIC_ROOT}: {problem}") from problem
 
     def _make_children(self, listening) -> list[Child]:
         url = settings.DATABASE_URL or server.url(settings.EMBEDDED_POSTGRES)
@@ -138,7 +138,7 @@ class Up:
         ends_at = time.monotonic() + WEB_READY_SECONDS
         while not self._stopping.is_set() and not _answers(f"{address}/healthz"):
             if time.monotonic() > ends_at:
-                self.say("up", "the web server has not answered yet; its lines above may say why")
+                self.say("up", "the web server has not responded yet; see its output above")
                 return
             self._stopping.wait(0.05)
         if self._stopping.is_set():
@@ -149,7 +149,7 @@ class Up:
             connections.close_all()
         self.say("up", "")
         self.say("up", f"Vitrine is at {settings.VITRINE_PUBLIC_URL or address}/")
-        self.say("up", f"Sign in once with {link.getvalue().strip()}")
+        self.say("up", f"Sign in with this one-time link: {link.getvalue().strip()}")
         self.say("up", f"Stop with Ctrl-C; the data stays in {settings.VITRINE_DATA}")
         self.say("up", "")
 
@@ -166,10 +166,10 @@ class Up:
         """Believe a connection, nothing else; whatever goes wrong, go on watching."""
         if not self._owns_postgres or time.monotonic() < self._postgres_pause_until or server.answers(settings.EMBEDDED_POSTGRES):
             return
-        self.say("up", "PostgreSQL does not answer; starting it again")
+        self.say("up", "PostgreSQL does not respond; restarting it")
         try:
             server.ensure_running(settings.EMBEDDED_POSTGRES)
-            self.say("up", "PostgreSQL answers again")
+            self.say("up", "PostgreSQL is available again")
         except (server.CannotStart, psycopg.Error, OSError) as problem:
             self.say("up", str(problem))
             self._postgres_pause_until = time.monotonic() + 5
@@ -184,7 +184,7 @@ class Up:
     def _stop(self, listening) -> None:
         """Those who make work first, then those who do it, then the database."""
         if self._children:
-            self.say("up", "stopping (Ctrl-C again: at once)")
+            self.say("up", "stopping (press Ctrl-C again to stop immediately)")
         for names in STOPPING_ORDER:
             going = [child for child in self._children if child.name in names]
             for child in going:
@@ -219,5 +219,5 @@ def _unreachable(problem: Exception) -> str:
     place = f"{named['HOST'] or 'this machine'}:{named.get('PORT') or 5432}, database {named['NAME']}"
     return (
         f"The database that DATABASE_URL names ({place}) cannot be reached: {str(problem).strip()}\n"
-        "Start that server or correct DATABASE_URL; without DATABASE_URL, Vitrine brings its own."
+        "Start that server or correct DATABASE_URL. Without DATABASE_URL, Vitrine starts its own server."
     )

@@ -147,13 +147,13 @@ A_BINDING = {"vhost": "/", "source": "x", "destination": "q"}
 @pytest.mark.parametrize(
     ("document", "path", "text"),
     [
-        ("{", "(file)", "is no JSON"),
+        ("{", "(file)", "is not valid JSON"),
         ([], "(file)", "must be a JSON object"),
         ({"queues": {}}, "queues", "must be a list"),
         ({"queues": [5]}, "queues[0]", "must be an object"),
         ({"queues": [{"name": "q"}]}, "queues[0].vhost", "is missing"),
         ({"queues": [{"vhost": "/"}]}, "queues[0].name", "is missing"),
-        ({"queues": [{"vhost": "/", "name": 5}]}, "queues[0].name", "must be a text, not 5"),
+        ({"queues": [{"vhost": "/", "name": 5}]}, "queues[0].name", "must be a string, not 5"),
         ({"queues": [{"vhost": "/", "name": ""}]}, "queues[0].name", "must not be empty"),
         ({"queues": [{"vhost": "/", "name": "q" * 256}]}, "queues[0].name", "has 256 bytes"),
         ({"queues": [A_QUEUE, {**A_QUEUE, "durable": "yes"}]}, "queues[1].durable", "must be true or false"),
@@ -165,7 +165,7 @@ A_BINDING = {"vhost": "/", "source": "x", "destination": "q"}
         ),
         ({"queues": [{**A_QUEUE, "arguments": {"n" * 256: 1}}]}, "queues[0].arguments", "argument"),
         ({"queues": [{**A_QUEUE, "type": "stream"}]}, "queues[0].arguments.x-queue-type", "unsupported queue type 'stream'"),
-        ({"queues": [A_QUEUE, A_QUEUE]}, "queues[1]", "the queue 'q' is there twice; the first is queues[0]"),
+        ({"queues": [A_QUEUE, A_QUEUE]}, "queues[1]", "the queue 'q' appears twice, first at queues[0]"),
         ({"vhosts": [{"name": ""}]}, "vhosts[0].name", "must have 1 to 255"),
         ({"exchanges": [{**AN_EXCHANGE, "type": "x-delayed"}]}, "exchanges[0].type", "unknown exchange type 'x-delayed'"),
         ({"exchanges": [{**AN_EXCHANGE, "name": "amq.new"}]}, "exchanges[0]", "contains reserved prefix"),
@@ -219,7 +219,7 @@ def test_a_time_to_live_over_ten_years_is_lowered_with_a_warning():
 
 
 def test_what_is_unknown_is_told():
-    assert [str(w) for w in parse({"streams": []}).warnings] == ["streams: is not known, and not taken over"]
+    assert [str(w) for w in parse({"streams": []}).warnings] == ["streams: is unknown and was ignored"]
 
 
 JSON = st.recursive(

@@ -63,7 +63,7 @@ def test_instants_and_holders_are_told():
     (behind,) = explaining.explain(EXPIRED, QueueFacts(head=HeadFacts(3, SOON)), NOON)
     assert behind.ends_at == SOON and "message 3" in behind.text
     place = explaining.explain(READY, QueueFacts(consumers=(FREE,)), NOON, place=Place(1000, capped=True))[-1]
-    assert place.text == "1,000 or more messages are before it."
+    assert place.text == "1,000 or more messages ahead."
 
 
 def test_what_becomes_of_the_dead_is_told():
@@ -74,7 +74,9 @@ def test_what_becomes_of_the_dead_is_told():
 
     assert "it is dropped once" in fate()
     assert "to the dead-letter exchange 'dlx'" in fate(dead_letter_exchange="dlx")
-    assert "dropped, as the dead-letter exchange 'dlx' is not there" in fate(dead_letter_exchange="dlx", dead_letters_lost=True)
+    assert "dropped because the dead-letter exchange 'dlx' does not exist" in fate(
+        dead_letter_exchange="dlx", dead_letters_lost=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def concrete_refusals() -> list[BrokerError]:
         errors.NotAuthorized("key:a", "SEND", "demo/q"),
         errors.EntityNotFound("demo/q"),
         errors.EntityExists("demo/q"),
-        errors.WorldMoved("demo/q", "its settings have been changed"),
+        errors.WorldMoved("demo/q", "its settings have changed"),
         errors.EntityDisabled("demo/q", "Disabled", "sends"),
         errors.LockLost([UUID(LOCK)]),
         errors.SessionLockLost("demo/q", "s-1"),
@@ -328,7 +328,7 @@ def test_refusal_is_an_error_document(exc):
     assert ". Trying " in detail and ".. " not in detail  # each text is a sentence of its own
     assert f"TrackingId:{exc.tracking_id}, SystemTracker:/servicebus/demo/q/messages, Timestamp:" in detail
     assert headers["vitrine-tracking-id"] == exc.tracking_id
-    assert (headers["vitrine-retryable"] == "true") == exc.retryable == ("Trying again can help" in detail)
+    assert (headers["vitrine-retryable"] == "true") == exc.retryable == ("You can retry" in detail)
     assert ("retry-after" in headers) == (answer.status == 503)
     assert ("www-authenticate" in headers) == (answer.status == 401)
     assert ("allow" in headers) == (answer.status == 405)

@@ -44,7 +44,7 @@ def refused(response: httpx.Response, status: int, sub_code: int) -> str:
     detail = document.findtext("Detail")
     assert detail.startswith(f"SubCode={sub_code}. ")
     assert f"TrackingId:{response.headers['vitrine-tracking-id']}" in detail
-    assert response.headers["vitrine-retryable"] == ("true" if "Trying again can help" in detail else "false")
+    assert response.headers["vitrine-retryable"] == ("true" if "You can retry" in detail else "false")
     return detail
 
 

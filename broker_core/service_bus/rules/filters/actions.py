@@ -127,7 +127,7 @@ def _converted(name: str, result: Any, existing: Any, position: int) -> Any:
                 return stored
     except InvalidArgument as exc:
         raise failure(position, str(exc)) from exc
-    raise failure(position, f"{kind_of(result)} that no property can hold")
+    raise failure(position, f"{kind_of(result)} that a property cannot hold")
 
 
 def _stored(name: str, kind: str, result: Any) -> Any:
@@ -174,9 +174,9 @@ def _instant(value: Any, position: int) -> datetime:
         try:
             value = datetime.fromisoformat(value)
         except ValueError as exc:
-            raise failure(position, f"{value[:40]!r} is no instant such as 2026-01-31T12:00:00Z") from exc
+            raise failure(position, f"{value[:40]!r} must be a timestamp such as 2026-01-31T12:00:00Z") from exc
     elif not isinstance(value, datetime):
-        raise failure(position, f"an instant is needed, not {kind_of(value)}")
+        raise failure(position, f"a timestamp is required, not {kind_of(value)}")
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
 

@@ -40,11 +40,13 @@ class CorrelationFilter:
     def __post_init__(self) -> None:
         for name, value in self.texts.items():
             if not isinstance(value, str):
-                raise InvalidArgument(f"correlation filter: {name}", f"must be a text, not {type(value).__name__}")
+                raise InvalidArgument(f"correlation filter: {name}", f"must be a string, not {type(value).__name__}")
             if "\x00" in value:
-                raise InvalidArgument(f"correlation filter: {name}", "has a NUL character, which no message has")
+                raise InvalidArgument(f"correlation filter: {name}", "contains a NUL character")
         if not self.texts and not self.properties:
-            raise InvalidArgument("correlation filter", f"compares nothing; name one of {', '.join(FIELDS)} or a property")
+            raise InvalidArgument(
+                "correlation filter", f"has no conditions; use at least one of {', '.join(FIELDS)} or a property"
+            )
         _check_properties(self.properties)
 
     @cached_property
@@ -107,8 +109,8 @@ def _check_properties(properties: Mapping[str, Any]) -> None:
     for name, value in properties.items():
         label = f"correlation filter: property {name!r}"
         if name.lower() in seen:
-            raise InvalidArgument(label, "is there twice (names are compared without case)")
+            raise InvalidArgument(label, "appears twice (names are case-insensitive)")
         seen.add(name.lower())
         found = comparable(name, value)
         if found is None or (isinstance(found, float) and math.isnan(found)):
-            raise InvalidArgument(label, f"{value!r} is equal to nothing")
+            raise InvalidArgument(label, f"{value!r} never equals anything")

@@ -68,10 +68,10 @@ def _scoped(name: Any, position: int) -> tuple[bool, str] | None:
     if name is None:
         return None
     if not isinstance(name, str):
-        raise failure(position, f"the name of a property is a text, not {kind_of(name)}")
+        raise failure(position, f"the name of a property must be a string, not {kind_of(name)}")
     is_system, name = split_scope(name)
     if is_system and name.lower() not in SYSTEM:
-        raise failure(position, f"there is no property sys.{name[:40]}")
+        raise failure(position, f"unknown property sys.{name[:40]}")
     return is_system, name.lower()
 
 
@@ -200,7 +200,7 @@ def _pattern(operands: list[Any], position: int) -> Callable[[str], bool]:
 
 def _text(value: Any, position: int) -> str:
     if not isinstance(value, str):
-        raise failure(position, f"LIKE compares texts, not {kind_of(value)}")
+        raise failure(position, f"LIKE compares strings, not {kind_of(value)}")
     return value
 
 

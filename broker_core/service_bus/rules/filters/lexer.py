@@ -85,7 +85,7 @@ def _token(kind: str, found: re.Match, text: str, what: str) -> Token:
         if kind != "text":
             kind = "name"
             if not value:
-                raise InvalidFilter(what, text, found.start(), source, "a name that is not empty")
+                raise InvalidFilter(what, text, found.start(), source, "a non-empty name")
     elif kind == "word" and value.upper() in RESERVED:
         kind, value = "reserved", value.upper()
     return Token(kind, value, found.start(), source)

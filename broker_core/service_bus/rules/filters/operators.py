@@ -16,7 +16,7 @@ from uuid import UUID
 from broker_core.common.errors import FilterEvaluationError
 from broker_core.common.limits import STRICT
 
-TEXT, NUMBER, BOOLEAN, INSTANT, DURATION = "a text", "a number", "a boolean", "an instant", "a duration"
+TEXT, NUMBER, BOOLEAN, INSTANT, DURATION = "a string", "a number", "a boolean", "a timestamp", "a duration"
 _KINDS = {
     str: TEXT,
     bool: BOOLEAN,
@@ -58,7 +58,7 @@ def compare(symbol: str, left: Any, right: Any, position: int) -> bool | None:
     if kind != other:
         raise failure(position, f"{kind} cannot be compared with {other}")
     if kind not in ORDERED and symbol not in ("=", "<>"):
-        raise failure(position, f"{kind} is neither more nor less than another; compare it with = or <>")
+        raise failure(position, f"{kind} has no order; compare it with = or <>")
     try:
         return COMPARISONS[symbol](left, right)
     except TypeError as exc:  # an instant without a time zone
@@ -81,7 +81,7 @@ def calculate(symbol: str, left: Any, right: Any, position: int) -> Any:
         raise failure(position, "division by zero") from exc
     except (OverflowError, TypeError) as exc:
         raise failure(position, str(exc)) from exc
-    raise failure(position, f"{kinds[0]} {symbol} {kinds[1]} means nothing")
+    raise failure(position, f"{kinds[0]} {symbol} {kinds[1]} is not defined")
 
 
 def signed(symbol: str, value: Any, position: int) -> Any:
@@ -89,7 +89,7 @@ def signed(symbol: str, value: Any, position: int) -> Any:
     if value is None:
         return None
     if kind_of(value) not in (NUMBER, DURATION):
-        raise failure(position, f"{kind_of(value)} has no sign")
+        raise failure(position, f"{kind_of(value)} cannot be negated")
     if symbol == "+":
         return value
     try:
@@ -107,19 +107,19 @@ def as_text(value: Any, position: int) -> str:
             return str(value)
         case float():
             return repr(value).removesuffix(".0")
-    raise failure(position, f"{kind_of(value)} cannot be turned into a text")
+    raise failure(position, f"{kind_of(value)} cannot be converted to a string")
 
 
 def _joined(left: str, right: str, position: int) -> str:
     """Bounded, for the statements of an action could double a text again and again (SB-F07)."""
     if len(left) + len(right) > STRICT.one_property:
-        raise failure(position, f"the text becomes longer than {STRICT.one_property:,} characters")
+        raise failure(position, f"the string would exceed {STRICT.one_property:,} characters")
     return left + right
 
 
 def _in_range(result: Any, position: int) -> Any:
     if result.__class__ is int and not -(2**63) <= result < 2**63:
-        raise failure(position, "the result does not fit into 64 bits")
+        raise failure(position, "the result exceeds 64 bits")
     return result
 
 

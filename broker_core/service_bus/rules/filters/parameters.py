@@ -27,10 +27,10 @@ def checked_parameters(parameters: Mapping[str, Any] | None, what: str) -> dict[
     for given, value in (parameters or {}).items():
         named = _NAME.fullmatch(given) if isinstance(given, str) else None
         if named is None:
-            raise InvalidArgument(f"{what} parameter {given!r}", "a name is @ and then letters, digits and _")
+            raise InvalidArgument(f"{what} parameter {given!r}", "a name must be @ followed by letters, digits and _")
         name = named[1].lower()
         if name in found:
-            raise InvalidArgument(f"{what} parameter {given!r}", "is there twice (names are compared without case)")
+            raise InvalidArgument(f"{what} parameter {given!r}", "appears twice (names are case-insensitive)")
         found[name] = _checked(f"{what} parameter {given!r}", value)
     return found
 
@@ -42,7 +42,7 @@ def _checked(label: str, value: Any) -> Any:
         raise InvalidArgument(label, exc.problem) from exc
     value = comparable(label, value)
     if not isinstance(value, _ALLOWED):
-        raise InvalidArgument(label, f"{value!r} is no text, number, bool, datetime, timedelta or UUID")
+        raise InvalidArgument(label, f"{value!r} must be a string, number, bool, datetime, timedelta or UUID")
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument(label, f"{value!r} is no number")
+        raise InvalidArgument(label, f"{value!r} must be a number")
     return value

@@ -89,7 +89,7 @@ class _Parser:
     def nested(self, read: Callable[[], Any]) -> Any:
         """What `read` reads one level deeper. The levels are bounded, so no text can exhaust the stack."""
         if self.depth == STRICT.filter_nesting:
-            raise self.refusal(f"at most {STRICT.filter_nesting} levels inside each other")
+            raise self.refusal(f"at most {STRICT.filter_nesting} nested levels")
         self.depth += 1
         tree = read()
         self.depth -= 1
@@ -174,14 +174,14 @@ class _Parser:
             try:
                 compile_pattern(*constants)
             except FilterEvaluationError as exc:
-                raise self.refusal(f"a pattern that can be used: {exc}", start) from exc
+                raise self.refusal(f"a valid pattern: {exc}", start) from exc
         return syntax.Like(left, pattern, escape, word.position)
 
     def text_if_constant(self) -> syntax.Value:
         start = self.token
         value = self.value()
         if isinstance(value, syntax.Constant) and not isinstance(value.value, str | None):
-            raise self.refusal("a text", start)
+            raise self.refusal("a string", start)
         return value
 
     def null_test(self, left: syntax.Value, start: Token, word: Token) -> syntax.IsNull | syntax.Not:
@@ -256,7 +256,7 @@ class _Parser:
             return self.existence(token)
         if self.take("TRUE", "FALSE", "NULL"):
             return syntax.Constant({"TRUE": True, "FALSE": False}.get(token.value), token.position)
-        raise self.refusal(f"{_A_VALUE} (a property of that name is written [{token.source}])")
+        raise self.refusal(f"{_A_VALUE} (write a property of that name as [{token.source}])")
 
     def existence(self, word: Token) -> syntax.Exists:
         self.expect("(")
@@ -277,7 +277,7 @@ class _Parser:
         name = token.value.lower()
         if name not in self.parameters:
             given = ", ".join(f"@{name}" for name in sorted(self.parameters)[:10])
-            raise self.refusal(f"a parameter that was given ({given or 'there is none'})", token)
+            raise self.refusal(f"a given parameter ({given or 'none'})", token)
         return syntax.Constant(self.parameters[name], token.position)
 
     def property_or_function(self) -> syntax.Value:
@@ -302,7 +302,7 @@ class _Parser:
         if not isinstance(argument, syntax.Constant):
             return syntax.NamedProperty(argument, token.position)
         if not isinstance(argument.value, str):
-            raise self.refusal("a text: the name of a property", start)
+            raise self.refusal("a string: the name of a property", start)
         is_system, name = split_scope(argument.value)
         return self.system(name, start) if is_system else syntax.UserProperty(name, token.position)
 
@@ -310,7 +310,7 @@ class _Parser:
         """[sys. | user.] name; without a scope it is an application property (SB-F03)."""
         first = self.token
         if first.kind not in ("name", "word"):
-            hint = f" (a property of that name is written [{first.source}])" if first.kind == "reserved" else ""
+            hint = f" (write a property of that name as [{first.source}])" if first.kind == "reserved" else ""
             raise self.refusal(f"the name of a property{hint}")
         self.advance()
         if not self.at("."):
@@ -356,5 +356,5 @@ class _Parser:
         target = self.property()
         if isinstance(target, syntax.SystemProperty) and target.name not in SETTABLE:
             settable = ", ".join(dict.fromkeys(SYSTEM[name].name for name in SETTABLE))
-            raise self.refusal(f"one that can be changed: {settable}", start, f"sys.{SYSTEM[target.name].name}")
+            raise self.refusal(f"one of the changeable properties: {settable}", start, f"sys.{SYSTEM[target.name].name}")
         return target

@@ -50,7 +50,7 @@ class Rule:
         try:
             prepare(changed)
         except (InvalidArgument, MessageTooLarge) as exc:
-            raise FilterEvaluationError(f"the changed message cannot be kept: {exc}") from exc
+            raise FilterEvaluationError(f"the changed message is invalid: {exc}") from exc
         return changed
 
 
@@ -60,7 +60,7 @@ def check_rule_name(name: str) -> None:
         raise InvalidArgument("rule name", f"must be 1 to {STRICT.rule_name} characters")
     bad = next((c for c in name if c in _NOT_IN_NAMES or c < " " or "\ud800" <= c <= "\udfff"), None)
     if bad is not None:
-        raise InvalidArgument("rule name", f"{name!r} has {bad!r}; a name has none of / \\ @ ? # and no control characters")
+        raise InvalidArgument("rule name", f"{name!r} contains {bad!r}; names cannot contain / \\ @ ? # or control characters")
 
 
 def rule_to_json(rule: Rule) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def rule_from_json(stored: Mapping[str, Any]) -> Rule:
         action = stored.get("action")
         return Rule(stored["name"], filter_from_json(stored["filter"]), action and _compiled(compile_action, action))
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
-        raise InvalidArgument("rule", f"{stored!r} is no rule as rule_to_json writes it") from exc
+        raise InvalidArgument("rule", f"{stored!r} is not a valid stored rule") from exc
 
 
 def filter_to_json(filter: Filter) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def filter_from_json(stored: Mapping[str, Any]) -> Filter:
         case "correlation":
             texts = {name: value for name, value in stored.items() if name not in ("type", "properties")}
             return CorrelationFilter(**texts, properties=decode_properties(stored.get("properties") or {}))
-    raise InvalidArgument("filter type", f"{stored['type']!r} is none of sql, correlation, true and false")
+    raise InvalidArgument("filter type", f"{stored['type']!r} must be sql, correlation, true or false")
 
 
 def _compiled(compile_text: Callable[[str, Mapping[str, Any]], Any], stored: Mapping[str, Any]) -> Any:
