@@ -7,6 +7,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import namespaces, reads
+from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
 from explorer.shared.forms.namespace import NamespaceForm
 from explorer.shared.forms.typed_name import TypedNameForm
@@ -28,9 +29,11 @@ def create(request: HttpRequest) -> HttpResponse:
         return show_form(request, "namespace_new", form)
     given = form.cleaned_data
     pages = pages_of(given["family"])
-    kind = pages.container_noun
+    kind, own = pages.container_noun, pages.namespaces
+    if own is None:
+        raise InvalidArgument("family", f"A {kind} has a page of its own.")
     done = act(
-        request, f"create {kind}", None, lambda: pages.namespaces.create(given, request.actor), target=given["name"],
+        request, f"create {kind}", None, lambda: own.create(given, request.actor), target=given["name"],
         says=lambda made: f"Created the {kind} {made.name}.",
     )  # fmt: skip
     if done.error:
@@ -44,7 +47,8 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     """Its name is typed, beside what goes with it, if its family deletes more than an empty one."""
     here = namespaces.get_namespace(namespace, actor=request.actor)
     pages = pages_of(here.family)
-    if pages.namespaces is None:
+    own = pages.namespaces
+    if own is None:
         return HttpResponseRedirect(reverse(f"explorer:{pages.namespace_urls['namespace_delete']}", args=(here.name,)))
     request.actor.require(Right.MANAGE, here.name)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
@@ -54,7 +58,7 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
         request,
         f"delete {pages.container_noun}",
         None,
-        lambda: pages.namespaces.delete(here, request.actor),
+        lambda: own.delete(here, request.actor),
         target=here.name,
         says=lambda said: said,
     )
