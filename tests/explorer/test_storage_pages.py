@@ -131,10 +131,10 @@ def a_row(**changes):
         "family": Family.QUEUE_STORAGE, "subqueue": SubQueue.MAIN, "visible_at": NOON, "hold_kind": None, "expires_at": None,
         "held_since": None, "enqueued_at": NOON - HOUR, "read_at": NOON, "locked_by": None, "delivery_count": 0, "renewals": 0,
     }  # fmt: skip
-    from broker_core.queue_storage.rules.standing import standing
+    from broker_core.queue_storage.rules.display_state import display_state
 
     row = SimpleNamespace(**values | changes)
-    row.standing = standing(row, NOON)
+    row.display_state = display_state(row, NOON)
     return row
 
 
@@ -382,7 +382,7 @@ def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
     assert row.visible_at - row.read_at == timedelta(minutes=10) and reads.body(by_hand.address, 1).content == b"better"
     by_hand.do("update", visibilitytimeout="0", **by_hand.held())
     [row] = reads.list_messages(by_hand.address).rows
-    assert str(row.standing) == "visible" and reads.body(by_hand.address, 1).content == b"better"
+    assert str(row.display_state) == "visible" and reads.body(by_hand.address, 1).content == b"better"
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
 def test_bad_input_by_hand_is_told_where_it_was_written(by_hand, action, data, status):
     response = by_hand.do(action, **data)
     assert response.status_code == status, body_of(response)
-    assert [str(row.standing) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
+    assert [str(row.display_state) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
 
 
 def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
