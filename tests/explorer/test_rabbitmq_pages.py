@@ -56,7 +56,7 @@ def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
 
 def test_a_queue_tells_what_waits_behind_its_head(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
-    assert "1 expired message is" in page and "expired, waits for the head" in page
+    assert "1 expired message is" in page and "expired, behind the head" in page
     assert "mail.second" in page and "5000 ms" in page
     listed = {
         tab: body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab={tab}", headers=FRAGMENT)) for tab in ("ready", "expired")
@@ -98,7 +98,7 @@ def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):
 def test_policies_tell_what_they_rule_and_what_they_lose(office, as_):
     page = body_of(as_("viewer").get(f"/rabbitmq/policies/{office.at}/"))
     assert page.index(">high<") < page.index(">low<")
-    assert "1 overridden" in page and "to high" in page and "(equal priority; the lower name wins)" in page
+    assert "1 overridden" in page and "by high" in page and "(equal priority; the lower name wins)" in page
     assert "In RabbitMQ, the winner is undefined" in body_of(as_("viewer").get(f"/rabbitmq/vhosts/{office.at}/"))
 
 
