@@ -23,7 +23,7 @@ from broker_core.service_bus.rules.entity_settings import (
     SETTINGS_OF,
     default_settings,
 )
-from broker_core.store.driver import UseCase
+from broker_core.store.use_cases import UseCase
 
 from .forms import FAMILY_OF_KIND, EntityForm, NamespaceForm, PolicyForm, RuleForm, StorageQueueForm
 from .shared import UseCaseAdmin, actor_of

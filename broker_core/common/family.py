@@ -14,7 +14,7 @@ from typing import Any
 from .errors import InvalidArgument
 from .types import Family
 
-Steps = Generator[Any, Any, Any]  # of a use case (see store.driver)
+Steps = Generator[Any, Any, Any]  # of a use case (see store.use_cases)
 
 
 def _nothing(*_: Any) -> Steps:

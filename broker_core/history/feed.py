@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.common.types import EventKind
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 MAX_EVENTS = 5_000
 

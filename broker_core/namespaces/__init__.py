@@ -1,6 +1,6 @@
 """Namespaces and their clocks: create, change, delete, get, list; pause, step and resume a clock.
 
-Each function is a use case (see store.driver). Changing needs the right MANAGE, reading BROWSE. They raise EntityNotFound,
+Each function is a use case (see store.use_cases). Changing needs the right MANAGE, reading BROWSE. They raise EntityNotFound,
 EntityExists, InvalidArgument, NotAllowed and NotAuthorized. The system namespace carries Vitrine's own work: only processes
 change it, and its clock is always the real one.
 """

@@ -11,8 +11,9 @@ from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.runtime.configured_limits import limits
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .namespaces import changeable_namespace
 

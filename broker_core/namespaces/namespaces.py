@@ -12,8 +12,9 @@ from broker_core.common.limits import Limits
 from broker_core.common.types import Actor, EntityAddress, Family, Right, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.find_or_create import find_or_create
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right,
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import look_again
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .renewal import renewer
 from .rules import sessions

@@ -29,8 +29,9 @@ from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import look_again
-from broker_core.store.driver import Atomically, Steps, UseCase, complete_only, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import UseCase, complete_only, use_case
 
 from . import consumers, ending
 from .state import ChannelState, Tagged
