@@ -26,7 +26,7 @@ from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated,
 from .statements import Statement
 
 T = TypeVar("T")
-Steps = Generator[Any, Any, T]  # what a use case is when called; `Steps[Page]` returns a Page in the end, a bare `Steps` anything
+Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
 WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
 
@@ -40,9 +40,10 @@ class Atomically:
 
 @dataclass(frozen=True, slots=True)
 class AfterCommit:
-    """Steps to run once the transaction around them is committed, not at all if it is not; without one, at once.
+    """Steps to run after the surrounding transaction commits, and not at all if it rolls back; without a transaction, at once.
 
-    waits_for_callers: for a transaction of the caller's, too, as they tell others what is in it. Other steps are a part of that.
+    waits_for_callers: also wait for the commit of a transaction of the caller's, because the steps report its content to others.
+        Other steps run within it.
     """
 
     steps: Steps
@@ -51,7 +52,7 @@ class AfterCommit:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """A call that blocks on something other than a statement; in an event loop it runs in a thread. The value is its answer."""
+    """A call that blocks on something other than a statement; in an event loop it runs in a thread."""
 
     call: Callable[[], Any]
 
@@ -66,28 +67,28 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class WaitForMessages:
-    """Wait at most `seconds` for a wake-up. Ends early without one now and then: look again."""
+    """Wait at most `seconds` for a wake-up. May end early without one, so the caller checks again."""
 
     entity_ids: tuple[int, ...]
     seconds: float
 
 
 def run(steps: Steps[T]) -> T:
-    """Drive steps to their end on this thread's connection. Raises BrokerError for what the database refuses."""
+    """Run steps to completion on this thread's connection. Raises BrokerError for what the database refuses."""
     with translated():
         return _drive(steps, connections.current())
 
 
 def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
-    """later: inside a transaction, where to put what is to run after it."""
-    with closing(steps):  # also when the thread is interrupted
+    """Run steps to completion. later: inside a transaction, collects the steps to run after it."""
+    with closing(steps):  # also if the thread is interrupted
         try:
             step = next(steps)
             while True:
                 try:
                     value = _perform(step, connection, later)
                 except Exception as exc:
-                    step = steps.throw(refusal(exc))  # steps may catch what they were refused, or what ended their transaction
+                    step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
                 else:
                     step = steps.send(value)
         except StopIteration as end:
@@ -121,7 +122,7 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
 
 
 def _execute(statement: Statement, connection: psycopg.Connection) -> list:
-    """Run one statement. A deadlock changed nothing, so outside a transaction it is simply tried again."""
+    """Run one statement. A deadlock changed nothing, so outside a transaction the statement is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
             with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
@@ -161,16 +162,16 @@ def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:
 
 
 class _Undo(Exception):
-    """Ends a transaction in which a later step was refused."""
+    """Rolls back the transaction of `all_or_none`."""
 
 
 def undo() -> NoReturn:
-    """Inside `all_or_none`: end the transaction, so that nothing of it is kept."""
+    """Inside `all_or_none`: roll back the transaction."""
     raise _Undo
 
 
 def all_or_none(steps: Steps) -> Steps:
-    """Steps in one transaction; None if they were undone."""
+    """Run steps in one transaction. Returns their result, or None if they called `undo`."""
     try:
         return (yield Atomically(steps))
     except _Undo:

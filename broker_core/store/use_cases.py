@@ -14,15 +14,15 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 S = TypeVar("S")
 T = TypeVar("T")
-OnCancel = Callable[[Any, Mapping[str, Any]], Steps]  # of the answer and the call's arguments by name
+OnCancel = Callable[[Any, Mapping[str, Any]], Steps]  # called with the result and the call's arguments by name
 
 
 class UseCase(Generic[P, T]):
-    """A use case as callers see it: `send(...)` runs now, on this thread's connection; `await send.aio(...)` on the process's
-    pool; `send.steps(...)` is the generator, to be composed with `yield from`. In a class it is a method.
+    """A use case. `send(...)` runs it on this thread's connection, `await send.aio(...)` on the loop's pool; `send.steps(...)` is
+    the generator, for `yield from`. In a class a use case is a method.
 
-    on_cancel: if the awaiting task is cancelled, the call runs to completion, or to its next wait for messages, and then these
-    steps release what it acquired. None: the call is broken off.
+    on_cancel: steps that release what the call acquired. If the awaiting task is cancelled, the call runs to completion, or to
+    its next wait for messages, and then these steps run. None: the call is interrupted.
     """
 
     def __init__(self, steps: Callable[P, Steps[T]], on_cancel: OnCancel | None = None):
@@ -36,8 +36,8 @@ class UseCase(Generic[P, T]):
         if (on_cancel := self._on_cancel) is None:
             return await aio.run(self.steps(*args, **kwargs))
 
-        async def release(answer: T) -> None:
-            await aio.run(on_cancel(answer, signature(self.steps).bind(*args, **kwargs).arguments))
+        async def release(result: T) -> None:
+            await aio.run(on_cancel(result, signature(self.steps).bind(*args, **kwargs).arguments))
 
         return await aio.run_uncancelled(aio.run(self.steps(*args, **kwargs)), left_behind=release)
 
@@ -65,8 +65,8 @@ class Method(Generic[P, T]):
         return await self._case.aio(self._instance, *args, **kwargs)
 
 
-def complete_only(answer: Any, arguments: Mapping[str, Any]) -> Steps[None]:
-    """For `on_cancel`: the call runs to completion and has acquired nothing."""
+def complete_only(result: Any, arguments: Mapping[str, Any]) -> Steps[None]:
+    """For `on_cancel`: the call runs to completion and there is nothing to release."""
     yield from ()
 
 
