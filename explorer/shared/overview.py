@@ -94,6 +94,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "beneath": beneath(on_page, query["sort"]),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,
+        "last": min(len(shown), number * ROWS),
         "page_before": number - 1,
         "page_after": number + 1 if len(shown) > number * ROWS else None,
         "totals": totals(shown, counted),
