@@ -37,7 +37,13 @@ class FamilyDefinition:
     has_expired:    (row of `entities_with_due`) -> whether the entity may have expired messages.
     expire:         (that row, deadline, pause) -> steps that remove expired messages and return their number.
     delete_idle:    (row of `idle_entities`) -> steps that delete an idle entity and return whether it was deleted.
+    create_namespace: (name, description, tier, actor) -> the namespace created.
     delete_namespace: the use case that deletes a namespace by its name.
+    queue_noun:     the family's noun for a queue in lists of all families, "storage queue".
+    check_queue_name: (name) raises InvalidArgument or the family's own error for an invalid name.
+    create_queue, delete_entity: use cases that take an address.
+    paths_have_case: whether the names of queues are case-sensitive.
+    admin:          the dotted path of the module that adds the family to Django's admin, imported with the admin.
     transfer:       the module with the family's part of an export (see transfer.part).
     delivery_timeout_ms: how long a delivery may stay unacknowledged by default; None: the family's locks expire instead.
     """
@@ -53,11 +59,18 @@ class FamilyDefinition:
     has_expired: Callable[[Any], bool]
     expire: Callable[[Any, float, Callable[[float], None]], Steps]
     delete_idle: Callable[[Any], Steps]
+    create_namespace: Callable[[str, str, Any, Any], Any]
     delete_namespace: Callable[..., Any]
+    queue_noun: str
+    check_queue_name: Callable[[str], Any]
+    create_queue: Callable[..., Any]
+    delete_entity: Callable[..., Any]
+    admin: str
     transfer: ModuleType
     namespace_created: Callable[[int], Steps] = _nothing
     check_tier: Callable[[Any, Any], Steps] = _nothing
     delivery_timeout_ms: int | None = None
+    paths_have_case: bool = False
 
 
 _registered: dict[Family, FamilyDefinition] = {}
