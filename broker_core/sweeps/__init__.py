@@ -30,8 +30,8 @@ SECONDS_AT_MOST = 20.0  # per run; the rest is left to the next one
 def expire_messages(
     *, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep
 ) -> Steps:
-    """Remove or dead-letter expired messages, except in entities whose expiry mode does not allow it now (SB-902, QS-074, RMQ-012).
-    namespace: only in this one."""
+    """Remove or dead-letter expired messages, except in entities whose expiry mode does not allow it now (SB-902, QS-074,
+    RMQ-012). namespace: only in this one."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
         family = definition_of(entity.family)
@@ -194,8 +194,8 @@ def check_ledger() -> Steps:
 
 
 def _on_sums(name: str, **params: Any) -> Steps[list[Any] | None]:
-    """Run a statement that changes the ledger's sums. Returns None if another one is running: each locks rows of several tables in
-    its own order, so they run one at a time, and this one is left to the next run."""
+    """Run a statement that changes the ledger's sums. Returns None if another one is running: each locks rows of several tables
+    in its own order, so they run one at a time, and this one is left to the next run."""
     (row,) = yield call("one_at_a_time", work="sums")
     return (yield call(name, **params)) if row.mine else None
 

@@ -1,10 +1,10 @@
 """Vitrine's own export: configuration and messages as JSON Lines, which `importing` restores.
 
-Entities are exported one after the other, each in a transaction with one snapshot, so an entity is consistent in itself. A message
-that moves between two entities meanwhile may be exported twice or not at all. Messages are read in pages, so memory use does not
-depend on their number. Locks are not exported; a lock that has ended but was not processed yet counts as a failed delivery.
-Connections, their consumers and exclusive queues are not exported either, nor is the history (see docs/history.md). The family's
-transfer module adds what only that family has.
+Entities are exported one after the other, each in a transaction with one snapshot, so an entity is consistent in itself. A
+message that moves between two entities meanwhile may be exported twice or not at all. Messages are read in pages, so memory use
+does not depend on their number. Locks are not exported; a lock that has ended but was not processed yet counts as a failed
+delivery. Connections, their consumers and exclusive queues are not exported either, nor is the history (see docs/history.md).
+The family's transfer module adds what only that family has.
 """
 
 from __future__ import annotations
