@@ -27,7 +27,7 @@ MOST_COUNTED = 2000
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The actor of the user. The setting VITRINE_ACTOR_FOR names a function of the user; without it superusers have all rights."""
+    """The actor of the user. The setting VITRINE_ACTOR_FOR names a function of the user; default: superusers have all rights."""
     return import_string(getattr(settings, "VITRINE_ACTOR_FOR", f"{__name__}.superuser_has_all_rights"))(request.user)
 
 
