@@ -8,21 +8,3 @@ from broker_core.rabbitmq.admin import BindingAdmin, ConnectionAdmin, ConsumerAd
 from .configuration import EntityAdmin, NamespaceAdmin, RuleAdmin, SharedAccessPolicyAdmin
 from .history import MessageEventAdmin, SweepRunAdmin
 from .shared import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
-
-__all__ = [
-    "BindingAdmin",
-    "ConnectionAdmin",
-    "ConsumerAdmin",
-    "EntityAdmin",
-    "ExchangeAdmin",
-    "MessageEventAdmin",
-    "NamespaceAdmin",
-    "PolicyAdmin",
-    "ReadOnlyAdmin",
-    "RightsAdmin",
-    "RuleAdmin",
-    "SharedAccessPolicyAdmin",
-    "SweepRunAdmin",
-    "actor_of",
-    "to_the_millisecond",
-]

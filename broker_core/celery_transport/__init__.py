@@ -17,7 +17,7 @@ ETA is the message's schedule.
 
 from kombu.transport import TRANSPORT_ALIASES
 
-import broker_core.families  # noqa: F401 - registers the installed families
+import broker_core.families
 
 SCHEME = "vitrine"
 TRANSPORT_ALIASES.setdefault(SCHEME, "broker_core.celery_transport.transport:Transport")

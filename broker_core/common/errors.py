@@ -202,7 +202,7 @@ class StorageFull(BrokerError):
     retryable = True
 
 
-class WorldMoved(BrokerError):
+class PreviewOutdated(BrokerError):
     """What was previewed is no longer what would happen. what: how it differs now. Nothing was changed; preview again."""
 
     def __init__(self, entity: str, what: str):

@@ -28,7 +28,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePosition:
     """How many deliverable messages a receive returns before this one; capped: counted no further."""
 
     before: int = 0

@@ -10,24 +10,3 @@ from .history import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from .messages import Message, MessageEvent
 from .rabbitmq import Binding, BrokerProcess, Connection, Consumer, Exchange, Policy
 from .sweeps import SweepRun
-
-__all__ = [
-    "ArchiveEpoch",
-    "ArchiveFile",
-    "ArchiveSlice",
-    "Binding",
-    "BrokerProcess",
-    "CeleryBinding",
-    "Connection",
-    "Consumer",
-    "Entity",
-    "EntityCounter",
-    "Exchange",
-    "Message",
-    "MessageEvent",
-    "Namespace",
-    "Policy",
-    "Rule",
-    "SharedAccessPolicy",
-    "SweepRun",
-]

@@ -16,20 +16,3 @@ from .namespaces import (
     list_namespaces,
     update_namespace,
 )
-
-__all__ = [
-    "Clock",
-    "Namespace",
-    "create_namespace",
-    "delete_namespace",
-    "ensure_namespace",
-    "get_clock",
-    "get_namespace",
-    "limits",
-    "list_namespaces",
-    "pause_clock",
-    "resume_clock",
-    "step_clock",
-    "step_clock_to",
-    "update_namespace",
-]

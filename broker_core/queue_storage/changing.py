@@ -11,7 +11,7 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
 from broker_core.queue_storage.rules.messages import as_uuid, check_receipt, check_update, number_of, seconds
-from broker_core.runtime.entity_cache import Known
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
@@ -48,7 +48,7 @@ def update(
     params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility, "body": body}
     key = key_of([(message_id, pop_receipt)])
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_update", entity_id=queue.id, **key, **params)
         if rows:
             return Updated(rows[0].lock_token, rows[0].visible_at)
@@ -71,7 +71,7 @@ def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | s
     actor = may(actor, Right.LISTEN, address)
     check_receipt(pop_receipt)
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         if (yield _deletion(queue, [(message_id, pop_receipt)], actor)):
             return True
         found = yield from _find(queue, message_id)
@@ -90,7 +90,7 @@ def delete_all(address: EntityAddress, messages: Iterable[Any], *, actor: Actor 
     actor = may(actor, Right.LISTEN, address)
     pairs = _pairs(messages)
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield _deletion(queue, pairs, actor)
         if not rows and not (yield from there(queue.id)):
             return None
@@ -115,7 +115,7 @@ def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
     return list(found)
 
 
-def _deletion(queue: Known, pairs: list, actor: Actor) -> Any:
+def _deletion(queue: CachedEntity, pairs: list, actor: Actor) -> Any:
     return call("storage_delete", entity_id=queue.id, actor=str(actor), kind=int(EventKind.COMPLETED), **key_of(pairs))
 
 
@@ -128,7 +128,7 @@ def key_of(pairs: list) -> dict[str, list]:
     }
 
 
-def _find(queue: Known, message_id: str | UUID) -> Steps:
+def _find(queue: CachedEntity, message_id: str | UUID) -> Steps:
     """A row; without a number if there is no such message; None if the queue is gone."""
     key = key_of([(message_id, None)])
     rows = yield call("storage_find", entity_id=queue.id, number=key["numbers"][0], message_id=key["message_ids"][0])

@@ -12,7 +12,7 @@ from broker_core.store.driver import Steps
 
 from . import tidying, transfer
 from .queues import delete_account
-from .rules import explaining, standing
+from .rules import display_state, explaining
 
 
 def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
@@ -31,8 +31,8 @@ QUEUE_STORAGE = FamilyDefinition(
     title="Queue Storage",
     container_noun="storage account",
     check_namespace_name=check_account_name,
-    display_state=standing.standing,
-    next_change_at=standing.next_change_at,
+    display_state=display_state.display_state,
+    next_change_at=display_state.next_change_at,
     why_not=explaining.why_not,
     life_ends_at=_life_ends_at,
     has_expired=tidying.is_due,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.limits import DEFAULT_LEASE
 from broker_core.queue_storage.rules.messages import check_count, check_get
-from broker_core.runtime.entity_cache import Known, Memory
+from broker_core.runtime.entity_cache import BoundedCache, CachedEntity
 from broker_core.runtime.pacing import ROUNDS
 from broker_core.store import connections
 from broker_core.store.driver import Steps, use_case
@@ -38,7 +38,7 @@ class _Looked(NamedTuple):
 
 
 _NEVER_LOOKED = _Looked(0.0, 0.0)
-_looked = Memory(100_000)  # database and queue -> _Looked
+_looked = BoundedCache(100_000)  # database and queue -> _Looked
 
 
 def _give_back(messages: list[GotMessage], asked: Mapping[str, Any]) -> Steps[None]:
@@ -46,7 +46,7 @@ def _give_back(messages: list[GotMessage], asked: Mapping[str, Any]) -> Steps[No
     actor = asked.get("actor") or Actor.local()
     key = key_of([(message.message_id, message.pop_receipt) for message in messages])
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         return (yield call("storage_give_back", entity_id=queue.id, actor=str(actor), **key))
 
     yield from on_queue(asked["address"], attempt)
@@ -75,7 +75,7 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
     may(actor, Right.LISTEN, address)
     check_count(count)
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=False)
         if len(rows) == count:
             return rows

@@ -12,7 +12,7 @@ from broker_core.queue_storage.rules.errors import QueueNotFound
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put
 from broker_core.queue_storage.rules.names import REQUEUED, requeued_to
-from broker_core.runtime.entity_cache import Known
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
@@ -30,7 +30,7 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     may(actor, Right.OPERATE if actor.rights & Right.OPERATE else Right.MANAGE, address)
     purged = {"actor": str(actor), "kind": int(EventKind.PURGED)}
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         bounds = yield call("storage_bounds", entity_id=queue.id)
         if not bounds:
             return None
@@ -61,7 +61,7 @@ def release(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: A
     actor = may(actor, Right.OPERATE, address)
     numbers = whole_numbers(sequence_numbers)
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_release", entity_id=queue.id, numbers=numbers, actor=str(actor))
         return (yield from _numbers(queue, rows))
 
@@ -74,7 +74,7 @@ def remove(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Ac
     actor = may(actor, Right.OPERATE, address)
     numbers = whole_numbers(sequence_numbers)
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_remove", entity_id=queue.id, numbers=numbers, actor=str(actor), kind=int(EventKind.PURGED))
         return (yield from _numbers(queue, rows))
 
@@ -100,7 +100,7 @@ def requeue_poison(
     numbers = whole_numbers(sequence_numbers)
     params = {"actor": str(actor), "reason": REQUEUED, "time_to_live": time_to_live}
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
         found: dict[str, list[int]] = {}
         for row in rows:
@@ -126,7 +126,7 @@ def _origin(address: EntityAddress, came_from: Mapping | None) -> str:
     return name
 
 
-def _numbers(queue: Known, rows: list) -> Steps:
+def _numbers(queue: CachedEntity, rows: list) -> Steps:
     """None if the queue is gone."""
     if not rows and not (yield from there(queue.id)):
         return None

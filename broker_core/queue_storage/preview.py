@@ -24,7 +24,7 @@ from .queues import StorageQueue, checked_history_level, hold, update_queue
 from .shared import may
 
 
-class What(StrEnum):
+class OptionsEffect(StrEnum):
     """What happens to messages, at the next get that meets them or by the next sweep, whichever comes first."""
 
     POISONED = "moved to the poison queue"
@@ -119,27 +119,27 @@ def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, c
 
 def _effects(address: EntityAddress, rows: Sequence[Any], target: str | None, capped: bool) -> Iterable[Effect]:
     """One for each What; several changes of fate can mean the same."""
-    for what in What:
+    for what in OptionsEffect:
         if same := [row for row in rows if _what(row.before, row.after) is what]:
             samples = sorted(number for row in same for number in row.samples)[:5]
-            to_poison = what in (What.POISONED, What.POISONED_LATER, What.REDIRECTED)
+            to_poison = what in (OptionsEffect.POISONED, OptionsEffect.POISONED_LATER, OptionsEffect.REDIRECTED)
             yield Effect(what, address, sum(row.n for row in same), tuple(samples), target if to_poison else None, capped)
 
 
-def _what(before: str, after: str) -> What:
+def _what(before: str, after: str) -> OptionsEffect:
     """What it means that messages change from one fate to another."""
     match after:
         case "spent" | "spent once visible" if before == after:
-            return What.REDIRECTED
+            return OptionsEffect.REDIRECTED
         case "spent":
-            return What.POISONED
+            return OptionsEffect.POISONED
         case "spent once visible":
-            return What.POISONED_LATER
+            return OptionsEffect.POISONED_LATER
         case "removed":
-            return What.REMOVED
+            return OptionsEffect.REMOVED
         case "expired":
-            return What.SHOWN_LONGER
-    return What.GIVEN_AGAIN
+            return OptionsEffect.SHOWN_LONGER
+    return OptionsEffect.GIVEN_AGAIN
 
 
 def _where_spent_ones_go(poison: Poison) -> str:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put, encode_text
-from broker_core.runtime.entity_cache import Known
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
@@ -56,7 +56,7 @@ def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: 
         return []
     params = {"bodies": bodies, "bytes": sum(map(len, bodies)), "visibility": visibility, "time_to_live": life}
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_put", entity_id=queue.id, actor=str(actor), holder=actor.holder_label, **params)
         return rows or None
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from broker_core.common.arguments import whole_numbers
-from broker_core.common.explanations import Place, is_deliverable
+from broker_core.common.explanations import QueuePosition, is_deliverable
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.options import from_json, poison_of
 from broker_core.reads.messages import Explanation, message_row
-from broker_core.runtime.entity_cache import Known
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
@@ -31,7 +31,7 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
     may(actor, Right.BROWSE, address)
     (number,) = whole_numbers([sequence_number])
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_explain", entity_id=queue.id, number=number, place_cap=PLACE_CAP)
         if not rows and not (yield from there(queue.id)):
             return None
@@ -72,7 +72,7 @@ def came_from(address: EntityAddress, sequence_numbers: Iterable[int], *, actor:
     may(actor, Right.BROWSE, address)
     numbers = whole_numbers(sequence_numbers)
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
         if not rows and not (yield from there(queue.id)):
             return None
@@ -91,6 +91,6 @@ def queue_facts(path: str, options: Mapping[str, Any]) -> explaining.QueueFacts:
 
 def _explanation(row: Any) -> Explanation:
     message = message_row(row)
-    place = Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP)
+    place = QueuePosition(min(row.before, PLACE_CAP), row.before > PLACE_CAP)
     reasons = explaining.explain(message, queue_facts(row.path, row.options), row.now, place=place)
     return Explanation(message, tuple(reasons), is_deliverable(reasons), row.now)

@@ -10,7 +10,7 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.queue_storage.rules.errors import QueueNotFound
 from broker_core.queue_storage.rules.names import check_queue_name
-from broker_core.runtime.entity_cache import Known, on_entity
+from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
@@ -35,7 +35,7 @@ def listed(name: str, given: Iterable[Any]) -> list:
     return list(given)
 
 
-def on_queue(address: EntityAddress, attempt: Callable[[Known], Steps]) -> Steps:
+def on_queue(address: EntityAddress, attempt: Callable[[CachedEntity], Steps]) -> Steps:
     """What an attempt on the queue answers; it answers None if the queue is gone, and is tried once more where the queue was only
     remembered. Raises QueueNotFound."""
     try:
@@ -55,7 +55,7 @@ def there(queue_id: int) -> Steps[bool]:
 def one_row(address: EntityAddress, name: str, **params: Any) -> Steps:
     """The only row of a statement that has none if the queue is gone. Raises QueueNotFound."""
 
-    def attempt(queue: Known) -> Steps:
+    def attempt(queue: CachedEntity) -> Steps:
         return next(iter((yield call(name, entity_id=queue.id, **params))), None)
 
     return (yield from on_queue(address, attempt))

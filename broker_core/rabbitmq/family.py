@@ -10,7 +10,7 @@ from broker_core.rabbitmq.rules.names import check_vhost_name
 
 from . import transfer
 from .messages import tidying
-from .rules import explaining, standing
+from .rules import display_state, explaining
 from .topology import queue_expiry
 from .vhost_deletion import delete_vhost
 
@@ -26,8 +26,8 @@ RABBITMQ = FamilyDefinition(
     title="RabbitMQ",
     container_noun="virtual host",
     check_namespace_name=check_vhost_name,
-    display_state=standing.standing,
-    next_change_at=standing.next_change_at,
+    display_state=display_state.display_state,
+    next_change_at=display_state.next_change_at,
     why_not=explaining.why_not,
     life_ends_at=_life_ends_at,
     has_expired=lambda entity: entity.expired,
@@ -35,5 +35,5 @@ RABBITMQ = FamilyDefinition(
     delete_idle=queue_expiry.delete_idle,
     delete_namespace=delete_vhost,
     transfer=transfer,
-    delivery_timeout_ms=standing.DEFAULT_TIMEOUT,
+    delivery_timeout_ms=display_state.DEFAULT_TIMEOUT,
 )

@@ -17,11 +17,11 @@ from typing import Any
 from broker_core.common.durations import human
 from broker_core.common.types import BROKER, Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.dead_lettering import as_outgoing
-from broker_core.rabbitmq.messages.placing import die
-from broker_core.rabbitmq.messages.routing_transaction import Work
+from broker_core.rabbitmq.messages.placing import dead_letter_copy
+from broker_core.rabbitmq.messages.routing_transaction import RoutingTransaction
 from broker_core.rabbitmq.rules.arguments import ExchangeDef
 from broker_core.rabbitmq.rules.exchanges import BindingDef, Router
-from broker_core.rabbitmq.rules.policies import Effective, ObjectType, Policy
+from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchanged, token_of
 from broker_core.store.driver import Atomically, Steps, use_case
@@ -36,7 +36,7 @@ SCAN_CAP = 20_000
 STAYS, EXPIRED, MAXLEN = "stays", "expired", "maxlen"
 
 
-class What(StrEnum):
+class PolicyEffect(StrEnum):
     """What happens to messages. One that expires or is too many is counted as dead-lettered, or dropped, as well."""
 
     EXPIRED = "expired"
@@ -173,8 +173,8 @@ class _Queue:
     """A queue that changes: its row, and what is in force before and after."""
 
     row: Any
-    before: Effective
-    after: Effective
+    before: EffectiveArguments
+    after: EffectiveArguments
 
 
 def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
@@ -215,7 +215,7 @@ def _queue(row: Any, there: Sequence[Policy], then: Sequence[Policy]) -> _Queue:
     return _Queue(row, *(effective.of_queue(row.name, row.options, found) for found in (there, then)))
 
 
-def _differs(before: Effective, after: Effective) -> bool:
+def _differs(before: EffectiveArguments, after: EffectiveArguments) -> bool:
     return before.values != after.values or before.sources != after.sources
 
 
@@ -232,13 +232,13 @@ def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy
     return tuple(changes), alternates, ruled
 
 
-def _names(before: Effective, after: Effective) -> tuple[tuple, tuple]:
+def _names(before: EffectiveArguments, after: EffectiveArguments) -> tuple[tuple, tuple]:
     policy, operator = ((before.values.get(key), after.values.get(key)) for key in ("policy", "operator_policy"))
     return policy, operator
 
 
-def _keys(before: Effective, after: Effective) -> tuple[KeyChange, ...]:
-    def told(found: Effective, key: str) -> tuple:
+def _keys(before: EffectiveArguments, after: EffectiveArguments) -> tuple[KeyChange, ...]:
+    def told(found: EffectiveArguments, key: str) -> tuple:
         return found.values.get(key), found.sources.get(key)
 
     keys = sorted(before.sources.keys() | after.sources.keys())
@@ -261,7 +261,7 @@ class _Fates:
 
     ready: int
     seen: int
-    groups: dict[tuple[What, str | None], list[int]] = field(default_factory=dict)
+    groups: dict[tuple[PolicyEffect, str | None], list[int]] = field(default_factory=dict)
 
     @property
     def is_partial(self) -> bool:
@@ -272,17 +272,17 @@ class _Fates:
         if before == after:
             return
         if after[0] == STAYS:
-            self._add(What.SAVED, None, number)
+            self._add(PolicyEffect.SAVED, None, number)
             return
         if after[0] != before[0]:
-            self._add(What.EXPIRED if after[0] == EXPIRED else What.TRIMMED, None, number)
+            self._add(PolicyEffect.EXPIRED if after[0] == EXPIRED else PolicyEffect.TRIMMED, None, number)
         self._add(after[1], after[2], number)
 
-    def _add(self, what: What, why: str | None, number: int) -> None:
+    def _add(self, what: PolicyEffect, why: str | None, number: int) -> None:
         self.groups.setdefault((what, why), []).append(number)
 
     def effects(self, address: EntityAddress) -> Iterable[Effect]:
-        order = list(What)
+        order = list(PolicyEffect)
         for what, why in sorted(self.groups, key=lambda group: (order.index(group[0]), group[1] or "")):
             numbers = self.groups[what, why]
             yield Effect(what, address, len(numbers), tuple(sorted(numbers)[:5]), why, self.is_partial)
@@ -306,7 +306,7 @@ def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | 
     return found
 
 
-def _info(row: Any, found: Effective) -> QueueInfo:
+def _info(row: Any, found: EffectiveArguments) -> QueueInfo:
     return QueueInfo(row.id, found.values, row.options["type"], row.owner_id, 0)
 
 
@@ -348,7 +348,7 @@ class _Route:
 
     def __init__(self, topology: Topology):
         self.topology = topology
-        self._work = Work(topology, BROKER)
+        self._work = RoutingTransaction(topology, BROKER)
         self._rooms = length_limits.Rooms()
 
     def fate(self, name: str, queue: QueueInfo, row: Any, how: str) -> Steps:
@@ -356,16 +356,16 @@ class _Route:
         if how == STAYS:
             return STAYS, None, None
         if "dead_letter_exchange" not in queue.effective:
-            return how, What.DROPPED, f"{how}: no dead-letter exchange"
-        dead = die(self._work, name, queue, as_outgoing(row), how, row.now)
+            return how, PolicyEffect.DROPPED, f"{how}: no dead-letter exchange"
+        dead = dead_letter_copy(self._work, name, queue, as_outgoing(row), how, row.now)
         if dead.letter is None:
-            return how, What.DROPPED, f"{how}: {dead.why}"
+            return how, PolicyEffect.DROPPED, f"{how}: {dead.why}"
         targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]
         yield from self._rooms.look(targets, hold=False)  # a guess of this instant
         admitted = [self._rooms.admit(target, row.size) for target in targets]
         if not any(admitted):
-            return how, What.DROPPED, f"{how}: the destination queues are full"
-        return how, What.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
+            return how, PolicyEffect.DROPPED, f"{how}: the destination queues are full"
+        return how, PolicyEffect.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
 
 
 # What it means besides
@@ -406,7 +406,7 @@ def _notes_on_lives(queues: Sequence[_Queue]) -> Iterable[str]:
         )
 
 
-def _longer(before: Effective, after: Effective) -> bool:
+def _longer(before: EffectiveArguments, after: EffectiveArguments) -> bool:
     old, new = before.values.get("message_ttl"), after.values.get("message_ttl")
     return old is not None and (new is None or new > old)
 

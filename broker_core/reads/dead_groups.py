@@ -18,7 +18,7 @@ SCAN_CAP = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeadLetterGroup:
     """Messages that are in a list for the same reason.
 
     origin:  the queue of the account that they came from; None: it is not told, or they were put here.
@@ -35,7 +35,7 @@ class Group:
 class Groups:
     """Groups, the largest first. scanned: messages looked at; capped: there may be more than those."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[DeadLetterGroup, ...]
     scanned: int
     capped: bool
 
@@ -50,5 +50,5 @@ def groups(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Group
     name = "dead_letter_groups" if address.subqueue is SubQueue.DEAD_LETTER else "storage_groups"
     rows = yield call(name, entity_id=(yield from entity_id_of(address)), scan_cap=SCAN_CAP)
     scanned = rows[0].scanned if rows else 0
-    found = tuple(Group(row.origin, row.reason, tuple(row.numbers), row.held) for row in rows)
+    found = tuple(DeadLetterGroup(row.origin, row.reason, tuple(row.numbers), row.held) for row in rows)
     return Groups(found, scanned, scanned >= SCAN_CAP)

@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, EntitySta
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, Clock, clock_of, entity_id_of, require
+from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, clock_of, entity_id_of, require
 
 MOST_MINUTES = 1440  # of traffic: it is kept for a day
 
@@ -30,7 +30,7 @@ class NamespaceRow:
     is_system: bool
     created_at: datetime
     entities: int
-    clock: Clock
+    clock: ClockReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class EntityRow:
     oldest_active_at: datetime | None
     consumers_waiting: bool
     last_receive_at: datetime | None
-    clock: Clock
+    clock: ClockReading
     topic_id: int | None = None
     subscriptions: int = 0
     rules: int = 0
@@ -137,7 +137,7 @@ def namespaces(*, actor: Actor | None = None) -> Steps[list[NamespaceRow]]:
 
 
 @use_case
-def now(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
+def now(namespace: str, *, actor: Actor | None = None) -> Steps[ClockReading]:
     """The clock of one namespace. Raises EntityNotFound."""
     require(actor, Right.BROWSE, namespace)
     rows = yield call("read_namespaces", name=namespace)

@@ -26,7 +26,7 @@ from broker_core.common.types import (
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .shared import PAGE_ROWS, Clock, Page, Position, clock_of, entity_id_of, pairs, require
+from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 
 SCAN_ROWS = 200_000  # a search looks at no more rows than this, nor longer than that; it says so where it stopped
 SCAN_SECONDS = 1.0
@@ -102,7 +102,7 @@ class MessageRow:
     expires_at:   effective: from its own time-to-live, or from the entity's default (expires_by_default); None in a
                   dead-letter queue, where nothing expires (SB-035), and while scheduled.
     delivery_count: failed deliveries, a lock that ended unnoticed included (SB-090).
-    locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `standing`. It began
+    locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `display_state`. It began
                   at last_received_at, or at its last renewal.
     size:         bytes of body and properties; of a RabbitMQ queue, of the body.
     visible_at, hold_kind, held_since, renewals: of a storage queue: when it becomes or became visible, what made it
@@ -148,7 +148,7 @@ class MessageRow:
         return self.address.subqueue
 
     @property
-    def standing(self) -> Any:
+    def display_state(self) -> Any:
         """What a person calls its state at `read_at`: a member of its family's Standing."""
         return definition_of(self.family).display_state(self, self.read_at)
 
@@ -204,7 +204,7 @@ class MessageDetail:
     resubmitted_from: Mapping | None
     body_kind: BodyKind
     body_size: int
-    clock: Clock
+    clock: ClockReading
     transfer: Mapping = field(default_factory=dict)
 
     @property

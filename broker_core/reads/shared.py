@@ -20,7 +20,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockReading:
     """A namespace's clock as read at one instant.
 
     now:  by this clock; real_now: by the database's. rate: its seconds per real second; 0 where it is paused.
@@ -66,11 +66,11 @@ class Page(Generic[Row]):
     previous_cursor: str | None
     scanned: int
     capped: bool
-    clock: Clock | None
+    clock: ClockReading | None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HistoryCursor:
     """A number that a message had or got elsewhere. address None: its entity was deleted long ago; number None: not known."""
 
     entity_id: int
@@ -116,5 +116,5 @@ def pairs(stored: Mapping[str, list] | None) -> dict[str, tuple[str, str | None]
     return {name: (kind, text) for name, (kind, text) in (stored or {}).items()}
 
 
-def clock_of(row: Any) -> Clock:
-    return Clock(row.now, row.real_now, row.rate, row.is_manual)
+def clock_of(row: Any) -> ClockReading:
+    return ClockReading(row.now, row.real_now, row.rate, row.is_manual)

@@ -13,7 +13,7 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 
-class Memory(dict):
+class BoundedCache(dict):
     """What a process remembers, in all its threads: any of them may forget it at any time. With `most` it begins anew, so what
     is gone for good takes no space for ever."""
 
@@ -27,7 +27,7 @@ class Memory(dict):
         return value
 
 
-class Known(NamedTuple):
+class CachedEntity(NamedTuple):
     """What never changes about an entity, so it can be remembered."""
 
     id: int
@@ -37,7 +37,7 @@ class Known(NamedTuple):
     requires_duplicate_detection: bool
 
 
-_known = Memory(100_000)  # database, namespace and path -> Known
+_known = BoundedCache(100_000)  # database, namespace and path -> Known
 
 
 def _key(address: EntityAddress):
@@ -49,7 +49,7 @@ def forget(address: EntityAddress) -> None:
     _known.pop(_key(address), None)
 
 
-def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
+def cached_entity(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
     """What is known of the entity behind an address, remembered: ids are never used again.
 
     Raises EntityNotFound; NotAllowed for one of another family, which has operations of its own.
@@ -59,7 +59,7 @@ def known(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
     if found is None:
         row = yield from row_of(address)
         flags = row.requires_session, row.requires_duplicate_detection
-        found = _known.keep(key, Known(row.id, EntityKind(row.kind), Family(row.family), *flags))
+        found = _known.keep(key, CachedEntity(row.id, EntityKind(row.kind), Family(row.family), *flags))
     if found.family is not family:
         raise NotAllowed(f"'{address}' is of the family {found.family}, whose operations differ from those of {family}.")
     return found
@@ -76,10 +76,10 @@ def row_of(address: EntityAddress) -> Steps:
 
 def entity_id_of(address: EntityAddress) -> Steps:
     """The id behind an address. Raises EntityNotFound."""
-    return (yield from known(address)).id
+    return (yield from cached_entity(address)).id
 
 
-def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps], family: Family = Family.SERVICE_BUS) -> Steps:
+def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], family: Family = Family.SERVICE_BUS) -> Steps:
     """Attempt something on an entity. Returns what is known of it, the answer, and, if there is none, a look at the entity.
 
     What is remembered may be of an entity deleted since: it is looked up once more where nothing was found, or where it does not
@@ -87,7 +87,7 @@ def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps], family:
     """
     for is_last in (False, True):
         remembered = _key(address) in _known
-        entity = yield from known(address, family)
+        entity = yield from cached_entity(address, family)
         try:
             answer = yield from attempt(entity)
         except NotAllowed:
@@ -97,9 +97,9 @@ def on_entity(address: EntityAddress, attempt: Callable[[Known], Steps], family:
             continue
         if answer:
             return entity, answer, None
-        look = yield call("look", entity_id=entity.id)
-        if look:
-            return entity, None, look[0]
+        status = yield call("entity_status", entity_id=entity.id)
+        if status:
+            return entity, None, status[0]
         forget(address)
         if not remembered:
             break

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from broker_core.common.errors import WorldMoved
+from broker_core.common.errors import PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.store.driver import Atomically, Steps
 
@@ -110,8 +110,8 @@ def require_same(expected: Preview | str | None, now: Preview) -> None:
     if expected is None or now.token == (expected if isinstance(expected, str) else expected.token):
         return
     if isinstance(expected, Preview) and now.before != expected.before:
-        raise WorldMoved(str(now.subject), "its settings have changed")
-    raise WorldMoved(str(now.subject), f"the effect would now be: {_listed(now.effects)}")
+        raise PreviewOutdated(str(now.subject), "its settings have changed")
+    raise PreviewOutdated(str(now.subject), f"the effect would now be: {_listed(now.effects)}")
 
 
 def _listed(effects: Sequence[Effect]) -> str:

@@ -23,36 +23,3 @@ from .sessions import (
 )
 from .settling import abandon, complete, dead_letter, defer, release, renew
 from .transactions import Transaction, transaction
-
-__all__ = [
-    "RuleRow",
-    "Transaction",
-    "abandon",
-    "accept_session",
-    "cancel_scheduled",
-    "close_session",
-    "complete",
-    "dead_letter",
-    "defer",
-    "delete_batch",
-    "drop_locks",
-    "explain",
-    "get_session_state",
-    "list_sessions",
-    "peek",
-    "purge",
-    "receive",
-    "receive_and_delete",
-    "receive_and_delete_from_session",
-    "receive_deferred",
-    "receive_from",
-    "receive_from_session",
-    "release",
-    "renew",
-    "renew_session",
-    "resubmit",
-    "rules_of",
-    "send",
-    "set_session_state",
-    "transaction",
-]

@@ -17,7 +17,7 @@ from broker_core.store.statements import call
 
 from . import shared_access, tidying, transfer
 from .entities import delete_entity
-from .rules import explaining, standing
+from .rules import display_state, explaining
 
 
 def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
@@ -54,8 +54,8 @@ SERVICE_BUS = FamilyDefinition(
     title="Service Bus",
     container_noun="namespace",
     check_namespace_name=check_namespace_name,
-    display_state=standing.standing,
-    next_change_at=standing.next_change_at,
+    display_state=display_state.display_state,
+    next_change_at=display_state.next_change_at,
     why_not=explaining.why_not,
     life_ends_at=_life_ends_at,
     has_expired=lambda entity: entity.expired,

@@ -29,7 +29,7 @@ from broker_core.store.rows import sent_message
 from broker_core.store.statements import call
 
 from .duplicates import claim_ids, note_ids
-from .publishing import Entry, Origin, Stored, columns, in_their_order, publish
+from .publishing import Entry, SourceMessage, Stored, columns, in_their_order, publish
 
 log = logging.getLogger(__name__)
 
@@ -233,9 +233,9 @@ def as_sent(row: Any) -> Prepared:
     )
 
 
-def _origin(row: Any) -> Origin:
+def _origin(row: Any) -> SourceMessage:
     """SB-172: the number it had first. SB-104: a dead letter takes along where, and why, it died."""
-    return Origin(
+    return SourceMessage(
         enqueued_number=row.sequence_number if row.enqueued_sequence_number is None else row.enqueued_sequence_number,
         source=row.dead_letter_source,
         reason=row.dead_letter_reason,

@@ -19,7 +19,7 @@ from broker_core.store.statements import call
 from .forwarding import forward_on
 from .rules import messages as service_bus
 from .shared import on, require_properties_fit, require_sendable
-from .tidying import take_back
+from .tidying import end_expired_locks
 
 
 @use_case
@@ -44,16 +44,16 @@ def resubmit(
         return {}
     if body is not None:
         service_bus.check_body(body)
-        _, look = yield from _look(address)
-        if len(body) > look.largest:
-            raise MessageTooLarge("body", len(body), look.largest)
+        _, status = yield from _look(address)
+        if len(body) > status.largest:
+            raise MessageTooLarge("body", len(body), status.largest)
     patch = service_bus.properties_json(properties)
     yield from require_properties_fit(address.dead_letter, numbers, patch)
-    entity_id, rows, look = yield from on(
+    entity_id, rows, status = yield from on(
         address.main, "resubmit", actor=str(actor), numbers=numbers, properties=patch, body=body
     )
     if not rows:
-        require_sendable(address, look)
+        require_sendable(address, status)
         return {}
     if rows[0].waiting:
         yield from wake([entity_id])
@@ -75,7 +75,7 @@ def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     yield call("drop_session_locks", entity_id=entity_id)
     total = 0
     while True:
-        row = yield from take_back(entity_id, dropped_by=str(actor))
+        row = yield from end_expired_locks(entity_id, dropped_by=str(actor))
         total += row.done
         if row.deadlines < BATCH:
             return total
@@ -99,13 +99,13 @@ def delete_batch(
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
-    entity_id, look = yield from _look(address)
-    most = limits(None if look.is_system else Tier(look.tier)).messages_per_batch_delete
+    entity_id, status = yield from _look(address)
+    most = limits(None if status.is_system else Tier(status.tier)).messages_per_batch_delete
     if max_count > most:
         raise InvalidArgument(
             "max_count", f"{max_count:,} is out of range: at most {most:,} messages are deleted at once (SB-150)"
         )
-    just_after_now = look.now + timedelta(microseconds=1)
+    just_after_now = status.now + timedelta(microseconds=1)
     return (
         yield from _purge(
             entity_id, address, MessageState.ACTIVE, max_count, enqueued_before or just_after_now, actor, session_id=session_id
@@ -132,13 +132,13 @@ def purge(
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     numbers = None if sequence_numbers is None else whole_numbers(sequence_numbers)
-    entity_id, look = yield from _look(address)
+    entity_id, status = yield from _look(address)
     total = 0
     for state in states:
         # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
         while max_count is None or total < max_count:
             wanted = BATCH if max_count is None else min(BATCH, max_count - total)
-            before = enqueued_before or look.now
+            before = enqueued_before or status.now
             done = yield from _purge(entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id)
             total += done
             if done < wanted:
@@ -148,7 +148,7 @@ def purge(
 
 def _look(address: EntityAddress) -> Steps:
     entity_id = yield from entity_id_of(address)
-    rows = yield call("look", entity_id=entity_id)
+    rows = yield call("entity_status", entity_id=entity_id)
     if not rows:
         forget(address)
         raise EntityNotFound(str(address))

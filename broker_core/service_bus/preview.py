@@ -29,7 +29,7 @@ from broker_core.store.statements import call
 from . import entities
 
 
-class What(StrEnum):
+class SettingsEffect(StrEnum):
     """What happens to messages. One that expires is counted as dead-lettered, or dropped, as well."""
 
     EXPIRED = "expired"
@@ -162,21 +162,21 @@ def _effects(namespace: str, row: Any, capped: bool) -> Iterable[Effect]:
     """What it means that messages change from one fate to another."""
     address = EntityAddress(namespace, row.path, SubQueue(row.subqueue))
 
-    def effect(what: What, reason: str | None = None) -> Effect:
+    def effect(what: SettingsEffect, reason: str | None = None) -> Effect:
         return Effect(what, address, row.n, tuple(row.samples), reason, capped)
 
     if row.before == "locked":
-        yield effect(What.UNLOCKED)
+        yield effect(SettingsEffect.UNLOCKED)
     if row.after in _EXPIRES and row.before not in _EXPIRES:
-        yield effect(What.EXPIRED)
+        yield effect(SettingsEffect.EXPIRED)
     if row.after in (TTL_EXPIRED, MAX_DELIVERY_COUNT_EXCEEDED):
-        yield effect(What.DEAD_LETTERED, row.after)
+        yield effect(SettingsEffect.DEAD_LETTERED, row.after)
     elif row.after in ("dropped", "forwarded"):
-        yield effect(What(row.after))
+        yield effect(SettingsEffect(row.after))
     elif row.after == "deliverable" and row.before != "locked":
-        yield effect(What.DELIVERABLE)
+        yield effect(SettingsEffect.DELIVERABLE)
     elif row.after == "undeliverable" and row.before not in _LEAVES:
-        yield effect(What.UNDELIVERABLE)
+        yield effect(SettingsEffect.UNDELIVERABLE)
 
 
 def _notes(current: Entity, after: Settings) -> Iterable[str]:
@@ -217,7 +217,9 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
         subject=current.address,
         at=rows[0].now,
         token=token_of(_told(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
-        effects=tuple(Effect(What.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found),
+        effects=tuple(
+            Effect(SettingsEffect.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found
+        ),
         before=current.settings,
         notes=tuple(notes),
     )
@@ -242,7 +244,7 @@ def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]
         subject=address,
         at=row.now,
         token=token_of(states, row.n, row.checksum),
-        effects=(Effect(What.PURGED, address, row.n, tuple(row.samples), at_least=capped),) if row.n else (),
+        effects=(Effect(SettingsEffect.PURGED, address, row.n, tuple(row.samples), at_least=capped),) if row.n else (),
         changes=options,
         scanned=row.scanned,
         capped=capped,

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from broker_core.common.errors import ServerBusy
 from broker_core.common.types import SubQueue
-from broker_core.runtime.entity_cache import Memory
+from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.service_bus.rules.filters.rules import rule_from_json
 from broker_core.service_bus.rules.matching import Copy, RuleIndex, SubscriptionRules
 from broker_core.service_bus.rules.messages import Prepared
@@ -41,7 +41,7 @@ def in_their_order(
     return [next(scheduled if place in later else others) for place in range(count)]
 
 
-class Origin(NamedTuple):
+class SourceMessage(NamedTuple):
     """Where a message was before, for one that is not sent just now. enqueued_at: None for the time it is stored at."""
 
     enqueued_at: datetime | None = None
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
     place: int
     prepared: Prepared
-    origin: Origin = Origin()
+    origin: SourceMessage = SourceMessage()
     list_: SubQueue = SubQueue.MAIN
     reason: str | None = None
     description: str | None = None
@@ -68,11 +68,11 @@ class _Rules(NamedTuple):
     rules: RuleIndex
 
 
-_compiled = Memory(1_000)  # database and topic -> _Rules
+_compiled = BoundedCache(1_000)  # database and topic -> _Rules
 
 
 def publish(
-    topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[Origin] | None = None
+    topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[SourceMessage] | None = None
 ) -> Steps[Stored | None]:
     """Store a topic's messages in the subscriptions that take them, all or none (SB-210).
 
@@ -90,8 +90,8 @@ def publish(
         if rows:
             first = rows[0].first
             return Stored(list(range(first, first + len(prepared))), rows[0].waiting, rows[0].forwards)
-        look = yield call("look", entity_id=topic_id)
-        if not look or look[0].rules_version == rules.version:
+        status = yield call("entity_status", entity_id=topic_id)
+        if not status or status[0].rules_version == rules.version:
             return None
         _compiled.pop((connections.current_database(), topic_id), None)
     raise ServerBusy("The topic's rules changed during each attempt to send. Nothing was stored; try again.")
@@ -160,9 +160,9 @@ def _subscriptions(rows: Sequence[Any]) -> list[SubscriptionRules]:
     ]
 
 
-def _fan_out(index: RuleIndex, prepared: Sequence[Prepared], origins: Sequence[Origin] | None):
+def _fan_out(index: RuleIndex, prepared: Sequence[Prepared], origins: Sequence[SourceMessage] | None):
     """The messages themselves and, behind them, their changed and their dead copies; and who gets which, by its number from 1."""
-    origins = origins or [Origin()] * len(prepared)
+    origins = origins or [SourceMessage()] * len(prepared)
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     picks: dict[int, list[int]] = defaultdict(list)
     for place, (p, origin) in enumerate(zip(prepared, origins, strict=True)):
@@ -175,7 +175,7 @@ def _fan_out(index: RuleIndex, prepared: Sequence[Prepared], origins: Sequence[O
     return entries, dict(picks)
 
 
-def _changed_entry(place: int, sent: Prepared, origin: Origin, copy: Copy) -> Entry:
+def _changed_entry(place: int, sent: Prepared, origin: SourceMessage, copy: Copy) -> Entry:
     """A copy that an action changed, or that cannot be delivered (SB-212, SB-218)."""
     prepared = sent if copy.message is sent.message else service_bus.prepare(copy.message)
     if copy.dead_letter_reason is not None:

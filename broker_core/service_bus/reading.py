@@ -78,6 +78,6 @@ def _explanation(row: Any) -> Explanation:
         session = explaining.SessionFacts(
             row.session_id, row.session_locked_until, row.session_locked_by, row.expired_number, row.expired_at
         )
-    place = explaining.Place(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
+    place = explaining.QueuePosition(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
     reasons = explaining.explain(message, entity, row.now, session=session, place=place)
     return Explanation(message, tuple(reasons), is_deliverable(reasons), row.now)

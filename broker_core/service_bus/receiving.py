@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.common.arguments import require_count, require_kind, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right, Session
-from broker_core.runtime.entity_cache import Known, entity_id_of, forget, on_entity
+from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import look_again
 from broker_core.store.driver import Steps, use_case
@@ -19,12 +19,12 @@ from broker_core.store.statements import call
 
 from .renewal import renewer
 from .rules import sessions
-from .settling import give_back
+from .settling import release_unclaimed
 from .shared import on, require_receivable
 from .tidying import tidy
 
 
-@use_case(on_cancel=give_back)
+@use_case(on_cancel=release_unclaimed)
 def receive(
     address: EntityAddress,
     max_count: int = 1,
@@ -42,7 +42,7 @@ def receive(
     if auto_renew is not None:
         require_kind("auto_renew", auto_renew, timedelta)
     take = _taker("receive", address, max_count, actor, locked_message)
-    messages = yield from patiently(take, address, max_wait_seconds)
+    messages = yield from wait_for_messages(take, address, max_wait_seconds)
     if auto_renew is not None:
         for message in messages:
             renewer.hold(message, for_=auto_renew, actor=actor)
@@ -55,10 +55,10 @@ def receive_and_delete(
 ) -> Steps:
     """Remove and return up to max_count messages: what the caller loses is lost (SB-060)."""
     take = _taker("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
-    return (yield from patiently(take, address, max_wait_seconds))
+    return (yield from wait_for_messages(take, address, max_wait_seconds))
 
 
-@use_case(on_cancel=give_back)
+@use_case(on_cancel=release_unclaimed)
 def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, actor: Actor | None = None) -> Steps:
     """Lock up to max_count messages of several queues: one question to the database when all are empty.
 
@@ -82,7 +82,7 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
     return found
 
 
-@use_case(on_cancel=give_back)
+@use_case(on_cancel=release_unclaimed)
 def receive_deferred(
     address: EntityAddress, sequence_numbers: Sequence[int], *, session: Session | None = None, actor: Actor | None = None
 ) -> Steps:
@@ -100,13 +100,13 @@ def receive_deferred(
         statement, key = "receive_deferred_from_session", session_key(session, address)
     params = {"numbers": numbers, "holder": actor.holder_label, "expires_deferred": True, "properties": None} | key
 
-    def attempt(entity: Known) -> Steps:
+    def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=session is not None)
         return (yield call(statement, entity_id=entity.id, subqueue=address.subqueue, **params))
 
-    _, rows, look = yield from on_entity(address, attempt)
-    if look:
-        require_receivable(address, look)
+    _, rows, status = yield from on_entity(address, attempt)
+    if status:
+        require_receivable(address, status)
         if session is not None:
             raise SessionLockLost(str(address), session.session_id)
     found = [row for row in rows or [] if row.sequence_number is not None]
@@ -154,20 +154,20 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
 
     params = {"holder": actor.holder_label}
 
-    def attempt(entity: Known) -> Steps:
+    def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=False)
         return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params))
 
     def take() -> Steps:
-        entity, rows, look = yield from on_entity(address, attempt)
+        entity, rows, status = yield from on_entity(address, attempt)
         entity_id, rows = entity.id, rows or []
-        if look:
-            require_receivable(address, look)
+        if status:
+            require_receivable(address, status)
         far = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
         if len(rows) < max_count or far:
-            if not look:
-                look = next(iter((yield call("look", entity_id=entity_id))), None)
-            touched = look and (yield from tidy(entity_id, look))
+            if not status:
+                status = next(iter((yield call("entity_status", entity_id=entity_id))), None)
+            touched = status and (yield from tidy(entity_id, status))
             if far or touched and touched >= BATCH:
                 yield from advance_head(entity_id, address.subqueue)
             if touched and len(rows) < max_count:
@@ -178,7 +178,7 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
     return take
 
 
-def patiently(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
+def wait_for_messages(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
     """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (docs/design.md D8)."""
     messages = yield from take()
     if messages or max_wait_seconds <= 0:

@@ -26,7 +26,7 @@ LONGEST_PAUSE = 20.0  # seconds; a lock may have been shortened meanwhile
 
 
 @dataclass(slots=True)
-class Held:
+class KeptLock:
     """A lock being kept, of a message or of a session. Instants are of the monotonic clock, in seconds."""
 
     session: Session | None
@@ -54,7 +54,7 @@ class LockRenewer:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._held: dict[UUID, Held] = {}
+        self._held: dict[UUID, KeptLock] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -71,7 +71,7 @@ class LockRenewer:
         on_lost: called from the renewing thread when the lock could not be kept; not after drop().
         """
         now = time.monotonic()
-        held = Held(
+        held = KeptLock(
             replace(locked, state=None, messages=()) if isinstance(locked, Session) else None,
             locked.address,
             connections.current_database(),
@@ -118,7 +118,7 @@ class LockRenewer:
                 log.exception("Renewing locks failed; they are tried again")
                 self._postpone(list(due), timedelta(seconds=3))
 
-    def _renew(self, due: dict[UUID, Held]) -> None:
+    def _renew(self, due: dict[UUID, KeptLock]) -> None:
         groups: dict[tuple, list[UUID]] = defaultdict(list)
         for token, held in due.items():
             groups[held.address, held.database, held.actor, held.session].append(token)

@@ -8,7 +8,7 @@ from typing import Any
 from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
-from broker_core.runtime.entity_cache import Known, on_entity
+from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.store.driver import Steps, all_or_none, undo, use_case
 from broker_core.store.statements import call
@@ -52,7 +52,7 @@ def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Pre
     return [service_bus.prepare(message) for message in messages]
 
 
-def store(address: EntityAddress, entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+def store(address: EntityAddress, entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
     """Store checked messages in a queue or publish them. Returns Stored, or None if the entity refuses: `look` says why."""
     if entity.requires_session:
         sessions.check_have_session(address, [p.message for p in prepared])
@@ -75,7 +75,7 @@ def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *,
         raise MessageNotFound(str(address), sorted(missing), "scheduled message")
 
 
-def _store(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
     if entity.kind is EntityKind.TOPIC:
         return (yield from _store_in_topic(entity, prepared, actor))
     statement = "send_to_sessions" if entity.requires_session else "send"
@@ -90,11 +90,11 @@ def _store(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
     )
 
 
-def _store_in_topic(topic: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+def _store_in_topic(topic: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
     """Scheduled messages wait at the topic itself (SB-051), the others are published at once."""
     later: set[int] = set()
     if any(p.message.scheduled_enqueue_at for p in prepared):
-        look = yield call("look", entity_id=topic.id)
+        look = yield call("entity_status", entity_id=topic.id)
         if not look or look[0].status != EntityStatus.ACTIVE:
             return None
         later = {i for i, p in enumerate(prepared) if (at := p.message.scheduled_enqueue_at) and at > look[0].now}
@@ -114,7 +114,7 @@ def _store_in_topic(topic: Known, prepared: Sequence[Prepared], actor: str) -> S
     return (yield from all_or_none(steps()))
 
 
-def _store_new(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps:
+def _store_new(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
     """Store those whose message id the entity has not seen inside its window (SB-130); a duplicate gets None for its number
     (SB-131)."""
 
@@ -133,8 +133,8 @@ def _store_new(entity: Known, prepared: Sequence[Prepared], actor: str) -> Steps
     return (yield from all_or_none(steps()))
 
 
-def _nothing_to_store(entity: Known) -> Steps[Stored | None]:
-    look = yield call("look", entity_id=entity.id)
+def _nothing_to_store(entity: CachedEntity) -> Steps[Stored | None]:
+    look = yield call("entity_status", entity_id=entity.id)
     return Stored([]) if look and EntityStatus(look[0].status).may_send else None
 
 

@@ -19,17 +19,17 @@ from broker_core.common.errors import (
 )
 from broker_core.common.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier
 from broker_core.runtime.configured_limits import limits
-from broker_core.runtime.entity_cache import Known, entity_id_of, on_entity
+from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
 from broker_core.runtime.pacing import HEAD_LAG
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 
-from .receiving import patiently, session_key
+from .receiving import session_key, wait_for_messages
 from .renewal import Renewed, renewer
 from .rules import sessions
-from .settling import give_back, renew
+from .settling import release_unclaimed, renew
 from .shared import on, require_receivable
 from .tidying import tidy
 
@@ -69,7 +69,7 @@ def accept_session(
         take = _accepter(address, _accept_this(address, session_id, actor), may_tidy=False)
     else:
         take = _accepter(address, _accept_next(address, max_count, actor), may_tidy=True)
-    session = yield from patiently(take, address, max_wait_seconds)
+    session = yield from wait_for_messages(take, address, max_wait_seconds)
     if session is None:
         if session_id is None:
             raise NoSessionAvailable(str(address), max_wait_seconds)
@@ -82,7 +82,7 @@ def accept_session(
     return session
 
 
-@use_case(on_cancel=give_back)
+@use_case(on_cancel=release_unclaimed)
 def receive_from_session(
     session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
@@ -92,7 +92,7 @@ def receive_from_session(
     """
     address = session.address
     take = _taker("receive_from_session", session, max_count, actor, lambda row: locked_message(row, address))
-    return (yield from patiently(take, address, max_wait_seconds))
+    return (yield from wait_for_messages(take, address, max_wait_seconds))
 
 
 @use_case
@@ -101,7 +101,7 @@ def receive_and_delete_from_session(
 ) -> Steps:
     """Remove and return the session's next messages (SB-123)."""
     take = _taker("receive_and_delete_from_session", session, max_count, actor, stored_message)
-    return (yield from patiently(take, session.address, max_wait_seconds))
+    return (yield from wait_for_messages(take, session.address, max_wait_seconds))
 
 
 @use_case
@@ -169,7 +169,7 @@ def list_sessions(
     if updated_since is not None and updated_since.tzinfo is None:
         raise InvalidArgument("updated_since", "needs a time zone")
 
-    def attempt(entity: Known) -> Steps:
+    def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=True)
         return (yield call("list_sessions", entity_id=entity.id, updated_since=updated_since, skip=skip, top=top))
 
@@ -210,8 +210,8 @@ def _while_held(session: Session, statement: Any) -> Steps:
                 raise
 
 
-def _accept_this(address: EntityAddress, session_id: str, actor: Actor) -> Callable[[Known], Steps]:
-    def attempt(entity: Known) -> Steps:
+def _accept_this(address: EntityAddress, session_id: str, actor: Actor) -> Callable[[CachedEntity], Steps]:
+    def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=True)
         token = uuid4()
         rows = yield call(
@@ -222,8 +222,8 @@ def _accept_this(address: EntityAddress, session_id: str, actor: Actor) -> Calla
     return attempt
 
 
-def _accept_next(address: EntityAddress, max_count: int, actor: Actor) -> Callable[[Known], Steps]:
-    def attempt(entity: Known) -> Steps:
+def _accept_next(address: EntityAddress, max_count: int, actor: Actor) -> Callable[[CachedEntity], Steps]:
+    def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=True)
         token = uuid4()
         rows = yield call(
@@ -239,14 +239,14 @@ def _accept_next(address: EntityAddress, max_count: int, actor: Actor) -> Callab
     return attempt
 
 
-def _accepter(address: EntityAddress, attempt: Callable[[Known], Steps], *, may_tidy: bool) -> Callable[[], Steps]:
+def _accepter(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], *, may_tidy: bool) -> Callable[[], Steps]:
     """Accept once; what is due on the entity is applied on the way, and then it is tried again."""
 
     def take() -> Steps:
-        entity, session, look = yield from on_entity(address, attempt)
+        entity, session, status = yield from on_entity(address, attempt)
         if session is None:
-            require_receivable(address, look)
-            if may_tidy and (yield from tidy(entity.id, look)):
+            require_receivable(address, status)
+            if may_tidy and (yield from tidy(entity.id, status)):
                 session = yield from attempt(entity)
         return session
 
@@ -277,19 +277,19 @@ def _taker(name: str, session: Session, max_count: int, actor: Actor | None, as_
     params = session_key(session, address) | {"holder": actor.holder_label}
 
     def receive(count: int) -> Steps:
-        entity_id, rows, look = yield from on(address, name, max_count=count, **params)
-        if look:
-            require_receivable(address, look)
+        entity_id, rows, status = yield from on(address, name, max_count=count, **params)
+        if status:
+            require_receivable(address, status)
             raise SessionLockLost(str(address), session.session_id)
         return entity_id, rows[0].first_number, [row for row in rows if row.sequence_number is not None]
 
     def take() -> Steps:
         entity_id, bound, rows = yield from receive(max_count)
         if len(rows) < max_count:
-            look = yield call("look", entity_id=entity_id)
-            if look and not rows:
-                require_receivable(address, look[0])
-            if look and (yield from tidy(entity_id, look[0])):
+            status = yield call("entity_status", entity_id=entity_id)
+            if status and not rows:
+                require_receivable(address, status[0])
+            if status and (yield from tidy(entity_id, status[0])):
                 _, _, more = yield from receive(max_count - len(rows))
                 rows = [*rows, *more]
         if bound is not None and (not rows or rows[0].sequence_number - bound > HEAD_LAG):

@@ -26,7 +26,7 @@ from broker_core.common.types import (
     sequence_number_of,
     unique_tokens,
 )
-from broker_core.runtime.entity_cache import forget, known
+from broker_core.runtime.entity_cache import cached_entity, forget
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
@@ -65,7 +65,7 @@ def release(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = Non
     return (yield from _settle("release", address, tokens, actor))
 
 
-def give_back(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> Steps[None]:
+def release_unclaimed(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> Steps[None]:
     """Release what was received by a call whose caller has gone. asked: its arguments."""
     tokens: dict[EntityAddress, list[UUID]] = {}
     for message in messages:
@@ -113,10 +113,10 @@ def renew(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None)
     Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
     """
     try:
-        sessions.check_renewed_alone(address, (yield from known(address)).requires_session)
+        sessions.check_renewed_alone(address, (yield from cached_entity(address)).requires_session)
     except NotAllowed:
         forget(address)  # what is remembered may be of an entity deleted since
-        sessions.check_renewed_alone(address, (yield from known(address)).requires_session)
+        sessions.check_renewed_alone(address, (yield from cached_entity(address)).requires_session)
     return (yield from _settle("renew", address, tokens, actor))
 
 
@@ -132,11 +132,11 @@ def _settle(
     numbers = [sequence_number_of(token) for token in tokens]
     if added is not None:
         yield from require_properties_fit(address, numbers, added)
-    entity_id, rows, look = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
+    entity_id, rows, status = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
     if name != "renew":
         yield AfterCommit(_stop_renewing(tokens))
-    if look:
-        require_receivable(address, look)
+    if status:
+        require_receivable(address, status)
     elif getattr(rows[0], "waiting", False):
         yield from wake([entity_id])
     if rows and getattr(rows[0], "forwards", False):
@@ -149,7 +149,7 @@ def _settle(
 
 def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
     """The report with the sessions that were lost: of messages that are there, in sessions that nobody holds (SB-117)."""
-    if address.subqueue or not (yield from known(address)).requires_session:
+    if address.subqueue or not (yield from cached_entity(address)).requires_session:
         return report
     numbers = [sequence_number_of(token) for token in report.lost]
     there = {

@@ -9,7 +9,7 @@ from typing import Any
 from broker_core.common.errors import EntityDisabled, NotAllowed
 from broker_core.common.limits import STRICT
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, SubQueue
-from broker_core.runtime.entity_cache import Known, entity_id_of, on_entity
+from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
 from broker_core.service_bus.rules.messages import check_properties_fit
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -18,7 +18,7 @@ from broker_core.store.statements import call
 def on(address: EntityAddress, name: str, **params: Any) -> Steps:
     """Run a statement on an entity. Returns its id, the rows, and, if there are none, a look at the entity."""
 
-    def attempt(entity: Known) -> Steps:
+    def attempt(entity: CachedEntity) -> Steps:
         return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, **params))
 
     entity, rows, look = yield from on_entity(address, attempt)

@@ -23,7 +23,7 @@ Scope = str | EntityAddress
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AccessPolicy:
     """A policy as stored. path: None for one that holds in the whole namespace."""
 
     id: int
@@ -57,7 +57,7 @@ def new_key() -> str:
 @use_case
 def create_policy(
     scope: Scope, name: str, *, send: bool = False, listen: bool = False, manage: bool = False, actor: Actor | None = None
-) -> Steps[Policy]:
+) -> Steps[AccessPolicy]:
     """Add a policy with new keys; returns the Policy. At most 12 in a scope. Raises EntityExists where the name is taken."""
     _allow(actor, scope)
     check_policy_name(name)
@@ -79,7 +79,7 @@ def create_policy(
     return (yield Atomically(steps()))
 
 
-def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps[Policy]:
+def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps[AccessPolicy]:
     """The writing part of create_policy, for a scope whose row the caller's transaction holds."""
     rows = yield call(
         "create_policy",
@@ -94,15 +94,15 @@ def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, l
     )
     if not rows:
         raise EntityExists(name, "policy")
-    return Policy(**rows[0]._asdict())
+    return AccessPolicy(**rows[0]._asdict())
 
 
 @use_case
-def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps[list[Policy]]:
+def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps[list[AccessPolicy]]:
     """The policies of exactly this scope, oldest first."""
     _allow(actor, scope)
     rows = yield call("list_policies", **_where(scope))
-    return [Policy(**row._asdict()) for row in rows]
+    return [AccessPolicy(**row._asdict()) for row in rows]
 
 
 @use_case
@@ -116,20 +116,20 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Policy]]:
+def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[AccessPolicy]]:
     """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked.
 
     At a subscription those of its topic hold.
     """
     topic = path and EntityAddress(namespace, path).topic
     rows = yield call("find_policies", namespace=namespace, path=topic.path if topic else path, name=name)
-    return [Policy(**row._asdict()) for row in rows]
+    return [AccessPolicy(**row._asdict()) for row in rows]
 
 
 @use_case
 def update_policy(
     scope: Scope, name: str, *, send: bool, listen: bool, manage: bool, actor: Actor | None = None
-) -> Steps[Policy]:
+) -> Steps[AccessPolicy]:
     """Set a policy's rights; returns it. Its keys stay."""
     _allow(actor, scope)
     _require_a_right(send, listen, manage)
@@ -137,7 +137,7 @@ def update_policy(
 
 
 @use_case
-def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Actor | None = None) -> Steps[Policy]:
+def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Actor | None = None) -> Steps[AccessPolicy]:
     """Replace the "primary" or the "secondary" key; tokens made with the old one are refused from now on. Returns the Policy."""
     _allow(actor, scope)
     if which not in ("primary", "secondary"):
@@ -158,7 +158,7 @@ def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Ste
     yield Atomically(steps())
 
 
-def _update(scope: Scope, name: str, **changes) -> Steps[Policy]:
+def _update(scope: Scope, name: str, **changes) -> Steps[AccessPolicy]:
     held = yield from _lock(scope)
     unchanged = dict.fromkeys(("send", "listen", "manage", "primary_key", "secondary_key"))
     rows = yield call(
@@ -166,7 +166,7 @@ def _update(scope: Scope, name: str, **changes) -> Steps[Policy]:
     )
     if not rows:
         raise EntityNotFound(f"{scope}: {name}", "policy")
-    return Policy(**rows[0]._asdict())
+    return AccessPolicy(**rows[0]._asdict())
 
 
 def _lock(scope: Scope) -> Steps:

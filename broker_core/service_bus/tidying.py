@@ -12,46 +12,46 @@ from broker_core.store.driver import Atomically, Steps, all_or_none, undo
 from broker_core.store.statements import call
 
 from .forwarding import afterwards, as_sent, forward_on
-from .publishing import Origin, Stored, publish
+from .publishing import SourceMessage, Stored, publish
 
 
-def tidy(entity_id: int, look: Any) -> Steps:
+def tidy(entity_id: int, status: Any) -> Steps:
     """Apply what is due on an entity, as `look` saw it (docs/design.md D5), and fetch what is to be forwarded to it.
 
     In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
     else be walked past again and again. Returns how many messages were touched.
     """
-    return (yield from in_rounds(lambda: _tidy_once(entity_id, look)))[0]
+    return (yield from in_rounds(lambda: _tidy_once(entity_id, status)))[0]
 
 
-def _tidy_once(entity_id: int, look: Any) -> Steps:
+def _tidy_once(entity_id: int, status: Any) -> Steps:
     done = 0
-    if look.scheduled:
-        done += yield from _activate_seen(entity_id, look)
-    if look.locks:
-        done += (yield from take_back(entity_id)).done
-    if look.expired:
-        done += yield from _expire_some(entity_id, look)
-    if look.forward_to or look.forward_dead_lettered_messages_to:
+    if status.scheduled:
+        done += yield from _activate_seen(entity_id, status)
+    if status.locks:
+        done += (yield from end_expired_locks(entity_id)).done
+    if status.expired:
+        done += yield from _expire_some(entity_id, status)
+    if status.forward_to or status.forward_dead_lettered_messages_to:
         yield from forward_on([entity_id])
-    if look.sources:
-        done += yield from _fetch(look.sources)
+    if status.sources:
+        done += yield from _fetch(status.sources)
     return done
 
 
-def _activate_seen(entity_id: int, look: Any) -> Steps:
+def _activate_seen(entity_id: int, status: Any) -> Steps:
     """What a subscription receives late waits at its topic (SB-051)."""
-    if look.topic_id:
-        return (yield from activate(look.topic_id, EntityKind.TOPIC))
-    return (yield from activate(entity_id, look.kind))
+    if status.topic_id:
+        return (yield from activate(status.topic_id, EntityKind.TOPIC))
+    return (yield from activate(entity_id, status.kind))
 
 
 def _fetch(sources: Sequence[int]) -> Steps:
     """What other entities forward to here, what has just come due there included."""
     for source in sources:
-        look = yield call("look", entity_id=source)
-        if look and look[0].scheduled:
-            yield from _activate_seen(source, look[0])
+        status = yield call("entity_status", entity_id=source)
+        if status and status[0].scheduled:
+            yield from _activate_seen(source, status[0])
     return (yield from forward_on(sources))
 
 
@@ -72,7 +72,7 @@ def _publish_due(topic_id: int) -> Steps:
         rows = yield call("due_at_topic", entity_id=topic_id, max_count=BATCH)
         if not rows:
             return Stored([])
-        origins = [Origin(enqueued_at=row.scheduled_enqueue_at) for row in rows]
+        origins = [SourceMessage(enqueued_at=row.scheduled_enqueue_at) for row in rows]
         return (yield from publish(topic_id, [as_sent(row) for row in rows], BROKER, origins)) or undo()
 
     stored = yield from all_or_none(steps())
@@ -82,7 +82,7 @@ def _publish_due(topic_id: int) -> Steps:
     return len(stored.numbers)
 
 
-def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
+def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps:
     """Take back a batch of messages whose lock has ended (SB-090, SB-091), or, where somebody drops locks, any lock.
 
     Returns the statement's row; fewer `deadlines` than BATCH: that was all.
@@ -102,9 +102,9 @@ def take_back(entity_id: int, *, dropped_by: str | None = None) -> Steps:
     return row
 
 
-def _expire_some(entity_id: int, look: Any) -> Steps:
+def _expire_some(entity_id: int, status: Any) -> Steps:
     """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037). Returns how many."""
-    if look.whole_sessions:
+    if status.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
     (own,) = yield _expiring("expire", entity_id)
     (default,) = yield _expiring("expire_by_default", entity_id, from_number=0)

@@ -16,7 +16,7 @@ from typing import Any
 from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.common.types import Actor, EntityAddress, Message, Right, SubQueue, Tokens, unique_tokens
 from broker_core.runtime.configured_limits import limits
-from broker_core.runtime.entity_cache import forget, known, on_entity
+from broker_core.runtime.entity_cache import cached_entity, forget, on_entity
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
 from broker_core.store.driver import Atomically, Steps, UseCase
@@ -24,7 +24,7 @@ from broker_core.store.statements import call
 
 from . import settling
 from .forwarding import forward_on
-from .publishing import Entry, Origin, columns
+from .publishing import Entry, SourceMessage, columns
 from .rules import sessions
 from .sending import prepare_all, refuse_send, send
 
@@ -125,7 +125,7 @@ class Transaction:
                     raise
         if self._via is not None:
             with suppress(EntityNotFound):  # deleted since the commit, with all that it was to forward
-                yield from forward_on([(yield from known(self._via)).id])
+                yield from forward_on([(yield from cached_entity(self._via)).id])
         return answers
 
     def _all(self) -> Steps:
@@ -182,19 +182,19 @@ def transaction(
 def _send_via(via: EntityAddress, address: EntityAddress, prepared: Sequence[Prepared], actor: str) -> Steps:
     """Store messages for `address` on the transfer list of `via`. Returns their numbers there. Raises EntityNotFound (SB-166)."""
     forget(address)
-    destination = yield from known(address)
+    destination = yield from cached_entity(address)
     if destination.requires_session:
         sessions.check_have_session(address, [p.message for p in prepared])
-    origin = Origin(transfer=json.dumps({"to": address.path, "hops": 0}))
+    origin = SourceMessage(transfer=json.dumps({"to": address.path, "hops": 0}))
     entries = [Entry(place, p, origin, SubQueue.TRANSFER) for place, p in enumerate(prepared)]
 
     def attempt(entity) -> Steps:
         params = columns(prepared, entries, {entity.id: list(range(1, len(entries) + 1))})
         return (yield call("deliver", entity_id=entity.id, from_id=entity.id, actor=actor, **params))
 
-    _, rows, look = yield from on_entity(via, attempt)
+    _, rows, status = yield from on_entity(via, attempt)
     if not rows:
-        refuse_send(via, look, prepared)
+        refuse_send(via, status, prepared)
     return list(range(rows[0].first, rows[0].first + len(prepared)))
 
 

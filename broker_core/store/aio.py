@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its
 _log = logging.getLogger(__name__)
 
 
-class Office:
+class LoopResources:
     """What one event loop has for one database: the pool, and who waits for which entity."""
 
     def __init__(self, database: connections.Database):
@@ -44,8 +44,8 @@ class Office:
     def _forget(self) -> None:
         """The loop ends: a cancelled task would keep what it was connecting with."""
         self._listener = None
-        for key in [key for key, office in _offices.items() if office is self]:
-            del _offices[key]
+        for key in [key for key, office in _resources.items() if office is self]:
+            del _resources[key]
 
     async def close(self) -> None:
         if self._listener:
@@ -85,23 +85,23 @@ class Office:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
 
-_offices: dict[tuple[asyncio.AbstractEventLoop, connections.Database], Office] = {}
+_resources: dict[tuple[asyncio.AbstractEventLoop, connections.Database], LoopResources] = {}
 
 
-def office() -> Office:
+def office() -> LoopResources:
     """The running loop's office for the database in use. Offices of loops that were closed are forgotten."""
-    for key in [key for key in _offices if key[0].is_closed()]:
-        del _offices[key]
+    for key in [key for key in _resources if key[0].is_closed()]:
+        del _resources[key]
     key = (asyncio.get_running_loop(), connections.current_database())
-    if key not in _offices:
-        _offices[key] = Office(key[1])
-    return _offices[key]
+    if key not in _resources:
+        _resources[key] = LoopResources(key[1])
+    return _resources[key]
 
 
 async def close() -> None:
     """Close the running loop's connections and listeners now, and not when the loop ends."""
-    for key in [key for key in _offices if key[0] is asyncio.get_running_loop()]:
-        await _offices.pop(key).close()
+    for key in [key for key in _resources if key[0] is asyncio.get_running_loop()]:
+        await _resources.pop(key).close()
 
 
 async def run(steps: Steps) -> Any:
@@ -119,7 +119,7 @@ class _Pause:
 _pause: contextvars.ContextVar[_Pause | None] = contextvars.ContextVar("vitrine_pause", default=None)
 
 
-async def to_its_end(call: Coroutine[Any, Any, T], *, left_behind: Callable[[T], Awaitable[Any]] | None = None) -> T:
+async def run_uncancelled(call: Coroutine[Any, Any, T], *, left_behind: Callable[[T], Awaitable[Any]] | None = None) -> T:
     """Await a call that is not to be broken off: where awaiting it is cancelled, it comes to its end, or to its next wait for
     messages, before that is told.
 
@@ -171,12 +171,12 @@ async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
             return end.value
 
 
-async def _drive_at(steps: Steps, at: Office, wake: asyncio.Event | None) -> Any:
+async def _drive_at(steps: Steps, at: LoopResources, wake: asyncio.Event | None) -> Any:
     """Outside a transaction. wake: inside Listening, what a notification sets."""
     return await _drive(steps, lambda step: _perform(step, at, wake))
 
 
-async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
+async def _perform(step: Any, at: LoopResources, wake: asyncio.Event | None) -> Any:
     match step:
         case Statement():
             return await _execute(step, at.pool)
@@ -200,7 +200,7 @@ async def _perform(step: Any, at: Office, wake: asyncio.Event | None) -> Any:
 
 
 async def _rest(event: asyncio.Event, seconds: float) -> None:
-    """Wait for what may bring messages. Nothing is held meanwhile, so `to_its_end` may break this off."""
+    """Wait for what may bring messages. Nothing is held meanwhile, so `run_uncancelled` may break this off."""
     pause = _pause.get() or _Pause()
     pause.is_on = True
     try:

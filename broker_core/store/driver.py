@@ -104,7 +104,7 @@ class UseCase(Generic[P, T]):
         async def release(answer: T) -> None:
             await aio.run(on_cancel(answer, signature(self.steps).bind(*args, **kwargs).arguments))
 
-        return await aio.to_its_end(aio.run(self.steps(*args, **kwargs)), left_behind=release)
+        return await aio.run_uncancelled(aio.run(self.steps(*args, **kwargs)), left_behind=release)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> UseCase[P, T]: ...

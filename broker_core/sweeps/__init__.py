@@ -46,7 +46,7 @@ def end_locks(*, namespace: str | None = None, seconds_at_most: float = SECONDS_
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
         while entity.locks and time.monotonic() < deadline:
-            row = yield from tidying.take_back(entity.entity_id)
+            row = yield from tidying.end_expired_locks(entity.entity_id)
             total += row.done
             if row.deadlines < BATCH:
                 break

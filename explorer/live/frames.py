@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.reads import Clock
+from broker_core.reads import ClockReading
 from explorer.shared.presenters import epoch_ms
 
 DRIFT_MS = 250  # a browser's idea of the clock may be off by this before it is told
@@ -37,7 +37,7 @@ class Element:
 class Picture:
     """All that a page shows live. ordered: whether `rows` is a whole list, whose order and members the page follows."""
 
-    clock: Clock | None = None
+    clock: ClockReading | None = None
     rows: Mapping[str, Element] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     stamp: str | None = None
@@ -71,7 +71,7 @@ def _changed(old: Mapping[str, Element], new: Mapping[str, Element]) -> dict[str
     return {key: element for key, element in new.items() if old.get(key) != element}
 
 
-def _clock_changed(old: Clock | None, new: Clock | None) -> bool:
+def _clock_changed(old: ClockReading | None, new: ClockReading | None) -> bool:
     if old is None or new is None:
         return old is not new
     expected = old.now + (new.real_now - old.real_now) * old.rate

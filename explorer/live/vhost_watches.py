@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 
 from broker_core import reads
 from broker_core.common.types import Actor
-from broker_core.reads import Clock, EntityRow
+from broker_core.reads import ClockReading, EntityRow
 from explorer.rabbitmq import connections, queues, vhost
 from explorer.rabbitmq.forms.topology import ListQuery
 from explorer.rabbitmq.shared import matching
@@ -77,7 +77,7 @@ class ConnectionsWatch(Watch):
         rows = {line.dom_id: Element(_connection_looks(line), partial(self._html, line, clock)) for line in lines}
         return Picture(clock, rows, ordered=True)
 
-    def _html(self, line: connections.ConnectionLine, clock: Clock) -> str:
+    def _html(self, line: connections.ConnectionLine, clock: ClockReading) -> str:
         context = {"line": line, "host": self._vhost, "clock": clock, "may": May(self.actor.rights)}
         return render_to_string("explorer/rabbitmq/_connection_row.html", context)
 
@@ -116,7 +116,7 @@ def _kept(order: Sequence[int], there: Iterable[int]) -> list[int]:
     return list(dict.fromkeys([*(number for number in order if number in there), *there]))
 
 
-def _clock_among(found: Iterable[EntityRow]) -> Clock | None:
+def _clock_among(found: Iterable[EntityRow]) -> ClockReading | None:
     return next((queue.clock for queue in found), None)
 
 

@@ -22,7 +22,7 @@ from broker_core import namespaces, queue_storage, reads, service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family, HistoryLevel
 from broker_core.queue_storage.reading import queue_facts
-from broker_core.reads import Capped, Clock, EntityRow, MessageRow, Tab
+from broker_core.reads import Capped, ClockReading, EntityRow, MessageRow, Tab
 from broker_core.service_bus.rules.filters import rule_to_json
 from explorer.queue_storage import counts as storage_counts
 from explorer.queue_storage import lists as storage_lists
@@ -55,7 +55,7 @@ SHORTEST_WAIT = 0.2  # for an instant that passes
 BLIND_SECONDS = 1.0  # between looks where history is not full, so that events do not tell of all changes
 # In the place of what differs at each look, so that looks can be compared.
 _ANY_TIME = datetime.min.replace(tzinfo=UTC)
-_ANY_CLOCK = Clock(_ANY_TIME, _ANY_TIME, 0, is_manual=False)
+_ANY_CLOCK = ClockReading(_ANY_TIME, _ANY_TIME, 0, is_manual=False)
 
 
 class Watch(ABC):
@@ -95,7 +95,7 @@ class Watch(ABC):
         self.entity_ids = {entity.id for entity in entities}
         self._blind = any(entity.history_level < HistoryLevel.FULL or entity.clock.is_manual for entity in entities)
 
-    def _await(self, instants: Iterable[datetime | None], clock: Clock) -> None:
+    def _await(self, instants: Iterable[datetime | None], clock: ClockReading) -> None:
         """Look again when the first of these instants has passed, and not later than usual."""
         ahead = min(((at - clock.now).total_seconds() for at in instants if at is not None), default=math.inf)
         self._due_in = max(ahead / clock.rate, SHORTEST_WAIT) if clock.rate else math.inf
@@ -165,7 +165,7 @@ class OverviewWatch(Watch):
         self._order.follow([row.id for row in shown])
         self._beneath |= overview.beneath(shown, self._query["sort"])
 
-    def _clock(self) -> reads.Clock | None:
+    def _clock(self) -> reads.ClockReading | None:
         return next((row.clock for row in self._rows.values()), None) if self._namespace else None
 
     def concerns(self, touched: Touched) -> bool:
@@ -358,16 +358,16 @@ class MessageWatch(Watch):
         super().__init__(page, actor)
         self._address, self._number = address_of(namespace, path), sequence_number
         self._looks = 0
-        self._standing: object = None
+        self._display_state: object = None
 
     def look(self, old: Picture | None, touched: Touched | None) -> Picture:
         entity = reads.entity(self._address, actor=self.actor)
         self._see([entity])
         found = reads.messages_by_number(entity.id, [self._number], actor=self.actor)
         self._await((row.deadline for row in found), entity.clock)
-        standing = [_message_looks(row) for row in found]
-        if touched is not None or standing != self._standing:
-            self._standing, self._looks = standing, self._looks + 1
+        display_state = [_message_looks(row) for row in found]
+        if touched is not None or display_state != self._display_state:
+            self._display_state, self._looks = display_state, self._looks + 1
         return Picture(entity.clock, stamp=f"{self._born}-{self._looks}")
 
     def concerns(self, touched: Touched) -> bool:
@@ -405,7 +405,7 @@ class StorageReceiverWatch(Watch):
         self._see([entity])
         rows = [one.row for one in storage_receiver.got(entity.address, self.actor)]
         self._await((row.deadline for row in rows), entity.clock)
-        held = [(row.sequence_number, row.lock_token, row.standing) for row in rows]
+        held = [(row.sequence_number, row.lock_token, row.display_state) for row in rows]
         texts = _texts(entity, ()) | {"available": _plural(figures.at_hand(entity))}
         return Picture(entity.clock, texts=texts, stamp=f"{self._born}-{held}")
 
@@ -499,7 +499,7 @@ def _plural(count: int) -> str:
 
 
 def _message_looks(row: MessageRow) -> tuple:
-    return replace(row, read_at=_ANY_TIME), row.standing
+    return replace(row, read_at=_ANY_TIME), row.display_state
 
 
 def _entity_texts(entity: EntityRow) -> dict[str, str]:

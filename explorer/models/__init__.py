@@ -3,5 +3,3 @@
 from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
 from .audit import AuditRecord
 from .demo import Demonstration
-
-__all__ = ["AnalysisReason", "AnalysisResult", "AnalysisRun", "AuditRecord", "Demonstration"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, HoldKind
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import origin_of
-from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
 from explorer.shared import figures
 from explorer.shared.forms.queries import HISTORY, StorageQuery
@@ -64,12 +64,12 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
 def has(tab: str, row: MessageRow) -> bool:
     """Whether a message belongs to a list, by what keeps it at the instant it was read."""
     holds = _BY_SLUG[tab].holds
-    standing = row.standing
+    display_state = row.display_state
     keeps: int | None
-    if standing is Standing.EXPIRED:
+    if display_state is DisplayState.EXPIRED:
         keeps = EXPIRED
     else:
-        keeps = 0 if standing is Standing.VISIBLE else row.hold_kind
+        keeps = 0 if display_state is DisplayState.VISIBLE else row.hold_kind
     return holds is None or keeps in holds
 
 

@@ -6,8 +6,8 @@ from django.http import HttpRequest
 
 from broker_core import queue_storage
 from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import requeued_to
-from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import Explanation, MessageDetail, MessageRow
 from explorer.shared.actions import Action
 from explorer.shared.shell import Act, act
@@ -20,13 +20,13 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     """What can be done to the message without its receipt, with the reason where the person may not."""
     row, found = detail.row, []
     no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
-    if row.standing is Standing.EXPIRED:
+    if row.display_state is DisplayState.EXPIRED:
         return []
-    if row.standing is not Standing.VISIBLE:
+    if row.display_state is not DisplayState.VISIBLE:
         says = "Makes the message visible at once. The old pop receipt no longer works."
         found.append(Action("release", "Release", "unlock", no_right, says))
     if requeued_to(row.address.path, detail.resubmitted_from):
-        leased = row.standing in (Standing.LEASED, Standing.EXTENDED)
+        leased = row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)
         held = f"Leased by {row.locked_by or 'a client'}; release it first." if leased else ""
         says = "Moves the message back to the queue it came from, as a new message that refers to this one."
         found.append(Action("requeue", "Requeue", "back", no_right or held, says))
@@ -59,4 +59,4 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
     """Whether its current receipt is this actor's: leased or not, the receipt decides (QS-051)."""
-    return row.locked_by == actor.holder_label and row.standing is not Standing.EXPIRED
+    return row.locked_by == actor.holder_label and row.display_state is not DisplayState.EXPIRED

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from broker_core.common.types import EventKind
-from broker_core.queue_storage.rules.standing import Standing
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import MessageRow
 from explorer.shared.family import EventTexts
 from explorer.shared.presenters import Badge
 
 _BADGES = {
-    Standing.VISIBLE: Badge("visible", "active", "active"),
-    Standing.DELAYED: Badge("delayed", "scheduled", "scheduled"),
-    Standing.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
-    Standing.LEASED: Badge("leased", "locked", "locked"),
-    Standing.EXTENDED: Badge("lease extended", "locked", "locked"),
-    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+    DisplayState.VISIBLE: Badge("visible", "active", "active"),
+    DisplayState.DELAYED: Badge("delayed", "scheduled", "scheduled"),
+    DisplayState.RESCHEDULED: Badge("rescheduled", "scheduled", "scheduled"),
+    DisplayState.LEASED: Badge("leased", "locked", "locked"),
+    DisplayState.EXTENDED: Badge("lease extended", "locked", "locked"),
+    DisplayState.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
 }
 ENDS = {
-    Standing.DELAYED: "visible in",
-    Standing.RESCHEDULED: "visible in",
-    Standing.LEASED: "lease ends in",
-    Standing.EXTENDED: "lease ends in",
+    DisplayState.DELAYED: "visible in",
+    DisplayState.RESCHEDULED: "visible in",
+    DisplayState.LEASED: "lease ends in",
+    DisplayState.EXTENDED: "lease ends in",
 }
 EVENTS = EventTexts(
     words={
@@ -55,4 +55,4 @@ EVENTS = EventTexts(
 
 
 def badge(row: MessageRow) -> Badge:
-    return _BADGES[row.standing]
+    return _BADGES[row.display_state]

@@ -11,8 +11,8 @@ from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.messages import number_of
-from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import MessageRow, Tab
 from explorer.shared import figures
 from explorer.shared.bodies import LOOKED_AT, preview_of
@@ -33,7 +33,7 @@ class Got:
 
     @property
     def is_leased(self) -> bool:
-        return self.row.standing is not Standing.VISIBLE
+        return self.row.display_state is not DisplayState.VISIBLE
 
 
 def receiver(request: HttpRequest, namespace: str, path: str, subqueue: str) -> HttpResponse:
@@ -75,7 +75,7 @@ def got(address: EntityAddress, actor: Actor) -> list[Got]:
     """Messages that carry this actor's label, by number: so a reload shows them again. Expired ones are as if they were gone."""
     mine = reads.MessageFilter(held_by=actor.holder_label)
     page = reads.list_messages(address, Tab.ACTIVE, filter=mine, limit=LOOKED_AT, newest_first=False, actor=actor, **_LOOKS_AT)
-    return [Got(row, preview_of(address, row, actor)) for row in page.rows if row.standing is not Standing.EXPIRED]
+    return [Got(row, preview_of(address, row, actor)) for row in page.rows if row.display_state is not DisplayState.EXPIRED]
 
 
 def _get(request: HttpRequest, address: EntityAddress, given: dict) -> Act:

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from broker_core import queue_storage, reads
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage.rules.names import REQUEUED, SPENT, requeued_to
-from broker_core.reads import Group
+from broker_core.reads import DeadLetterGroup
 from explorer.shared.resubmit_all import Way, bring_back
 from explorer.shared.shell import BadQuery, address_of
 
@@ -34,5 +34,5 @@ def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     return bring_back(request, entity, way)
 
 
-def _requeued_to(address: EntityAddress, group: Group) -> str:
+def _requeued_to(address: EntityAddress, group: DeadLetterGroup) -> str:
     return requeued_to(address.path, {"path": group.origin, "reason": group.reason} if group.origin else None) or ""

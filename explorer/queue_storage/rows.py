@@ -8,19 +8,19 @@ from enum import StrEnum
 
 from broker_core.common.explanations import Reason
 from broker_core.queue_storage import CameFrom
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.explaining import Code, QueueFacts, explain
 from broker_core.queue_storage.rules.names import REQUEUED, SPENT
-from broker_core.queue_storage.rules.standing import Standing
 from broker_core.reads import MessageRow
 from explorer.shared.presenters import Deadline
 
 _BECAUSE = {
-    Standing.DELAYED: "put with a delay",
-    Standing.RESCHEDULED: "updated before the first get",
-    Standing.LEASED: "received",
-    Standing.EXTENDED: "updated after a get",
+    DisplayState.DELAYED: "put with a delay",
+    DisplayState.RESCHEDULED: "updated before the first get",
+    DisplayState.LEASED: "received",
+    DisplayState.EXTENDED: "updated after a get",
 }
-_ENDS = {Standing.DELAYED: "visible in", Standing.RESCHEDULED: "visible in"}
+_ENDS = {DisplayState.DELAYED: "visible in", DisplayState.RESCHEDULED: "visible in"}
 _FLAGS = {
     Code.WILL_EXPIRE_FIRST: "expires first",
     Code.PARKED: "parked",
@@ -70,18 +70,18 @@ def shown(row: MessageRow, queue: QueueFacts) -> Shown:
     """A message as a queue with these options has it."""
     reasons: dict[StrEnum, Reason] = {reason.code: reason for reason in explain(row, queue, row.read_at)}
     flags = tuple(Flag(word, reasons[code].text) for code, word in _FLAGS.items() if code in reasons)
-    standing = row.standing
-    if standing is Standing.EXPIRED:
+    display_state = row.display_state
+    if display_state is DisplayState.EXPIRED:
         removed = _deadline("removed in", reasons[Code.EXPIRED].ends_at)
         return Shown("expired", None, row.expires_at, removed, None, flags)
-    if standing is Standing.VISIBLE:
+    if display_state is DisplayState.VISIBLE:
         return Shown("", None, row.visible_at, _deadline("expires in", row.expires_at), None, flags)
     since = row.held_since or row.enqueued_at
-    what, until = _ENDS.get(standing, "lease ends in"), row.visible_at
+    what, until = _ENDS.get(display_state, "lease ends in"), row.visible_at
     if Code.WILL_EXPIRE_FIRST in reasons:
         what, until = "expires in", row.expires_at
     progress = _progress(since, until, row.read_at)
-    return Shown(_BECAUSE[standing], row.locked_by, since, _deadline(what, until), progress, flags)
+    return Shown(_BECAUSE[display_state], row.locked_by, since, _deadline(what, until), progress, flags)
 
 
 def _deadline(what: str, at: datetime | None) -> Deadline | None:

@@ -13,7 +13,7 @@ from broker_core import rabbitmq, reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, Held
+from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, HeldInQueue
 from explorer.shared.shell import Act, act, page, tell_refusal
 
 from .shared import draw, vhost_of
@@ -27,7 +27,7 @@ class ConnectionLine:
 
     connection: ConnectionRow
     consumers: list[ConsumerRow]
-    held: list[Held]
+    held: list[HeldInQueue]
 
     @property
     def dom_id(self) -> str:

@@ -68,7 +68,7 @@ class HeldElsewhere(NotAllowed):
 
 
 @dataclass(eq=False, slots=True)
-class HandChannel:
+class ManualChannel:
     """A channel of a hand: one for the gets of a queue, or one for each consumer."""
 
     channel: Channel
@@ -95,7 +95,7 @@ class HandChannel:
         return self.began_as_consumer and self.consumer is None and not self.channel.unacked
 
 
-class Hand:
+class ManualConsumer:
     """An open connection of a person. Its methods may be called from any thread.
 
     why: what ended it, in a sentence. notes: what happened to its channels since the person's last act.
@@ -106,7 +106,7 @@ class Hand:
         self.lock = threading.RLock()
         self.why = ""
         self.notes: list[str] = []
-        self._channels: list[HandChannel] = []
+        self._channels: list[ManualChannel] = []
         self._used_at = time.monotonic()
 
     @property
@@ -129,7 +129,7 @@ class Hand:
     def held_count(self) -> int:
         return sum(len(one.held) for one in self._channels)
 
-    def channels(self, queue: str | None = None) -> list[HandChannel]:
+    def channels(self, queue: str | None = None) -> list[ManualChannel]:
         """Its channels, or those for a queue, that hold something or may yet get something."""
         with self.lock:
             return [one for one in self._channels if one.channel.is_open and queue in (None, one.queue)]
@@ -156,7 +156,7 @@ class Hand:
                 got.append(delivery.delivery)
             return got
 
-    def consume(self, queue: str, prefetch: int, *, exclusive: bool = False) -> HandChannel:
+    def consume(self, queue: str, prefetch: int, *, exclusive: bool = False) -> ManualChannel:
         """Begin to consume on a channel of its own; what it has room for comes at once. Raises AmqpError, InvalidArgument."""
         with self.lock:
             self._use()
@@ -165,7 +165,7 @@ class Hand:
             if sum(one.consumer is not None for one in self._channels) >= MOST_CONSUMERS:
                 raise InvalidArgument("consume", f"you have {MOST_CONSUMERS} consumers, the maximum. Cancel one first")
             channel = self.connection.channel()
-            made = HandChannel(channel, queue, prefetch, exclusive, began_as_consumer=True)
+            made = ManualChannel(channel, queue, prefetch, exclusive, began_as_consumer=True)
             self._channels.append(made)
             try:
                 channel.qos(prefetch)
@@ -231,7 +231,7 @@ class Hand:
                     _safely(self._look_at, one)
             self._tidy()
 
-    def _look_at(self, one: HandChannel) -> None:
+    def _look_at(self, one: ManualChannel) -> None:
         had_consumer = one.consumer is not None
         try:
             self._fetch(one)
@@ -246,21 +246,21 @@ class Hand:
         self._used_at = time.monotonic()
         self.notes.clear()
 
-    def _numbered(self, number: int) -> HandChannel:
+    def _numbered(self, number: int) -> ManualChannel:
         found = next((one for one in self._channels if one.number == number and one.channel.is_open), None)
         if found is None:
             raise InvalidArgument("channel", f"your connection no longer has a channel {number}; its messages were requeued")
         return found
 
-    def _getting(self, queue: str) -> HandChannel:
+    def _getting(self, queue: str) -> ManualChannel:
         """The channel for gets from a queue: a refusal of one queue ends no other's."""
         for one in self._channels:
             if one.queue == queue and not one.began_as_consumer and one.channel.is_open:
                 return one
-        self._channels.append(HandChannel(self.connection.channel(), queue))
+        self._channels.append(ManualChannel(self.connection.channel(), queue))
         return self._channels[-1]
 
-    def _fetch(self, one: HandChannel) -> None:
+    def _fetch(self, one: ManualChannel) -> None:
         """Deliveries for its consumer as far as it has room. One that is held for too long ends the channel here (RMQ-126)."""
         if one.channel.is_open:
             one.channel.deliveries(MOST_PREFETCH)
@@ -285,7 +285,7 @@ def _sentence(ended: Exception | None) -> str:
     return f"{text.rstrip('.')}."
 
 
-_hands: dict[tuple[int, str], Hand] = {}  # by user and virtual host
+_consumers: dict[tuple[int, str], ManualConsumer] = {}  # by user and virtual host
 _opening = threading.Lock()
 _looking = threading.Lock()
 _looker: threading.Thread | None = None
@@ -295,13 +295,13 @@ def name_for(actor: Actor) -> str:
     return f"browser session of {actor.name}"[:MOST_NAME]
 
 
-def of(user_id: int, vhost: str) -> Hand | None:
+def of(user_id: int, vhost: str) -> ManualConsumer | None:
     """The hand that a person has in this process; None: none that is open."""
-    found = _hands.get((user_id, vhost))
+    found = _consumers.get((user_id, vhost))
     return found if found is not None and found.is_open else None
 
 
-def opened(user_id: int, vhost: str, *, actor: Actor) -> Hand:
+def opened(user_id: int, vhost: str, *, actor: Actor) -> ManualConsumer:
     """A person's hand, opened now if there is none. Raises NotAuthorized, HeldElsewhere, AmqpError."""
     actor.require(Right.LISTEN, vhost)
     with _opening:
@@ -309,7 +309,7 @@ def opened(user_id: int, vhost: str, *, actor: Actor) -> Hand:
         if hand is None:
             if (other := elsewhere(user_id, vhost, actor=actor)) is not None:
                 raise HeldElsewhere(other)
-            hand = _hands[user_id, vhost] = Hand(rabbitmq.connect(vhost, name_for(actor), actor=actor))
+            hand = _consumers[user_id, vhost] = ManualConsumer(rabbitmq.connect(vhost, name_for(actor), actor=actor))
         hand.connection.actor = actor  # the rights it has now
     _keep_looking()
     return hand
@@ -333,23 +333,23 @@ def _elsewhere(user_id: int, vhost: str, actor: Actor) -> ConnectionRow | None:
 
 def ended_because(user_id: int, vhost: str) -> str:
     """Why a hand that was here is over, told once; empty: none was, or it is open."""
-    hand = _hands.get((user_id, vhost))
+    hand = _consumers.get((user_id, vhost))
     if hand is None or hand.is_open:
         return ""
-    _hands.pop((user_id, vhost), None)
+    _consumers.pop((user_id, vhost), None)
     return hand.why_ended
 
 
 def close(user_id: int, vhost: str) -> None:
     """The person closes the connection: nothing is left to be told."""
-    if (hand := _hands.get((user_id, vhost))) is not None:
+    if (hand := _consumers.get((user_id, vhost))) is not None:
         hand.close()
-        _hands.pop((user_id, vhost), None)
+        _consumers.pop((user_id, vhost), None)
 
 
 def close_all_of(user_id: int) -> None:
     """The person has left."""
-    for held_by, vhost in list(_hands):
+    for held_by, vhost in list(_consumers):
         if held_by == user_id:
             with suppress(BrokerError):  # what cannot be ended in the database now, is ended as that of the dead
                 close(held_by, vhost)
@@ -360,7 +360,7 @@ def look_after_all() -> None:
 
     Raises django.db.Error where it cannot be known who may receive: then nobody is given anything.
     """
-    there = [(user_id, hand) for (user_id, _), hand in list(_hands.items()) if hand.is_open]
+    there = [(user_id, hand) for (user_id, _), hand in list(_consumers.items()) if hand.is_open]
     actors = actors_now({user_id for user_id, _ in there}) if there else {}
     for user_id, hand in there:
         _safely(hand.look, actors.get(user_id))
@@ -395,10 +395,10 @@ def _look_on() -> None:
             look_after_all()
         except Error:
             connections.close_all()  # the next look has a new one
-        if not any(hand.is_open and hand.has_consumers for hand in list(_hands.values())):
+        if not any(hand.is_open and hand.has_consumers for hand in list(_consumers.values())):
             _close_connections()
         with _looking:
-            if not any(hand.is_open for hand in list(_hands.values())):
+            if not any(hand.is_open for hand in list(_consumers.values())):
                 _looker = None
                 break
     _close_connections()

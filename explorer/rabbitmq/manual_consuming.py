@@ -18,7 +18,7 @@ from broker_core import rabbitmq
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Right
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.messages.browsing import ConnectionRow, Held
+from broker_core.rabbitmq.messages.browsing import ConnectionRow, HeldInQueue
 from broker_core.rabbitmq.messages.delivering import Delivery
 from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.topology import ConsumeForm
@@ -27,7 +27,7 @@ from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, act
 
 from . import manual_consumers
-from .manual_consumers import Hand, HandChannel
+from .manual_consumers import ManualChannel, ManualConsumer
 
 REMEMBERED = "hands"  # in the session: virtual host -> connection
 GONE = "its process has stopped, or it was closed elsewhere."
@@ -83,7 +83,7 @@ class Elsewhere:
     """A person's connection in another process, as the database knows it. held: what it holds of this page's queue."""
 
     row: ConnectionRow
-    held: Held | None
+    held: HeldInQueue | None
 
 
 def context_of(request: HttpRequest, queue: EntityRow, present: Callable[[Delivery], Any]) -> dict[str, Any]:
@@ -131,13 +131,13 @@ def _there(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
     return Elsewhere(row, next((one for one in held if one.connection_id == row.id), None))
 
 
-def _view(hand: Hand, queue: str, present: Callable[[Delivery], Any]) -> HandView:
+def _view(hand: ManualConsumer, queue: str, present: Callable[[Delivery], Any]) -> HandView:
     others = [(name, count) for name, count in sorted(hand.held_by_queue().items()) if name != queue]
     channels = [_channel(one, present) for one in hand.channels(queue) if one.held or one.consumer]
     return HandView(hand.connection.id, hand.connection.name, channels, others)
 
 
-def _channel(one: HandChannel, present: Callable[[Delivery], Any]) -> ChannelView:
+def _channel(one: ManualChannel, present: Callable[[Delivery], Any]) -> ChannelView:
     held = [HeldDelivery(tag, at, present(unacked.delivery)) for at, (tag, unacked) in enumerate(one.held, start=1)]
     consumer = one.consumer
     return ChannelView(
@@ -207,14 +207,14 @@ def _settle(request: HttpRequest, queue: EntityRow, action: str, channel: int) -
     )  # fmt: skip
 
 
-def _opened(request: HttpRequest, queue: EntityRow) -> Hand:
+def _opened(request: HttpRequest, queue: EntityRow) -> ManualConsumer:
     vhost = queue.address.namespace
     hand = manual_consumers.opened(_user_id(request), vhost, actor=request.actor)
     request.session[REMEMBERED] = request.session.get(REMEMBERED, {}) | {vhost: hand.connection.id}
     return hand
 
 
-def _opened_before(request: HttpRequest, vhost: str) -> Hand:
+def _opened_before(request: HttpRequest, vhost: str) -> ManualConsumer:
     request.actor.require(Right.LISTEN, vhost)
     hand = manual_consumers.of(_user_id(request), vhost)
     if hand is None:

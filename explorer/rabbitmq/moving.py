@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import rabbitmq, reads
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.rabbitmq.messages.moving import Group, Left, Moved, MovePreview, Origin, Target, ToQueue
+from broker_core.rabbitmq.messages.moving import DeadLetterOrigin, Left, Moved, MoveGroup, MovePreview, Target, ToQueue
 from broker_core.reads import EntityRow, MessageFilter, Tab
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
@@ -43,7 +43,7 @@ class Which:
     selected: bool
     words: str
     is_whole: bool = True
-    of: Origin | None = None
+    of: DeadLetterOrigin | None = None
 
     @property
     def group(self) -> str:
@@ -59,7 +59,7 @@ class Which:
 class GroupLine:
     """A row of the preview. is_offered: whether its group can be asked for alone here, and not in a row above."""
 
-    group: Group
+    group: MoveGroup
     is_offered: bool
 
     @property
@@ -146,25 +146,25 @@ def _preview(
         return None, Act(error=refusal)
 
 
-def _group_lines(groups: Sequence[Group]) -> list[GroupLine]:
+def _group_lines(groups: Sequence[MoveGroup]) -> list[GroupLine]:
     """Where there is but one group, nothing is gained by asking for it alone."""
     origins = [group.origin for group in groups]
     many = len(set(origins)) > 1
     return [GroupLine(group, many and group.origin not in origins[:at]) for at, group in enumerate(groups)]
 
 
-def _because(of: Origin) -> str:
+def _because(of: DeadLetterOrigin) -> str:
     return REASONS.get(of.reason or "", of.reason or "")
 
 
-def origin_words(of: Origin) -> str:
+def origin_words(of: DeadLetterOrigin) -> str:
     """What the messages of a group are."""
     if of.queue is None:
         return "without a recorded death"
     return f"those that {'first ' if of.first else ''}died in {of.queue}: {_because(of)}"
 
 
-def _which(request: HttpRequest, queue: EntityRow, of: Origin | None) -> Which:
+def _which(request: HttpRequest, queue: EntityRow, of: DeadLetterOrigin | None) -> Which:
     """Those that are asked about, or of them one group alone."""
     which = _asked_about(request, queue)
     return replace(which, of=of, words=f"{which.words}, only {origin_words(of)}") if of else which

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.common.errors import BrokerError, EntityNotFound, WorldMoved
+from broker_core.common.errors import BrokerError, EntityNotFound, PreviewOutdated
 from broker_core.common.types import Right
 from broker_core.rabbitmq.policy_preview import PolicyPreview, QueueChange
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
@@ -103,7 +103,7 @@ def _edit(
         request, _action("set", wanted.is_operator), None, lambda: _set(request, host.name, wanted),
         target=f"{host.name}: {wanted.name}", says=was_set,
     )  # fmt: skip
-    if isinstance(done.error, WorldMoved):
+    if isinstance(done.error, PreviewOutdated):
         return _previewed(request, host, form, wanted, context, done)
     if done.error:
         return _refused(request, host, form, context, done)

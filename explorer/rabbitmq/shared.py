@@ -20,7 +20,7 @@ DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a na
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VhostLink:
     """A page of the virtual host's navigation."""
 
     name: str
@@ -51,8 +51,10 @@ def vhost_of(name: str, actor: Actor) -> NamespaceRow:
     return found
 
 
-def places(vhost: str, selected: str) -> list[Place]:
-    return [Place(name, word, icon, reverse(f"explorer:{name}", args=[vhost]), name == selected) for name, word, icon in _PLACES]
+def places(vhost: str, selected: str) -> list[VhostLink]:
+    return [
+        VhostLink(name, word, icon, reverse(f"explorer:{name}", args=[vhost]), name == selected) for name, word, icon in _PLACES
+    ]
 
 
 def draw(

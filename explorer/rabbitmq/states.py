@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from broker_core.common.types import EventKind
 from broker_core.rabbitmq.rules.deaths import MOVED
-from broker_core.rabbitmq.rules.standing import Standing
+from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.reads import EntityRow, MessageRow
 from explorer.shared.family import CommonCounts, EventTexts
 from explorer.shared.figures import Figure
 from explorer.shared.presenters import Badge
 
 _BADGES = {
-    Standing.READY: Badge("ready", "active", "active"),
-    Standing.UNACKED: Badge("unacked", "locked", "locked"),
-    Standing.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
+    DisplayState.READY: Badge("ready", "active", "active"),
+    DisplayState.UNACKED: Badge("unacked", "locked", "locked"),
+    DisplayState.EXPIRED: Badge("expired, behind the head", "expired", "expired"),
 }
 _TAGS = (
     ("quorum", "A quorum queue", lambda options: options.get("type") == "quorum"),
@@ -64,7 +64,7 @@ EVENTS = EventTexts(
 
 
 def badge(row: MessageRow) -> Badge:
-    return _BADGES[row.standing]
+    return _BADGES[row.display_state]
 
 
 def tags(queue: EntityRow) -> list[tuple[str, str]]:

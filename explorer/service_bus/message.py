@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from broker_core import reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue
 from broker_core.reads import Explanation, MessageDetail
-from broker_core.service_bus.rules.standing import Standing
+from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus.forms.receiver import SettleForm
 from explorer.shared.actions import Action
 from explorer.shared.shell import Act, act
@@ -22,7 +22,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     held = (
         ""
-        if row.standing != Standing.LOCKED
+        if row.display_state != DisplayState.LOCKED
         else f"Locked by {row.locked_by or 'a receiver'}; available again when the lock ends."
     )
     if row.state == MessageState.SCHEDULED:
@@ -59,7 +59,7 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
                 request, "receive deferred", address, lambda: service_bus.receive_deferred(address, [number], actor=actor),
                 target=target, says=lambda _: f"Received message {number}.",
             )  # fmt: skip
-        case _ if action in settling.WAYS:
+        case _ if action in settling.SETTLEMENTS:
             detail = reads.message(address, number, actor=actor)
             place = detail.row.address if detail else address
             return settling.settle(request, place, action, SettleForm(request.POST))

@@ -7,25 +7,25 @@ from datetime import timedelta
 from broker_core.common.durations import human
 from broker_core.common.types import EntityKind, SubQueue
 from broker_core.reads import MessageRow
+from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
-from broker_core.service_bus.rules.standing import Standing
 from explorer.shared.family import CommonCounts
 from explorer.shared.figures import DEAD, EXPIRED, Figure, if_it_holds
 from explorer.shared.presenters import Badge
 
 _BADGES = {
-    Standing.AVAILABLE: Badge("active", "active", "active"),
-    Standing.LOCK_ENDED: Badge("active, lock ended", "active", "active"),
-    Standing.LOCKED: Badge("locked", "locked", "locked"),
-    Standing.DEFERRED: Badge("deferred", "deferred", "deferred"),
-    Standing.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
-    Standing.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
-    Standing.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
-    Standing.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
-    Standing.SPENT: Badge("max deliveries reached", "expired", "expired"),
+    DisplayState.AVAILABLE: Badge("active", "active", "active"),
+    DisplayState.LOCK_ENDED: Badge("active, lock ended", "active", "active"),
+    DisplayState.LOCKED: Badge("locked", "locked", "locked"),
+    DisplayState.DEFERRED: Badge("deferred", "deferred", "deferred"),
+    DisplayState.DEFERRED_EXPIRED: Badge("deferred, expired", "expired", "expired"),
+    DisplayState.SCHEDULED: Badge("scheduled", "scheduled", "scheduled"),
+    DisplayState.DUE: Badge("due, not yet enqueued", "scheduled", "scheduled"),
+    DisplayState.EXPIRED: Badge("expired, not yet removed", "expired", "expired"),
+    DisplayState.SPENT: Badge("max deliveries reached", "expired", "expired"),
 }
 _DEAD = Badge("dead-lettered", "dead", "dead")
-ENDS = {Standing.LOCKED: "lock ends in", Standing.SCHEDULED: "due in"}
+ENDS = {DisplayState.LOCKED: "lock ends in", DisplayState.SCHEDULED: "due in"}
 _MEANINGS = {
     EntityKind.QUEUE: "Stores messages in order until they are received.",
     EntityKind.TOPIC: "Copies each message to those of its subscriptions whose rules match.",
@@ -56,7 +56,11 @@ COUNTS = CommonCounts(
 def badge(row: MessageRow) -> Badge:
     """The state of a message. In a dead-letter queue it is dead-lettered unless a receiver holds it there."""
     in_dead_letters = row.subqueue != SubQueue.MAIN
-    return _DEAD if in_dead_letters and row.standing not in (Standing.LOCKED, Standing.DEFERRED) else _BADGES[row.standing]
+    return (
+        _DEAD
+        if in_dead_letters and row.display_state not in (DisplayState.LOCKED, DisplayState.DEFERRED)
+        else _BADGES[row.display_state]
+    )
 
 
 def deliveries(row: MessageRow) -> str:

@@ -83,7 +83,7 @@ def _ask(
         "session": session,
         "count": len(numbers)
         if numbers
-        else of_session.count(preview.What.PURGED)
+        else of_session.count(preview.SettingsEffect.PURGED)
         if of_session
         else count_of(entity.counts, tab),
         "capped": bool(of_session and of_session.capped),

@@ -23,7 +23,7 @@ _LISTS = {SubQueue.MAIN: (Tab.LOCKED, Tab.DEFERRED), SubQueue.DEAD_LETTER: (Tab.
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockedByUser:
     """A message in the person's hands. preview: the beginning of its body; None without the right to see it."""
 
     row: MessageRow
@@ -79,13 +79,13 @@ def _show(
     return show(request, "service_bus/receiver", context, status=status)
 
 
-def held(address: EntityAddress, actor: Actor) -> list[Held]:
+def held(address: EntityAddress, actor: Actor) -> list[LockedByUser]:
     """The messages of a list that carry this actor's label on a lock still valid, by number. So a reload shows them again."""
     pages = [
         reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
     ]
     rows = {row.sequence_number: row for page in pages for row in page.rows if settling.is_held_by(row, actor)}
-    return [Held(row, preview_of(address, row, actor)) for _, row in sorted(rows.items())]
+    return [LockedByUser(row, preview_of(address, row, actor)) for _, row in sorted(rows.items())]
 
 
 def available(entity: reads.EntityRow, subqueue: SubQueue) -> int:
@@ -116,7 +116,7 @@ def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act
         return act(request, "receive deferred", address, call, target=target, says=_received), None
     if action in sessions.ACTIONS:
         return sessions.carry_out(request, address, action)
-    if action in settling.WAYS:
+    if action in settling.SETTLEMENTS:
         return settling.settle(request, address, action, SettleForm(request.POST)), None
     return Act(error=InvalidArgument("action", f"{action!r} is unknown")), None
 

@@ -8,11 +8,11 @@ from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, SettleReport, SubQueue, sequence_number_of
 from broker_core.reads import MessageRow
-from broker_core.service_bus.rules.standing import Standing
+from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus.forms.receiver import SettleForm
 from explorer.shared.shell import Act, act
 
-WAYS = {
+SETTLEMENTS = {
     "renew": "Lock of message {} renewed.",
     "complete": "Completed message {}.",
     "abandon": "Abandoned message {}. It is available again; the delivery counts as failed.",
@@ -24,13 +24,13 @@ WAYS = {
 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
     """Whether this actor holds a valid lock on it: the label on the lock is theirs."""
-    return row.standing == Standing.LOCKED and row.locked_by == actor.holder_label and row.lock_token is not None
+    return row.display_state == DisplayState.LOCKED and row.locked_by == actor.holder_label and row.lock_token is not None
 
 
 def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleForm) -> Act:
     """Settle or renew the message whose lock token the form carries. A lost lock is a refusal (SB-070), recorded as one."""
-    if how not in WAYS:
-        return Act(error=InvalidArgument("action", f"{how!r} must be one of {', '.join(WAYS)}"))
+    if how not in SETTLEMENTS:
+        return Act(error=InvalidArgument("action", f"{how!r} must be one of {', '.join(SETTLEMENTS)}"))
     try:
         token = form.require()["token"]
         properties = form.properties()
@@ -47,7 +47,7 @@ def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
     there = reads.message(address, number, actor=actor) if how == "abandon" and address.subqueue == SubQueue.MAIN else None
     if there and there.row.address != address:
         return f"Abandoned message {number}. It was the last delivery, so the message was dead-lettered."
-    return WAYS[how].format(number)
+    return SETTLEMENTS[how].format(number)
 
 
 def _settle(address: EntityAddress, how: str, values: dict, properties: dict | None, actor: Actor) -> SettleReport:

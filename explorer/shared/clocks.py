@@ -22,7 +22,7 @@ from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, Family
-from broker_core.reads import Change, Clock, NextChange
+from broker_core.reads import Change, ClockReading, NextChange
 from explorer.shared.forms.clock import StepForm
 
 from . import presenters
@@ -60,7 +60,7 @@ class ClockView:
     namespace: str
     family: Family
     is_system: bool
-    clock: Clock
+    clock: ClockReading
     page: str
     entity: str = ""
     next: str = ""
@@ -118,12 +118,12 @@ def view_of(namespace: str, actor: Actor, *, page: str, entity: str = "") -> Clo
     return ClockView(row.name, row.family, row.is_system, clock, page, entity, happens)
 
 
-def next_words(address: EntityAddress, clock: Clock, actor: Actor) -> str:
+def next_words(address: EntityAddress, clock: ClockReading, actor: Actor) -> str:
     """What the clock changes next in an entity, for a reader. Raises EntityNotFound."""
     return happens_next(reads.next_change(address, actor=actor), clock)
 
 
-def happens_next(change: NextChange | None, clock: Clock) -> str:
+def happens_next(change: NextChange | None, clock: ClockReading) -> str:
     """In words that stay true while the clock does what it does."""
     if change is None:
         return "no timed change is pending"

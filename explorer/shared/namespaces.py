@@ -29,11 +29,11 @@ def create(request: HttpRequest) -> HttpResponse:
         return show_form(request, "namespace_new", form)
     given = form.cleaned_data
     pages = pages_of(given["family"])
-    kind, family = pages.container_noun, pages.namespaces
-    if family is None:
-        raise InvalidArgument("family", f"a {kind} is created on a page of its own")
+    kind, own = pages.container_noun, pages.namespaces
+    if own is None:
+        raise InvalidArgument("family", f"A {kind} has a page of its own.")
     done = act(
-        request, f"create {kind}", None, lambda: family.create(given, request.actor), target=given["name"],
+        request, f"create {kind}", None, lambda: own.create(given, request.actor), target=given["name"],
         says=lambda made: f"Created the {kind} {made.name}.",
     )  # fmt: skip
     if done.error:
@@ -47,8 +47,8 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     """Its name is typed, beside what goes with it, if its family deletes more than an empty one."""
     here = namespaces.get_namespace(namespace, actor=request.actor)
     pages = pages_of(here.family)
-    family = pages.namespaces
-    if family is None:
+    own = pages.namespaces
+    if own is None:
         return HttpResponseRedirect(reverse(f"explorer:{pages.namespace_urls['namespace_delete']}", args=(here.name,)))
     request.actor.require(Right.MANAGE, here.name)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
@@ -58,7 +58,7 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
         request,
         f"delete {pages.container_noun}",
         None,
-        lambda: family.delete(here, request.actor),
+        lambda: own.delete(here, request.actor),
         target=here.name,
         says=lambda said: said,
     )

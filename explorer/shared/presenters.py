@@ -77,7 +77,7 @@ def deadline(row: MessageRow) -> Deadline | None:
     if at is None:
         return None
     expires_first = row.visible_at is not None and at != row.visible_at
-    return Deadline("expires in" if expires_first else pages_of(row.family).ends.get(row.standing, "expires in"), at)
+    return Deadline("expires in" if expires_first else pages_of(row.family).ends.get(row.display_state, "expires in"), at)
 
 
 def age(delta: timedelta) -> str:

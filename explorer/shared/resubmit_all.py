@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.reads import EntityRow, Group
+from broker_core.reads import DeadLetterGroup, EntityRow
 from explorer.shared.forms.groups import BringBackForm, Key, group_text
 
 from .shell import Act, about, act, cleaned, show
@@ -36,8 +36,8 @@ class Way:
     noun: str
     list_query: str
     back: Callable[[Sequence[int]], dict[int, int]]
-    because: Callable[[Group], str]
-    goes_to: Callable[[Group], str]
+    because: Callable[[DeadLetterGroup], str]
+    goes_to: Callable[[DeadLetterGroup], str]
     says: Callable[[dict[int, int], Sequence[int]], str]
 
 
@@ -45,7 +45,7 @@ class Way:
 class Line:
     """A row of the page."""
 
-    group: Group
+    group: DeadLetterGroup
     because: str
     goes_to: str
 

@@ -10,7 +10,7 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from broker_core.common.errors import BrokerError, WorldMoved
+from broker_core.common.errors import BrokerError, PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.reads import EntityRow
 from broker_core.runtime.previews import Preview
@@ -53,7 +53,7 @@ def change_settings(
         target=", ".join(page.names[name] for name in changes), says=lambda told: changed(page, changes, told),
     )  # fmt: skip
     if done.error:
-        anew = _previewed(page, changes) if isinstance(done.error, WorldMoved) else {}
+        anew = _previewed(page, changes) if isinstance(done.error, PreviewOutdated) else {}
         return show_form(request, page.template, form, **context | anew | {"done": anew.get("done", done)})
     return to_entity(address)
 

@@ -1,5 +1,3 @@
 """The ready-made site. With its settings comes its Celery application: the shell and commands start tasks, too."""
 
 from .celery import app as celery_app
-
-__all__ = ["celery_app"]

@@ -211,7 +211,8 @@
   document.addEventListener("htmx:error", () =>
     notice("No response from the server. The action may not have been performed; reload the page before you retry."));
   document.addEventListener("htmx:response:error", (event) => {
-    if (event.detail.ctx?.response?.raw?.status === 500) notice("Internal server error. You can retry; see the server log for details.");
+    if (event.detail.ctx?.response?.raw?.status !== 500) return;
+    notice("Internal server error. You can retry; see the server log for details.");
   });
 
   reveal(document);

@@ -56,7 +56,7 @@ class ServiceBus(Side):
     def finish(self, text: str) -> None:
         broker.complete(self.address, [self.held[text]]).require_all()
 
-    def give_back(self, text: str) -> None:
+    def release_unclaimed(self, text: str) -> None:
         broker.abandon(self.address, [self.held[text]]).require_all()
 
 
@@ -73,7 +73,7 @@ class QueueStorage(Side):
     def finish(self, text: str) -> None:
         queue_storage.delete(self.address, *self.held[text])
 
-    def give_back(self, text: str) -> None:
+    def release_unclaimed(self, text: str) -> None:
         queue_storage.update(self.address, *self.held[text], visibility_timeout=timedelta(0))
 
     @property
@@ -104,7 +104,7 @@ class RabbitMQ(Side):
     def finish(self, text: str) -> None:
         self.channel.ack(self.held[text])
 
-    def give_back(self, text: str) -> None:
+    def release_unclaimed(self, text: str) -> None:
         self.channel.nack(self.held[text], requeue=True)
 
     @property
@@ -173,7 +173,7 @@ def given_back_before_others(side):
         side.wait(SECOND)
     side.take()
     side.wait(SECOND)
-    side.give_back("a")
+    side.release_unclaimed("a")
     return [side.take(), side.take(), side.take()]
 
 
@@ -181,7 +181,7 @@ def given_back_after_its_life_ended(side):
     side.put("a", LIFE)
     side.take()
     side.wait(LIFE)
-    refused(side.give_back, "a")
+    refused(side.release_unclaimed, "a")
     return side.take()
 
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerUnavailable
 from broker_core.common.types import EntityAddress, EventKind, Message, MessageState
-from broker_core.queue_storage.rules.standing import Standing
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import EventFilter
 from broker_core.service_bus import shared_access
 from broker_core.service_bus.http import authorization
@@ -268,19 +268,19 @@ def test_the_photo_laboratory_begins_with_messages_that_failed_and_some_that_wai
 def test_the_photo_laboratory_shows_every_reason_a_message_cannot_be_had(photolab):
     seen, seconds = set(), 0.0
     runner = Runner(pictures.programs(photolab, random.Random(3)), is_paused=lambda: False, clock=lambda: seconds)
-    wanted = {Standing.VISIBLE, Standing.DELAYED, Standing.LEASED, Standing.EXTENDED}
+    wanted = {DisplayState.VISIBLE, DisplayState.DELAYED, DisplayState.LEASED, DisplayState.EXTENDED}
     poison = reads.counts(_stored(pictures.POISON)).active
     for _ in range(MOST_TURNS // 3):
         wait = max(0.3, runner.tick())
         seconds += wait
         namespaces.step_clock(photolab, timedelta(seconds=wait))
         rows = [row for name in (pictures.THUMBNAILS, pictures.MAILINGS) for row in reads.list_messages(_stored(name)).rows]
-        seen |= {row.standing for row in rows}
+        seen |= {row.display_state for row in rows}
         if wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison:
             break
     runner.rest()
     assert wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison
     rows = reads.list_messages(_stored(pictures.THUMBNAILS)).rows
-    held = [row.sequence_number for row in rows if row.standing in (Standing.LEASED, Standing.EXTENDED)]
+    held = [row.sequence_number for row in rows if row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)]
     texts = [reads.body(_stored(pictures.THUMBNAILS), number).content for number in held]
     assert all(b"unreadable" in text for text in texts), "what a program held was given back, but for what it crashed over"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker_core.common.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
-from broker_core.queue_storage.rules.standing import Standing as StorageStanding
-from broker_core.rabbitmq.rules.standing import Standing as RabbitStanding
+from broker_core.queue_storage.rules.display_state import DisplayState as StorageDisplayState
+from broker_core.rabbitmq.rules.display_state import DisplayState as RabbitDisplayState
 from broker_core.reads import Capped, Counts, Event, Place, TrafficPoint
-from broker_core.service_bus.rules.standing import Standing
+from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus import presenters as service_bus_presenters
 from explorer.shared import bodies, glance, presenters, sweeps, timeline
 
@@ -68,23 +68,23 @@ def test_rates(per_second, expected):
 @pytest.mark.parametrize(
     ("family", "standing", "subqueue"),
     [
-        *((Family.SERVICE_BUS, standing, subqueue) for standing in Standing for subqueue in SubQueue),
-        *((Family.QUEUE_STORAGE, standing, SubQueue.MAIN) for standing in StorageStanding),
-        *((Family.RABBITMQ, standing, SubQueue.MAIN) for standing in RabbitStanding),
+        *((Family.SERVICE_BUS, display_state, subqueue) for display_state in DisplayState for subqueue in SubQueue),
+        *((Family.QUEUE_STORAGE, display_state, SubQueue.MAIN) for display_state in StorageDisplayState),
+        *((Family.RABBITMQ, display_state, SubQueue.MAIN) for display_state in RabbitDisplayState),
     ],
 )
-def test_every_state_has_a_word_a_shape_and_a_hue(family, standing, subqueue):
-    row: Any = SimpleNamespace(family=family, standing=standing, subqueue=subqueue)
+def test_every_state_has_a_word_a_shape_and_a_hue(family, display_state, subqueue):
+    row: Any = SimpleNamespace(family=family, display_state=display_state, subqueue=subqueue)
     badge = presenters.badge(row)
     assert badge.word and badge.icon and badge.hue
 
 
 def test_six_states_have_six_hues_and_six_shapes():
-    def row(standing, subqueue=SubQueue.MAIN):
-        return SimpleNamespace(family=Family.SERVICE_BUS, standing=standing, subqueue=subqueue)
+    def row(display_state, subqueue=SubQueue.MAIN):
+        return SimpleNamespace(family=Family.SERVICE_BUS, display_state=display_state, subqueue=subqueue)
 
-    shown = [Standing.AVAILABLE, Standing.LOCKED, Standing.SCHEDULED, Standing.DEFERRED, Standing.EXPIRED]
-    badges = [presenters.badge(row(s)) for s in shown] + [presenters.badge(row(Standing.AVAILABLE, SubQueue.DEAD_LETTER))]
+    shown = [DisplayState.AVAILABLE, DisplayState.LOCKED, DisplayState.SCHEDULED, DisplayState.DEFERRED, DisplayState.EXPIRED]
+    badges = [presenters.badge(row(s)) for s in shown] + [presenters.badge(row(DisplayState.AVAILABLE, SubQueue.DEAD_LETTER))]
     assert len({b.hue for b in badges}) == len({b.icon for b in badges}) == len({b.word for b in badges}) == 6
 
 

@@ -131,10 +131,10 @@ def a_row(**changes):
         "family": Family.QUEUE_STORAGE, "subqueue": SubQueue.MAIN, "visible_at": NOON, "hold_kind": None, "expires_at": None,
         "held_since": None, "enqueued_at": NOON - HOUR, "read_at": NOON, "locked_by": None, "delivery_count": 0, "renewals": 0,
     }  # fmt: skip
-    from broker_core.queue_storage.rules.standing import standing
+    from broker_core.queue_storage.rules.display_state import display_state
 
     row = SimpleNamespace(**values | changes)
-    row.standing = standing(row, NOON)
+    row.display_state = display_state(row, NOON)
     return row
 
 
@@ -197,7 +197,7 @@ def test_selected_messages_are_released_and_what_was_left_is_named(jobs, as_):
     client = as_("operator")
     response = client.post(f"/entities/{at(jobs)}?tab=leased", {"action": "release", "numbers": ["2", "7"]}, headers=FRAGMENT)
     part = body_of(response)
-    assert "Released message 2" in part and "Left: 7" in part and numbers_in(part, jobs) == {3}
+    assert "Released message 2" in part and "Skipped: 7" in part and numbers_in(part, jobs) == {3}
     act = the_last_act()
     assert (act.action, act.outcome, act.target, act.path) == ("release", "done", "messages 2, 7", "jobs")
     assert reads.counts(jobs).locked == 0
@@ -214,7 +214,7 @@ def test_poison_goes_back_where_it_came_from(jobs, as_):
     page = body_of(client.get(f"/messages/{at(jobs)}/9"))
     assert "Origin" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
-    assert "gone: moved" in gone and f'href="/messages/{at(jobs)}/9"' in gone
+    assert "Moved (no longer in the queue)" in gone and f'href="/messages/{at(jobs)}/9"' in gone
 
 
 @pytest.mark.parametrize("poison_queue", [None, "graveyard"])
@@ -263,7 +263,7 @@ def test_removing_asks_first_and_says_what_it_did(jobs, as_):
     page = body_of(client.post(f"/clear/{at(jobs)}", {"numbers": ["2", "8"]}))
     assert "Remove 2 messages?" in page and reads.counts(jobs).active == 7
     client.post(f"/clear/{at(jobs)}", {"numbers": ["2", "8", "99"], "confirmed": "1"})
-    assert reads.counts(jobs).active == 5 and "Left: 99" in the_last_act().detail
+    assert reads.counts(jobs).active == 5 and "Skipped: 99" in the_last_act().detail
 
 
 def test_clearing_says_how_many_leased_ones_it_hits_and_needs_the_name(jobs, as_):
@@ -358,7 +358,7 @@ def test_the_receipt_decides_and_not_the_clock(by_hand):
     by_hand.step(timedelta(seconds=31))
     page = body_of(by_hand.client.get(f"/receive/main/{at(by_hand.address)}"))
     assert "lease ended" in page and mine["receipt"] in page, "nobody got it since: the receipt counts (QS-051)"
-    assert "gone" in body_of(by_hand.do("delete", **mine)) and reads.counts(by_hand.address).active == 0
+    assert "Deleted message" in body_of(by_hand.do("delete", **mine)) and reads.counts(by_hand.address).active == 0
     assert (the_last_act().action, the_last_act().outcome, the_last_act().target) == ("delete", "done", "message 1")
 
 
@@ -382,7 +382,7 @@ def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
     assert row.visible_at - row.read_at == timedelta(minutes=10) and reads.body(by_hand.address, 1).content == b"better"
     by_hand.do("update", visibilitytimeout="0", **by_hand.held())
     [row] = reads.list_messages(by_hand.address).rows
-    assert str(row.standing) == "visible" and reads.body(by_hand.address, 1).content == b"better"
+    assert str(row.display_state) == "visible" and reads.body(by_hand.address, 1).content == b"better"
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_an_update_gives_a_new_receipt_and_may_replace_the_text(by_hand):
 def test_bad_input_by_hand_is_told_where_it_was_written(by_hand, action, data, status):
     response = by_hand.do(action, **data)
     assert response.status_code == status, body_of(response)
-    assert [str(row.standing) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
+    assert [str(row.display_state) for row in reads.list_messages(by_hand.address).rows] == ["visible"]
 
 
 def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
@@ -411,7 +411,7 @@ def test_on_its_page_a_message_is_settled_by_whoever_has_the_receipt(by_hand):
     assert by_hand.client.post(address, {"action": "delete", **by_hand.held()})["Location"] == address
     page = body_of(by_hand.client.get(address))
     assert (
-        "gone: deleted" in page
+        "Deleted (no longer in the queue)" in page
         and "Deleted with its pop receipt" in page
         and "Received by a get: leased, with a new pop receipt" in page
     )
@@ -577,7 +577,7 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
     client = as_("viewer")
     response = client.get("/")
     figures = [figure.title for figure in response.context["figures"]]
-    assert figures == ["Available", "Held", "Waiting", "Deferred", "Expired", "Dead"]
+    assert figures == ["Available", "Locked", "Scheduled", "Deferred", "Expired", "Dead-lettered"]
     counted = {
         entity.address: [figure.of(entity) for figure in response.context["figures"]] for entity in response.context["entities"]
     }
@@ -621,7 +621,7 @@ def test_a_virtual_host_with_a_slash_has_its_pages(broker_database, as_):
 def test_what_is_found_anywhere_is_told_in_its_familys_words(jobs, as_):
     gone = next(event for event in reads.gone(jobs).rows)
     page = body_of(as_("viewer").get(f"/find/?q={gone.message_id}"))
-    assert "last: deleted" in page
+    assert "last event: deleted" in page
 
 
 def test_a_receiver_of_another_name_does_not_see_my_receipts(by_hand, as_):

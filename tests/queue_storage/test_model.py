@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core import namespaces, queue_storage, reads, sweeps
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage import getting
-from broker_core.queue_storage.rules import standing as rules
+from broker_core.queue_storage.rules import display_state as rules
+from broker_core.queue_storage.rules.display_state import DisplayState, HoldKind
 from broker_core.queue_storage.rules.errors import InvalidQueryParameterValue, MessageNotFound, PopReceiptMismatch
-from broker_core.queue_storage.rules.standing import HoldKind, Standing
 from broker_core.store import connections
 from tests.looking import entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
@@ -185,7 +185,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         free = [
             m
             for m in self._numbered(self.poison, numbers)
-            if rules.standing(m, self.now) in (Standing.VISIBLE, Standing.DELAYED, Standing.RESCHEDULED)
+            if rules.display_state(m, self.now) in (DisplayState.VISIBLE, DisplayState.DELAYED, DisplayState.RESCHEDULED)
         ]
         assert sorted(queue_storage.requeue_poison(self.poison, numbers)) == sorted(m.number for m in free)
         self._move(self.poison, self.queue, free)
@@ -236,7 +236,7 @@ class QueuesAgainstModel(RuleBasedStateMachine):
         for m in self.there[self.queue][:3]:
             found = queue_storage.explain(self.queue, m.number)
             assert found.deliverable == (m.number in visible)
-            assert found.message.standing is rules.standing(m, self.now)
+            assert found.message.display_state is rules.display_state(m, self.now)
 
     def teardown(self):
         if not hasattr(self, "queue"):

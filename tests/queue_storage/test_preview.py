@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from broker_core import queue_storage
-from broker_core.common.errors import InvalidArgument, NotAuthorized, WorldMoved
+from broker_core.common.errors import InvalidArgument, NotAuthorized, PreviewOutdated
 from broker_core.common.types import Actor, HistoryLevel, Right
 from broker_core.queue_storage import apply_options, change_options, get, preview_options, put, update
-from broker_core.queue_storage.preview import What
+from broker_core.queue_storage.preview import OptionsEffect
 from broker_core.queue_storage.rules.errors import QueueNotFound
 
 from .test_poison import fail, poison_of
@@ -42,7 +42,7 @@ def jobs(make_queue, step):
 
 def test_a_lower_maximum_moves_what_was_got_as_often(jobs, step):
     before = preview_options(jobs, max_dequeue_count=3)
-    assert told(before) == {What.POISONED: 1, What.POISONED_LATER: 1}
+    assert told(before) == {OptionsEffect.POISONED: 1, OptionsEffect.POISONED_LATER: 1}
     assert before.notes == ("Messages got 3 times go to 'queue-1-poison' (QS-105).",)
     assert [(effect.samples, effect.reason) for effect in before.effects] == [((1,), "queue-1-poison"), ((2,), "queue-1-poison")]
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
@@ -56,21 +56,21 @@ def test_a_lower_maximum_moves_what_was_got_as_often(jobs, step):
 
 
 def test_a_maximum_of_one_leaves_what_was_never_got(jobs):
-    assert told(preview_options(jobs, max_dequeue_count=1)) == {What.POISONED: 2, What.POISONED_LATER: 1}
+    assert told(preview_options(jobs, max_dequeue_count=1)) == {OptionsEffect.POISONED: 2, OptionsEffect.POISONED_LATER: 1}
     assert told(preview_options(jobs, max_dequeue_count=4)) == {}
 
 
 def test_a_higher_maximum_gives_spent_messages_out_again(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)  # before anybody meets them
-    assert told(preview_options(jobs, max_dequeue_count=4)) == {What.GIVEN_AGAIN: 2}
+    assert told(preview_options(jobs, max_dequeue_count=4)) == {OptionsEffect.GIVEN_AGAIN: 2}
     lifted = preview_options(jobs, max_dequeue_count=None)
-    assert told(lifted) == {What.GIVEN_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
+    assert told(lifted) == {OptionsEffect.GIVEN_AGAIN: 2} and lifted.notes == ("The number of dequeues is unlimited.",)
 
 
 def test_another_poison_queue_gets_what_would_have_gone_to_the_first(jobs):
     queue_storage.update_queue(jobs, max_dequeue_count=3)
     redirected = preview_options(jobs, poison_queue="elsewhere")
-    assert told(redirected) == {What.REDIRECTED: 2} and {effect.reason for effect in redirected.effects} == {"elsewhere"}
+    assert told(redirected) == {OptionsEffect.REDIRECTED: 2} and {effect.reason for effect in redirected.effects} == {"elsewhere"}
     assert told(preview_options(jobs, poison_queue="queue-1-poison")) == {}  # the one it had
 
 
@@ -88,11 +88,11 @@ def test_a_shorter_grace_removes_what_expired_longer_ago(make_queue, step):
     put(address, "new", time_to_live=SECOND)
     step(2 * MINUTE)
     shorter = preview_options(address, expiry_grace=3 * MINUTE)
-    assert told(shorter) == {What.REMOVED: 1} and [effect.samples for effect in shorter.effects] == [(1,)]
+    assert told(shorter) == {OptionsEffect.REMOVED: 1} and [effect.samples for effect in shorter.effects] == [(1,)]
     assert shorter.notes == ("Expired messages, which clients never receive, are shown for 3 min (QS-923).",)
     assert told(preview_options(address, expiry_grace=20 * MINUTE)) == {}
-    assert told(change_options(address, expiry_grace=timedelta(0))) == {What.REMOVED: 2}
-    assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {What.SHOWN_LONGER: 2}
+    assert told(change_options(address, expiry_grace=timedelta(0))) == {OptionsEffect.REMOVED: 2}
+    assert told(preview_options(address, expiry_grace=10 * MINUTE)) == {OptionsEffect.SHOWN_LONGER: 2}
 
 
 def test_strict_visibility_touches_no_message_and_says_so(jobs):
@@ -155,7 +155,7 @@ MOVES = [
 def test_where_the_world_moved_nothing_is_made_and_what_it_would_mean_is_told(jobs, step, move, why):
     found = preview_options(jobs, max_dequeue_count=3)
     move(jobs, step)
-    with pytest.raises(WorldMoved, match=why):
+    with pytest.raises(PreviewOutdated, match=why):
         apply_options(found)
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
     apply_options(preview_options(jobs, max_dequeue_count=3))
@@ -169,8 +169,8 @@ def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
     queue_storage.clear(address)
     put(address, "second")
     fail(address, step, 1)
-    assert told(preview_options(address, max_dequeue_count=1)) == told(found) == {What.POISONED: 1}
-    with pytest.raises(WorldMoved):
+    assert told(preview_options(address, max_dequeue_count=1)) == told(found) == {OptionsEffect.POISONED: 1}
+    with pytest.raises(PreviewOutdated):
         apply_options(found)
 
 

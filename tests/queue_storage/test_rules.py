@@ -12,11 +12,11 @@ from broker_core.common import errors as shared_errors
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.explanations import Place
 from broker_core.common.types import HoldKind
-from broker_core.queue_storage.rules import errors, messages, names, options, standing
+from broker_core.queue_storage.rules import display_state, errors, messages, names, options
+from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.explaining import Code, QueueFacts, explain, why_not
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.options import Poison, QueueOptions
-from broker_core.queue_storage.rules.standing import Standing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -297,20 +297,20 @@ class Facts:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts(), Standing.VISIBLE),  # at its very instant
-        (Facts(NOON + SECOND, HoldKind.PUT), Standing.DELAYED),
-        (Facts(NOON + SECOND, HoldKind.UPDATE_BEFORE_GET), Standing.RESCHEDULED),
-        (Facts(NOON + SECOND, HoldKind.GET, delivery_count=1), Standing.LEASED),
-        (Facts(NOON + SECOND, HoldKind.UPDATE, delivery_count=1), Standing.EXTENDED),
-        (Facts(NOON - SECOND, HoldKind.GET, delivery_count=1), Standing.VISIBLE),  # what held it is over
-        (Facts(expires_at=NOON), Standing.EXPIRED),  # at its very instant
-        (Facts(expires_at=NOON + SECOND), Standing.VISIBLE),
-        (Facts(NOON + SECOND, HoldKind.GET, NOON), Standing.EXPIRED),  # first of all
+        (Facts(), DisplayState.VISIBLE),  # at its very instant
+        (Facts(NOON + SECOND, HoldKind.PUT), DisplayState.DELAYED),
+        (Facts(NOON + SECOND, HoldKind.UPDATE_BEFORE_GET), DisplayState.RESCHEDULED),
+        (Facts(NOON + SECOND, HoldKind.GET, delivery_count=1), DisplayState.LEASED),
+        (Facts(NOON + SECOND, HoldKind.UPDATE, delivery_count=1), DisplayState.EXTENDED),
+        (Facts(NOON - SECOND, HoldKind.GET, delivery_count=1), DisplayState.VISIBLE),  # what held it is over
+        (Facts(expires_at=NOON), DisplayState.EXPIRED),  # at its very instant
+        (Facts(expires_at=NOON + SECOND), DisplayState.VISIBLE),
+        (Facts(NOON + SECOND, HoldKind.GET, NOON), DisplayState.EXPIRED),  # first of all
     ],
 )
 def test_what_a_message_is(facts, expected):
-    assert standing.standing(facts, NOON) is expected
-    assert (why_not(facts, NOON) is None) == (expected is Standing.VISIBLE)
+    assert display_state.display_state(facts, NOON) is expected
+    assert (why_not(facts, NOON) is None) == (expected is DisplayState.VISIBLE)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_what_a_message_is(facts, expected):
     ],
 )
 def test_when_the_clock_changes_what_it_is(facts, expected):
-    assert standing.next_change_at(facts, NOON) == expected
+    assert display_state.next_change_at(facts, NOON) == expected
 
 
 QUEUES = {
@@ -392,4 +392,6 @@ def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():
         reasons = explain(facts, queue, NOON)
         spent = queue.poison_queue is not None and count >= queue.max_dequeue_count
         assert reasons and all(reason.text for reason in reasons)
-        assert any(r.is_obstacle for r in reasons) == (standing.standing(facts, NOON) is not Standing.VISIBLE or spent), facts
+        assert any(r.is_obstacle for r in reasons) == (
+            display_state.display_state(facts, NOON) is not DisplayState.VISIBLE or spent
+        ), facts

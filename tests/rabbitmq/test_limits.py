@@ -382,7 +382,7 @@ def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, tran
 
 
 def _relieve_and_fail(work, limited, brief):
-    yield from local_delivery.relieve(work, limited[0])
+    yield from local_delivery.deliver_from_head(work, limited[0])
     assert local_consumers.takers(work.queue(limited[0]).id)[0].room == 0
     raise ZeroDivisionError
 

@@ -12,7 +12,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument, NotAuthorize
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.rabbitmq import Back, Properties, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.messages import moving
-from broker_core.rabbitmq.messages.moving import Group, Left, Origin, Why
+from broker_core.rabbitmq.messages.moving import DeadLetterOrigin, Group, Left, Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.table import plain
@@ -431,8 +431,8 @@ def test_a_preview_groups_by_origin_and_reason_and_changes_nothing(vhost, dead, 
     before = (r.present(dead), len(events(dead)))
     would = rabbitmq.preview_move(dead, BACK)
     assert would.groups == (
-        Group(Origin("orders", "rejected"), ("orders",), 2),
-        Group(Origin("bills", "expired"), ("bills",), 1),
+        Group(DeadLetterOrigin("orders", "rejected"), ("orders",), 2),
+        Group(DeadLetterOrigin("bills", "expired"), ("bills",), 1),
     )
     assert (would.count, would.arriving) == (3, {"bills": 1, "orders": 2})
     assert would.left == {Left(Why.NEVER_DIED): 1} and not would.capped and would.last_number == 4
@@ -458,12 +458,12 @@ def mixed(vhost, dead, orders, bills):
 
 
 GROUPS = [
-    (Origin("orders", "rejected"), ToQueue("bills"), {1, 3}),
-    (Origin("bills", "expired"), BACK, {2, 5}),
-    (Origin("bills", "expired", first=True), FIRST, {2, 5}),
-    (Origin(None, None), ToQueue("orders"), {4}),
-    (Origin("orders", "expired"), BACK, set()),
-    (Origin("none", "rejected"), BACK, set()),
+    (DeadLetterOrigin("orders", "rejected"), ToQueue("bills"), {1, 3}),
+    (DeadLetterOrigin("bills", "expired"), BACK, {2, 5}),
+    (DeadLetterOrigin("bills", "expired", first=True), FIRST, {2, 5}),
+    (DeadLetterOrigin(None, None), ToQueue("orders"), {4}),
+    (DeadLetterOrigin("orders", "expired"), BACK, set()),
+    (DeadLetterOrigin("none", "rejected"), BACK, set()),
 ]
 
 
@@ -480,7 +480,7 @@ def test_one_group_goes_and_the_others_are_neither_moved_nor_told_of(mixed, of, 
 
 def test_of_messages_that_are_named_only_those_of_the_group_go(mixed):
     """RMQ-397"""
-    of = Origin("orders", "rejected")
+    of = DeadLetterOrigin("orders", "rejected")
     assert rabbitmq.preview_move(mixed, BACK, [1, 2, 4, 77], of=of).left == {Left(Why.GONE): 1}
     moved = rabbitmq.move(mixed, BACK, [1, 2, 4, 77], of=of)
     assert set(moved.places) == {1} and moved.stayed == {77: Left(Why.GONE)}
@@ -490,7 +490,7 @@ def test_of_a_group_those_stay_that_cannot_go_and_are_told(mixed, connection):
     """RMQ-397"""
     channel = connection.channel()
     channel.get("dead")
-    would = rabbitmq.preview_move(mixed, BACK, of=Origin("orders", "rejected"))
+    would = rabbitmq.preview_move(mixed, BACK, of=DeadLetterOrigin("orders", "rejected"))
     assert (would.count, would.left) == (1, {Left(Why.HELD): 1})
 
 
@@ -502,8 +502,11 @@ def test_a_group_by_where_they_died_first_is_another_than_by_where_last(vhost, d
     reject(first)
     reject(second)
     count = lambda of: rabbitmq.preview_move(dead, ToQueue("first"), of=of).count  # noqa: E731
-    assert [count(Origin("second", "rejected")), count(Origin("first", "rejected"))] == [1, 0]
-    assert [count(Origin("second", "rejected", first=True)), count(Origin("first", "rejected", first=True))] == [0, 1]
+    assert [count(DeadLetterOrigin("second", "rejected")), count(DeadLetterOrigin("first", "rejected"))] == [1, 0]
+    assert [
+        count(DeadLetterOrigin("second", "rejected", first=True)),
+        count(DeadLetterOrigin("first", "rejected", first=True)),
+    ] == [0, 1]
 
 
 def test_a_preview_counts_the_room_there_is(vhost, dead):

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, rabbitmq
-from broker_core.common.errors import NotAuthorized, WorldMoved
+from broker_core.common.errors import NotAuthorized, PreviewOutdated
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.rabbitmq import policy_preview
 from broker_core.rabbitmq.messages import tidying
-from broker_core.rabbitmq.policy_preview import What
+from broker_core.rabbitmq.policy_preview import PolicyEffect
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store import connections
@@ -126,7 +126,7 @@ def test_why_a_dead_letter_would_go_nowhere(vhost):
     refused = queue_of(vhost, "refused", dead_letter_exchange="", dead_letter_routing_key="full")
     send(refused, b"x", b"y")
     would = rabbitmq.preview_policy(vhost, Policy("p", "^(lost|alone|refused)", {"max-length": 0}))
-    assert [(e.address.path, e.count, e.reason) for e in would.effects if e.what is What.DROPPED] == [
+    assert [(e.address.path, e.count, e.reason) for e in would.effects if e.what is PolicyEffect.DROPPED] == [
         ("alone", 1, "maxlen: The exchange 'amq.fanout' does not route it to any queue (RMQ-079)."),
         ("lost", 1, "maxlen: There is no exchange 'gone' (RMQ-061)."),
         ("refused", 2, "maxlen: the destination queues are full"),
@@ -158,12 +158,12 @@ def test_what_is_no_longer_as_it_was_is_not_done(vhost):
     policy = Policy("p", "", {"max-length": 1})
     would = rabbitmq.preview_policy(vhost, policy)
     send(queue, b"3")
-    with pytest.raises(WorldMoved, match="2 messages of .*too many"):
+    with pytest.raises(PreviewOutdated, match="2 messages of .*too many"):
         rabbitmq.apply_policy(would)
     assert rabbitmq.list_policies(vhost) == []
     would = rabbitmq.preview_policy(vhost, policy)
     rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 9}))
-    with pytest.raises(WorldMoved, match="settings have changed"):
+    with pytest.raises(PreviewOutdated, match="settings have changed"):
         rabbitmq.apply_policy(would)
     assert rabbitmq.get_queue(queue).messages == 3
 
@@ -297,7 +297,7 @@ def test_what_was_previewed_is_what_happens(broker_database, queues, steps, ther
             for effect in would.effects:
                 if effect.address == address:
                     counts[effect.what] += effect.count
-            assert counts[What.SAVED] == 0
-            assert counts[What.DEAD_LETTERED] == gone[EventKind.MOVED], (told(would), gone)
-            assert counts[What.DROPPED] == gone[EventKind.EXPIRED] + gone[EventKind.DROPPED], (told(would), gone)
-            assert counts[What.EXPIRED] + counts[What.TRIMMED] == gone.total()
+            assert counts[PolicyEffect.SAVED] == 0
+            assert counts[PolicyEffect.DEAD_LETTERED] == gone[EventKind.MOVED], (told(would), gone)
+            assert counts[PolicyEffect.DROPPED] == gone[EventKind.EXPIRED] + gone[EventKind.DROPPED], (told(would), gone)
+            assert counts[PolicyEffect.EXPIRED] + counts[PolicyEffect.TRIMMED] == gone.total()

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from broker_core.common.types import MessageState, QueueSettings, SubQueue
-from broker_core.service_bus.rules import standing
+from broker_core.service_bus.rules import display_state
+from broker_core.service_bus.rules.display_state import DisplayState, failures, is_locked
 from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED, check_may_dead_letter
-from broker_core.service_bus.rules.standing import Standing, failures, is_locked
 
 TTL_EXPIRED_DESCRIPTION = "The message expired and was dead lettered."
-DELIVERABLE = (Standing.AVAILABLE, Standing.LOCK_ENDED)
+DELIVERABLE = (DisplayState.AVAILABLE, DisplayState.LOCK_ENDED)
 __all__ = ["failures", "is_locked"]  # of production, and a part of what is specified
 
 
@@ -48,7 +48,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Facts with what the entity adds: the end of life in force, and the deliveries it allows. What `standing` judges."""
+    """Facts with what the entity adds: the end of life in force, and the deliveries it allows. What `display_state` judges."""
 
     subqueue: SubQueue
     state: MessageState
@@ -132,12 +132,12 @@ def in_force(message: Facts, settings: QueueSettings) -> InForce:
 
 def has_expired(message: Facts, now: datetime, settings: QueueSettings) -> bool:
     """Whether its life is over, locked or not; a dead-lettered message has none (SB-035)."""
-    return standing.is_over(in_force(message, settings), now)
+    return display_state.is_over(in_force(message, settings), now)
 
 
 def is_available(message: Facts, now: datetime, settings: QueueSettings) -> bool:
     """Whether a receive may return it now (SB-025, SB-061, SB-091). The entity's status is not looked at here."""
-    return standing.standing(in_force(message, settings), now) in DELIVERABLE
+    return display_state.display_state(in_force(message, settings), now) in DELIVERABLE
 
 
 def after_failed_delivery(message: Facts, count: int, now: datetime, settings: QueueSettings) -> Outcome:

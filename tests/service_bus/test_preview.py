@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized, WorldMoved
+from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized, PreviewOutdated
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, MessageState, Right
 from broker_core.service_bus import entities, preview
-from broker_core.service_bus.preview import Action, What
+from broker_core.service_bus.preview import Action, SettingsEffect
 from tests.looking import ledger_agrees, now
 
 from .test_explain import steps_of_a_story, tell
@@ -30,13 +30,16 @@ def test_a_shorter_default_expires_what_lives_by_it(make_queue, step):
     step(90 * SECOND)
     service_bus.send(queue, [Message(b"young")])
     found = preview.preview(queue, default_message_time_to_live=60 * SECOND)
-    assert told(found) == {(What.EXPIRED, None): (1, (1,)), (What.DEAD_LETTERED, "TTLExpiredException"): (1, (1,))}
+    assert told(found) == {
+        (SettingsEffect.EXPIRED, None): (1, (1,)),
+        (SettingsEffect.DEAD_LETTERED, "TTLExpiredException"): (1, (1,)),
+    }
     assert (found.before.default_message_time_to_live, found.after.default_message_time_to_live) == (None, 60 * SECOND)
     assert (found.at, found.scanned, found.capped) == (now(queue), 3, False)
     assert entities.get_queue(queue).settings == found.before
     changed = preview.apply(found)
     assert changed.settings == entities.get_queue(queue).settings == found.after
-    with pytest.raises(WorldMoved, match="settings have changed"):
+    with pytest.raises(PreviewOutdated, match="settings have changed"):
         preview.apply(found)
     sweeps.expire_messages(pause=lambda _: None)
     assert reads.counts(queue).dead_letter == 1
@@ -47,7 +50,7 @@ def test_a_longer_default_revives_what_nobody_has_taken_away_yet(make_queue, ste
     service_bus.send(queue, [Message(b"x")])
     step(61 * SECOND)
     found = preview.preview(queue, default_message_time_to_live=None)
-    assert told(found) == {(What.DELIVERABLE, None): (1, (1,))}
+    assert told(found) == {(SettingsEffect.DELIVERABLE, None): (1, (1,))}
     preview.apply(found)
     assert len(service_bus.receive(queue)) == 1
 
@@ -58,7 +61,7 @@ def test_a_lower_number_of_deliveries_dead_letters_what_failed_as_often(make_que
     for _ in range(2):
         service_bus.abandon(queue, [m.lock_token for m in service_bus.receive(queue, 7)])
     found = preview.preview(queue, max_delivery_count=2)
-    assert told(found) == {(What.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
+    assert told(found) == {(SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded"): (7, (1, 2, 3, 4, 5))}
     preview.apply(found)
     assert [m.sequence_number for m in service_bus.receive(queue, 10)] == [8]
     counts = reads.counts(queue)
@@ -69,19 +72,21 @@ def test_a_lower_number_of_deliveries_dead_letters_what_failed_as_often(make_que
 def test_a_disabled_entity_gives_nothing_and_an_enabled_one_does_again(queue):
     service_bus.send(queue, [Message(b"x"), Message(b"x")])
     found = preview.preview(queue, status="Disabled")
-    assert told(found) == {(What.UNDELIVERABLE, None): (2, (1, 2))}
+    assert told(found) == {(SettingsEffect.UNDELIVERABLE, None): (2, (1, 2))}
     assert found.notes == ("Sends are refused, receives and settlements refused.",)
     preview.apply(found)
-    assert told(preview.preview(queue, status="Active")) == {(What.DELIVERABLE, None): (2, (1, 2))}
-    assert preview.preview(queue, status="SendDisabled").count(What.DELIVERABLE) == 2
+    assert told(preview.preview(queue, status="Active")) == {(SettingsEffect.DELIVERABLE, None): (2, (1, 2))}
+    assert preview.preview(queue, status="SendDisabled").count(SettingsEffect.DELIVERABLE) == 2
 
 
 def test_what_forwards_gives_nothing_to_receivers(make_queue):
     source, target = make_queue(), make_queue()
     service_bus.send(source, [Message(b"x")])
-    assert told(preview.preview(source, forward_to=target.path)) == {(What.FORWARDED, None): (1, (1,))}
+    assert told(preview.preview(source, forward_to=target.path)) == {(SettingsEffect.FORWARDED, None): (1, (1,))}
     assert told(preview.preview(source, forward_dead_lettered_messages_to=target.path)) == {}
-    assert told(preview.preview(source, forward_to=target.path, status="Disabled")) == {(What.UNDELIVERABLE, None): (1, (1,))}
+    assert told(preview.preview(source, forward_to=target.path, status="Disabled")) == {
+        (SettingsEffect.UNDELIVERABLE, None): (1, (1,))
+    }
 
 
 def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):
@@ -89,8 +94,8 @@ def test_an_entity_that_drops_locks_on_change_drops_them(make_queue):
     service_bus.send(queue, [Message(b"x"), Message(b"y")])
     service_bus.receive(queue)
     found = preview.preview(queue, drops_locks_on_change=True)
-    dead = (What.DEAD_LETTERED, "MaxDeliveryCountExceeded")
-    assert told(found) == {(What.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
+    dead = (SettingsEffect.DEAD_LETTERED, "MaxDeliveryCountExceeded")
+    assert told(found) == {(SettingsEffect.UNLOCKED, None): (1, (1,)), dead: (1, (1,))}
 
 
 def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, step):
@@ -98,9 +103,9 @@ def test_an_expired_message_of_a_session_takes_the_others_with_it(make_queue, st
     service_bus.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b")])
     step(90 * SECOND)
     service_bus.send(queue, [Message(b"x", session_id="a")])
-    assert told(preview.preview(queue, default_message_time_to_live=60 * SECOND))[What.DROPPED, None] == (3, (1, 2, 3))
+    assert told(preview.preview(queue, default_message_time_to_live=60 * SECOND))[SettingsEffect.DROPPED, None] == (3, (1, 2, 3))
     alone = preview.preview(queue, default_message_time_to_live=60 * SECOND, expires_whole_sessions=False)
-    assert told(alone)[What.DROPPED, None] == (2, (1, 2))
+    assert told(alone)[SettingsEffect.DROPPED, None] == (2, (1, 2))
 
 
 def test_a_change_that_changes_nothing_says_so(queue):
@@ -120,11 +125,11 @@ def test_a_topics_default_counts_in_its_subscriptions(namespace, step):
     step(30 * SECOND)
     found = preview.preview(topic, default_message_time_to_live=20 * SECOND)
     assert [(e.what, e.address.path, e.count) for e in found.effects] == [
-        (What.EXPIRED, "news/Subscriptions/all", 1),
-        (What.DROPPED, "news/Subscriptions/all", 1),
+        (SettingsEffect.EXPIRED, "news/Subscriptions/all", 1),
+        (SettingsEffect.DROPPED, "news/Subscriptions/all", 1),
     ]
     gone = preview.preview_delete(topic)
-    assert (gone.count(What.DELETED), gone.notes) == (2, ("The topic's subscriptions are deleted with it: 2.",))
+    assert (gone.count(SettingsEffect.DELETED), gone.notes) == (2, ("The topic's subscriptions are deleted with it: 2.",))
 
 
 @pytest.mark.parametrize("move", ["settings", "messages"])
@@ -137,7 +142,7 @@ def test_a_world_that_moved_is_refused_and_nothing_changed(make_queue, step, mov
         entities.update_queue(queue, max_delivery_count=3)
     else:
         service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
-    with pytest.raises(WorldMoved, match="settings have changed" if move == "settings" else "1 message of .*: expired"):
+    with pytest.raises(PreviewOutdated, match="settings have changed" if move == "settings" else "1 message of .*: expired"):
         preview.apply(found)
     assert entities.get_queue(queue).settings.default_message_time_to_live is None
 
@@ -148,7 +153,7 @@ def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
     found = preview.preview(queue, status="Disabled")
     service_bus.complete(queue, [m.lock_token for m in service_bus.receive(queue)])
     service_bus.send(queue, [Message(b"x")])
-    with pytest.raises(WorldMoved):
+    with pytest.raises(PreviewOutdated):
         preview.apply(found)
 
 
@@ -169,7 +174,7 @@ def test_delete_says_how_many_messages_go(make_queue):
     assert [(e.address, e.count) for e in found.effects] == [(queue, 2), (queue.dead_letter, 1)]
     assert found.notes == ("1 of the messages are locked; their receivers lose the lock (SB-076).",)
     service_bus.send(queue, [Message(b"x")])
-    with pytest.raises(WorldMoved):
+    with pytest.raises(PreviewOutdated):
         preview.apply(found)
     preview.apply(preview.preview_delete(queue))
     with pytest.raises(EntityNotFound):
@@ -181,7 +186,7 @@ def test_purge_says_how_many_messages_go_and_spares_later_ones(queue, step):
     service_bus.receive(queue, 1)
     step(SECOND)
     found = preview.preview_purge(queue)
-    assert (found.action, told(found)) == (Action.PURGE, {(What.PURGED, None): (2, (2, 3))})
+    assert (found.action, told(found)) == (Action.PURGE, {(SettingsEffect.PURGED, None): (2, (2, 3))})
     service_bus.send(queue, [Message(b"late")])
     assert preview.apply(found) == 2
     assert reads.counts(queue).active == 2
@@ -193,7 +198,7 @@ def test_a_purge_may_be_of_one_session_alone(make_queue, step):
     service_bus.send(queue, [Message(b"x", session_id=session) for session in ("a", "b", "a", "c")])
     step(SECOND)
     found = preview.preview_purge(queue, session_id="a")
-    assert told(found) == {(What.PURGED, None): (2, (1, 3))}
+    assert told(found) == {(SettingsEffect.PURGED, None): (2, (1, 3))}
     assert preview.apply(found) == 2
     assert service_bus.purge(queue, session_id="nobody's") == 0
     assert service_bus.purge(queue, session_id="c", states=(MessageState.ACTIVE, MessageState.DEFERRED)) == 1
@@ -253,9 +258,9 @@ def test_what_is_told_is_what_happens(broker_database, story, default, dead_lett
     preview.apply(found)
     tidy()
     after = lists(queue)
-    assert set(after["dead"]) - set(before["dead"]) == samples(found, What.DEAD_LETTERED)
-    assert gone(before, after) == samples(found, What.DROPPED)
-    assert set(before["locked"]) - set(after["locked"]) == samples(found, What.UNLOCKED)
+    assert set(after["dead"]) - set(before["dead"]) == samples(found, SettingsEffect.DEAD_LETTERED)
+    assert gone(before, after) == samples(found, SettingsEffect.DROPPED)
+    assert set(before["locked"]) - set(after["locked"]) == samples(found, SettingsEffect.UNLOCKED)
     assert ledger_agrees(queue)
 
 

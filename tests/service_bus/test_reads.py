@@ -13,8 +13,8 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind
 from broker_core.history.feed import Follower
 from broker_core.reads import EventFilter, MessageFilter, Tab
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import Rule, compile_filter
-from broker_core.service_bus.rules.standing import Standing
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 from tests.looking import entity_id, now
@@ -97,8 +97,8 @@ def test_expired_messages_are_pending_until_somebody_acts(make_queue, step, by_d
     assert str(reads.entity(queue).expired_pending) == "0"
     step(10 * SECOND)
     assert str(reads.entity(queue).expired_pending) == "3"
-    standings = [row.standing for row in reads.list_messages(queue, newest_first=False).rows]
-    assert standings == [Standing.LOCKED, Standing.EXPIRED, Standing.EXPIRED, Standing.EXPIRED]
+    standings = [row.display_state for row in reads.list_messages(queue, newest_first=False).rows]
+    assert standings == [DisplayState.LOCKED, DisplayState.EXPIRED, DisplayState.EXPIRED, DisplayState.EXPIRED]
     assert reads.counts(queue).active == 4  # they stay counted (SB-031)
     service_bus.receive(queue)
     assert str(reads.entity(queue).expired_pending) == "0"
@@ -264,7 +264,12 @@ def test_a_receive_takes_exactly_what_reads_call_deliverable(make_queue, step):
     step(5 * SECOND)
     rows = [row for tab in (Tab.ACTIVE, Tab.SCHEDULED) for row in reads.list_messages(queue, tab, newest_first=False).rows]
     deliverable = [row.sequence_number for row in rows if row.why_not_deliverable is None]
-    assert {row.standing for row in rows} >= {Standing.LOCKED, Standing.EXPIRED, Standing.LOCK_ENDED, Standing.SCHEDULED}
+    assert {row.display_state for row in rows} >= {
+        DisplayState.LOCKED,
+        DisplayState.EXPIRED,
+        DisplayState.LOCK_ENDED,
+        DisplayState.SCHEDULED,
+    }
     assert [message.sequence_number for message in service_bus.receive(queue, 100)] == deliverable
 
 

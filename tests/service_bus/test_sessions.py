@@ -663,13 +663,13 @@ def test_the_entitys_default_ends_a_session_with_its_first_message(make_queue, s
 
 def test_an_expired_message_that_is_given_back_takes_its_session_along(make_queue, step):
     """SB-027, SB-037: whether by abandoning it or by the end of the lock."""
-    for give_back in (service_bus.abandon, lambda *_: step(MINUTE), lambda *_: (step(MINUTE), sweeps.end_locks())):
+    for release_unclaimed in (service_bus.abandon, lambda *_: step(MINUTE), lambda *_: (step(MINUTE), sweeps.end_locks())):
         queue = make_queue(requires_session=True, dead_lettering_on_message_expiration=True)
         sent(queue, "a1", time_to_live=10 * SECOND)
         sent(queue, "a2")
         session = service_bus.accept_session(queue, max_count=1)
         step(20 * SECOND)
-        give_back(queue, tokens(session.messages))
+        release_unclaimed(queue, tokens(session.messages))
         with pytest.raises(NoSessionAvailable):
             service_bus.accept_session(queue)
         assert sorted(bodies(service_bus.receive(queue.dead_letter, 5))) == ["a1", "a2"]

@@ -315,7 +315,7 @@ def test_a_topic_has_room_again_as_soon_as_its_copies_are_received(topic):
 def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monkeypatch):
     """Another thread may forget it at once; and what is gone takes no space for ever."""
 
-    class Forgetful(entity_cache.Memory):
+    class Forgetful(entity_cache.BoundedCache):
         def __setitem__(self, key, value):
             pass
 
@@ -324,7 +324,7 @@ def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monk
         monkeypatch.setattr(module, name, Forgetful(9))
     service_bus.send(topic, [Message(b"m")])
     assert bodies(service_bus.receive(where, 1)) == ["m"]
-    few = entity_cache.Memory(2)
+    few = entity_cache.BoundedCache(2)
     for number in range(9):
         assert few.keep(number, "kept") == "kept" and len(few) <= 2
 

@@ -1,6 +1,6 @@
 """Why a storage queue's message is, or is not, to be had now: every reason there is and when it ends (reference, section 5.1).
 
-Pure. What is an obstacle follows from the predicates that gets are held to (`standing`).
+Pure. What is an obstacle follows from the predicates that gets are held to (`display_state`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from broker_core.common.durations import human
-from broker_core.common.explanations import Place, Reason
+from broker_core.common.explanations import QueuePosition, Reason
 
-from . import standing as rules
+from . import display_state as rules
+from .display_state import DisplayState
 from .limits import DEFAULT_GRACE, MOST_MESSAGES
-from .standing import Standing
 
 
 class Code(StrEnum):
@@ -37,7 +37,7 @@ class Code(StrEnum):
     NEXT = "next"
 
 
-class MessageFacts(rules.Facts, Protocol):
+class MessageFacts(rules.StorageMessageFacts, Protocol):
     """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it was got."""
 
     @property
@@ -59,7 +59,7 @@ class QueueFacts:
     expiry_grace: timedelta = DEFAULT_GRACE
 
 
-def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: Place = Place()) -> list[Reason]:
+def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: QueuePosition = QueuePosition()) -> list[Reason]:
     """Every reason that bears on the message at `now`, the obstacles first; each with the instant at which the clock ends it."""
     reasons = [*obstacles(message, now, queue=queue)]
     notes = [*_flags(message, queue, now)]
@@ -79,7 +79,7 @@ def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = Queue
     if expired_at is not None:
         yield _expired(expired_at, queue, now)
     elif hidden_until is not None:
-        yield _invisible(rules.standing(message, now), message, hidden_until, now)
+        yield _invisible(rules.display_state(message, now), message, hidden_until, now)
     elif queue.poison_queue is None or queue.max_dequeue_count is None:
         return
     elif rules.is_spent(message.delivery_count, queue.max_dequeue_count):
@@ -94,18 +94,18 @@ def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
     return Reason(Code.EXPIRED, text, values, removed_at, f"It is removed {when}.")
 
 
-def _invisible(found: Standing, message: MessageFacts, until: datetime, now: datetime) -> Reason:
+def _invisible(found: DisplayState, message: MessageFacts, until: datetime, now: datetime) -> Reason:
     left, by = human(until - now), f" by {message.locked_by}" if message.locked_by else ""
     values: dict[str, Any] = {"visible_at": until, "held_since": message.held_since, "held_by": message.locked_by}
     release = "or an operator releases it"
     match found:
-        case Standing.DELAYED:
+        case DisplayState.DELAYED:
             code, text = Code.DELAYED, f"It was put with a visibility timeout that ends in {left} (QS-001)."
             change = f"The timeout ends, its producer updates it with the put's pop receipt, {release}."
-        case Standing.RESCHEDULED:
+        case DisplayState.RESCHEDULED:
             code, text = Code.RESCHEDULED, f"It was updated before the first get and is visible in {left} (QS-045)."
             change = f"The timeout ends, it is updated with its current pop receipt, {release}."
-        case Standing.LEASED:
+        case DisplayState.LEASED:
             values["dequeue_count"] = message.delivery_count
             code, text = Code.LEASED, f"It was received{by}; the lease ends in {left} (QS-021)."
             change = f"Its holder deletes or updates it, the lease ends, {release}."
@@ -152,7 +152,7 @@ def _flags(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[
         yield Reason(Code.LAST_GET, text, values, hidden_until, is_obstacle=False)
 
 
-def _place(place: Place) -> Iterator[Reason]:
+def _place(place: QueuePosition) -> Iterator[Reason]:
     values = {"before": place.before, "capped": place.capped}
     if not place.before:
         yield Reason(Code.NEXT, "Next in line.", values, is_obstacle=False)

@@ -22,9 +22,9 @@ from broker_core.rabbitmq.messages import delivering, local_consumers, publishin
 from broker_core.rabbitmq.messages.delivery import Delivery
 from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
 from broker_core.rabbitmq.rules import errors
+from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
-from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
 from broker_core.runtime.pacing import BATCH
@@ -278,7 +278,7 @@ def _close(channel: Channel, because: Exception) -> Steps:
     channel.handed.clear()
     channel.kept.clear()
     channel.consumers.clear()
-    yield from channel.give_back(held)
+    yield from channel.release_unclaimed(held)
     if had_consumers:
         yield Atomically(_forget_consumers(channel))
 
@@ -366,7 +366,7 @@ def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
     """A process that was stopped while it asked may have got something in the name of a connection that was ended meanwhile."""
     if channel.connection.is_lost and taken:
         with suppress(BrokerError):
-            yield from channel.give_back(taken)
+            yield from channel.release_unclaimed(taken)
     channel.connection.require_open()
 
 
@@ -436,7 +436,7 @@ class Channel(ChannelState):
     delete_queue = delete_queue
     close = close
 
-    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
+    def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
         for address, tokens in _by_queue(found):
             yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
 

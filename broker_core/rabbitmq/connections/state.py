@@ -152,7 +152,7 @@ class ChannelState:
             registry.drop(consumer)
         self.connection.channels.pop(self.number, None)
 
-    def give_back(self, found: Iterable[Delivery]) -> Steps[None]:
+    def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
         """Deliveries that its client does not get, each to its place."""
         raise NotImplementedError
 

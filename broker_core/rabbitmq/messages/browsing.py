@@ -13,10 +13,10 @@ from typing import Any
 from broker_core import reads
 from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.explanations import Place
+from broker_core.common.explanations import QueuePosition
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.rules import explaining, messages, table
-from broker_core.rabbitmq.rules.standing import DEFAULT_TIMEOUT
+from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import catalog, compiled
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
@@ -81,7 +81,7 @@ class ConsumerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldInQueue:
     """What a connection holds of a queue. at_least: not all of the queue's messages were looked at."""
 
     queue: EntityAddress
@@ -190,12 +190,12 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[Connect
 
 
 @use_case
-def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[Held]]:
+def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[HeldInQueue]]:
     """What connections hold of these queues, as Held; HEAD_CAP messages of each queue are looked at."""
     _require(actor, vhost)
     ids = whole_numbers(entity_ids, "entity_ids")
     rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
-    return [Held(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
+    return [HeldInQueue(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
 
 
 @use_case
@@ -232,7 +232,7 @@ def explain(address: EntityAddress, number: int, *, actor: Actor | None = None) 
     row = replace(detail.row, held_since=detail.row.last_received_at if detail.row.owner_id else None)
     (place,) = yield call("browse_place", entity_id=queue.id, sequence_number=number, cap=HEAD_CAP)
     facts = yield from _facts(queue, row, actor)
-    reasons = explaining.explain(row, facts, row.read_at, place=Place(place.before, place.capped))
+    reasons = explaining.explain(row, facts, row.read_at, place=QueuePosition(place.before, place.capped))
     return reads.Explanation(row, tuple(reasons), not any(reason.is_obstacle for reason in reasons), row.read_at)
 
 

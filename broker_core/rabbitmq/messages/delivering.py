@@ -22,7 +22,7 @@ from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology import compiled, queue_expiry
 from broker_core.rabbitmq.topology.compiled import QueueInfo
-from broker_core.runtime.entity_cache import Memory
+from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake
 from broker_core.store import connections
@@ -30,13 +30,13 @@ from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 
-from .dead_lettering import DELIVERY_LIMIT, REJECTED, dead_letter, dying, take_in
+from .dead_lettering import DELIVERY_LIMIT, REJECTED, dead_letter, lock_departing, process_arrivals
 from .delivery import Delivery, as_delivery
 from .length_limits import is_limited, ready
-from .routing_transaction import Work, on_queue, transact
-from .tidying import clear_head, keep_limit
+from .routing_transaction import RoutingTransaction, on_queue, transact
+from .tidying import clear_head, enforce_limit
 
-_looked_from = Memory(10_000)  # database and queue -> the number at which its head bound was last looked after
+_looked_from = BoundedCache(10_000)  # database and queue -> the number at which its head bound was last looked after
 
 
 @use_case
@@ -186,7 +186,7 @@ def requeue(
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
 
-    def steps(_: Work | None = None) -> Steps:
+    def steps(_: RoutingTransaction | None = None) -> Steps:
         how = {"actor": by, "counts": counts, "kind": int(kind)}
         rows = yield call("rabbit_requeue", entity_id=queue.id, **_held_by(tokens), **how)
         if rows:
@@ -205,7 +205,7 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
     if spent:
         yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, actor)
     if rows[0].limited:
-        yield from keep_limit(address.namespace, address.path)
+        yield from enforce_limit(address.namespace, address.path)
     if any(row.expired for row in rows):
         yield AfterCommit(clear_head(address.namespace, address.path))
     if rows[0].waiting:
@@ -225,12 +225,12 @@ def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | Non
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
     """Take away what tokens hold. Returns the rows; none where the queue has gone."""
 
-    def steps(work: Work) -> Steps:
+    def steps(work: RoutingTransaction) -> Steps:
         queue = work.queue(address.path)
         if queue is None:
             return []
-        rows = yield from dying("by_token", queue, **_held_by(tokens))
-        yield from take_in(work, (yield from dead_letter(work, address.path, rows, reason)))
+        rows = yield from lock_departing("by_token", queue, **_held_by(tokens))
+        yield from process_arrivals(work, (yield from dead_letter(work, address.path, rows, reason)))
         return rows
 
     return (yield from transact(address.namespace, actor, steps))

@@ -15,7 +15,7 @@ from broker_core.store.statements import call
 from . import local_consumers
 from .delivery import Delivery, as_delivery
 from .remote_delivery import hand_to_others
-from .routing_transaction import Work
+from .routing_transaction import RoutingTransaction
 
 RELIEF = 100  # messages that consumers are given at most before it is counted what is too much
 FOR_GOOD = {
@@ -25,7 +25,7 @@ FOR_GOOD = {
 }
 
 
-def hand_over(work: Work, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
+def hand_over(work: RoutingTransaction, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
     """Give messages to consumers that have room: of this process first, then of others (RMQ-922). Returns the numbers that nobody
     has room for."""
     with local_consumers.planned(local_consumers.takers(queue.id), len(numbers)) as plan:
@@ -37,7 +37,7 @@ def hand_over(work: Work, name: str, queue: QueueInfo, numbers: Sequence[int]) -
     return (yield from hand_to_others(work, queue, sorted(left)))
 
 
-def relieve(work: Work, name: str) -> Steps[None]:
+def deliver_from_head(work: RoutingTransaction, name: str) -> Steps[None]:
     """A queue with a limit: the head goes to consumers of this process that have room, since only what they leave is too much."""
     queue = work.topology.queues[name]
     if queue.lets_nothing_wait:
@@ -49,7 +49,7 @@ def relieve(work: Work, name: str) -> Steps[None]:
 
 
 def _give(
-    work: Work, name: str, queue: QueueInfo, consumer: local_consumers.Consumer, statement: str, **which: Any
+    work: RoutingTransaction, name: str, queue: QueueInfo, consumer: local_consumers.Consumer, statement: str, **which: Any
 ) -> Steps[bool]:
     """Deliver messages to a consumer, once this transaction is committed; until then they take its room. Returns whether its
     connection is still there."""
@@ -69,4 +69,4 @@ def _give(
 def _handed(consumer: local_consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
     """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
     if not consumer.hand_over(deliveries):
-        yield from consumer.channel.give_back(deliveries)
+        yield from consumer.channel.release_unclaimed(deliveries)

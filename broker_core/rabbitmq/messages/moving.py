@@ -27,12 +27,12 @@ from broker_core.runtime.pacing import BATCH, advance_head
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .arrivals import make_room, settle_in
-from .dead_lettering import as_outgoing, bury
+from .arrivals import lock_for_arrivals, settle_arrivals
+from .dead_lettering import as_outgoing, remove_and_store
 from .length_limits import Rooms, drops_head, exceeds, ready
 from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
 from .properties import check_routing_key
-from .routing_transaction import Work, require_current, transact
+from .routing_transaction import RoutingTransaction, require_current, transact
 
 MOST_NAMED = 1_000  # messages that a report names one by one; all are counted
 LOOKED_AT = 10_000  # messages that a preview looks at
@@ -66,7 +66,7 @@ Target = Back | ToQueue | ToExchange
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DeadLetterOrigin:
     """What messages of a group have in common (RMQ-397): the queue in which they died last, or first, and the reason.
 
     Both None: of those that do not say where they died.
@@ -117,10 +117,10 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MoveGroup:
     """Messages of a preview that have their origin in common and would go to the same queues."""
 
-    origin: Origin
+    origin: DeadLetterOrigin
     queues: tuple[str, ...]
     count: int
 
@@ -133,7 +133,7 @@ class MovePreview:
     scanned: messages looked at; capped: there are more, so the counts are lower bounds.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[MoveGroup, ...]
     left: Mapping[Left, int]
     overflowing: Mapping[str, bool]
     last_number: int
@@ -158,7 +158,7 @@ class _Wish(NamedTuple):
 
     to: Target
     numbers: Sequence[int] | None
-    of: Origin | None
+    of: DeadLetterOrigin | None
 
 
 class _Way(NamedTuple):
@@ -166,7 +166,7 @@ class _Way(NamedTuple):
 
     queues: tuple[str, ...]
     properties: Mapping[str, Any]
-    origin: Origin
+    origin: DeadLetterOrigin
 
 
 @use_case
@@ -175,7 +175,7 @@ def move(
     to: Target,
     sequence_numbers: Sequence[int] | None = None,
     *,
-    of: Origin | None = None,
+    of: DeadLetterOrigin | None = None,
     up_to: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[Moved]:
@@ -208,7 +208,7 @@ def preview_move(
     to: Target,
     sequence_numbers: Sequence[int] | None = None,
     *,
-    of: Origin | None = None,
+    of: DeadLetterOrigin | None = None,
     actor: Actor | None = None,
 ) -> Steps[MovePreview]:
     """What `move` would do now, as MovePreview. It changes nothing, holds nobody up, and looks at LOOKED_AT messages at most.
@@ -230,7 +230,7 @@ def preview_move(
     return MovePreview(foreseen.groups(), foreseen.left, overflowing, last, scanned, capped)
 
 
-def _wish(to: Target, sequence_numbers: Sequence[int] | None, of: Origin | None) -> _Wish:
+def _wish(to: Target, sequence_numbers: Sequence[int] | None, of: DeadLetterOrigin | None) -> _Wish:
     return _Wish(to, None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers)), of)
 
 
@@ -299,8 +299,8 @@ def _death(row: Any, *, first: bool) -> Death | None:
     return deaths.origin(tell, first=first)
 
 
-def _origin(death: Death | None, *, first: bool) -> Origin:
-    return Origin(death.queue, death.reason, first) if death else Origin(None, None, first)
+def _origin(death: Death | None, *, first: bool) -> DeadLetterOrigin:
+    return DeadLetterOrigin(death.queue, death.reason, first) if death else DeadLetterOrigin(None, None, first)
 
 
 def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
@@ -348,7 +348,7 @@ def _published_again(row: Any, exchange: str, key: str) -> dict[str, Any]:
     return {"exchange": exchange, "routing_key": key, **kept}
 
 
-def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: Sequence[int], work: Work) -> Steps:
+def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: Sequence[int], work: RoutingTransaction) -> Steps:
     """Places by number, and why others stay; None if the queue is gone.
 
     Making room delivers and removes messages, maybe of this very queue. So it comes before they are held, and only what is held
@@ -359,7 +359,7 @@ def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: S
         return None
     ways, stay = yield from _look(work.topology, address.path, queue, wish, numbers)
     targets = dict.fromkeys(name for way, _ in ways.values() for name in way.queues)
-    limited = yield from make_room(work, targets, {way.properties["routing_key"] for way, _ in ways.values()})
+    limited = yield from lock_for_arrivals(work, targets, {way.properties["routing_key"] for way, _ in ways.values()})
     rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(ways))) if ways else ()
     held = {row.sequence_number: row for row in rows}
     placing, going = Placing(work), []
@@ -375,7 +375,7 @@ def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: S
     if not going:
         yield from require_current(work.topology)  # else there may be by now what was missing
     places = (yield from _carry(work, queue, going, placing)) if going else {}
-    yield from settle_in(work, limited, _brief(work, places))
+    yield from settle_arrivals(work, limited, _brief(work, places))
     return places, stay
 
 
@@ -389,9 +389,9 @@ def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoi
     )
 
 
-def _carry(work: Work, queue: QueueInfo, rows: Sequence[Any], placing: Placing) -> Steps:
+def _carry(work: RoutingTransaction, queue: QueueInfo, rows: Sequence[Any], placing: Placing) -> Steps:
     """Take what was placed out of its queue, into the others. Returns where each is now, by the number it had."""
-    firsts = yield from bury(work, queue, rows, [(EventKind.MOVED, None)] * len(rows), MOVED, placing)
+    firsts = yield from remove_and_store(work, queue, rows, [(EventKind.MOVED, None)] * len(rows), MOVED, placing)
     places: dict[int, list[tuple[str, int]]] = {row.sequence_number: [] for row in rows}
     for entity_id, name in placing.names.items():
         for number, old in enumerate(placing.places(entity_id), firsts[entity_id]):
@@ -399,7 +399,7 @@ def _carry(work: Work, queue: QueueInfo, rows: Sequence[Any], placing: Placing) 
     return {old: tuple(found) for old, found in places.items()}
 
 
-def _brief(work: Work, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
+def _brief(work: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
     """What may live for no time where it is now: its numbers, by queue."""
     found: dict[str, list[int]] = {}
     for name, number in (place for some in places.values() for place in some):
@@ -414,7 +414,7 @@ class _Foreseen:
     def __init__(self, known: Topology):
         self.left = Counter[Left]()
         self._known, self._rooms = known, Rooms()
-        self._groups = Counter[tuple[Origin, tuple[str, ...]]]()
+        self._groups = Counter[tuple[DeadLetterOrigin, tuple[str, ...]]]()
         self._counts, self._sizes = Counter[str](), Counter[str]()
 
     def add(self, ways: Collection[tuple[_Way, Outgoing]], stay: Iterable[Left]) -> Steps:
@@ -433,9 +433,9 @@ class _Foreseen:
                 self._sizes[name] += message.size
             self._groups[way.origin, way.queues] += 1
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[MoveGroup, ...]:
         """The largest first."""
-        return tuple(Group(origin, names, count) for (origin, names), count in self._groups.most_common())
+        return tuple(MoveGroup(origin, names, count) for (origin, names), count in self._groups.most_common())
 
     def overflowing(self) -> Steps[dict[str, bool]]:
         """Of the queues that drop their heads, those that it would be too much for; whether what leaves them is dead-lettered."""

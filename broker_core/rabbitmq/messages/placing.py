@@ -16,7 +16,7 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from .length_limits import REJECT_PUBLISH_DLX, Rooms
-from .routing_transaction import Work
+from .routing_transaction import RoutingTransaction
 
 MOST_HOPS = 16  # from one queue that is too full to the next, in one transaction
 BLIND_KEYS = "bcc"  # kept with a message's properties for its dead letters, and given to no consumer (RMQ-395)
@@ -38,7 +38,7 @@ class Outgoing(NamedTuple):
     origin: Mapping[str, Any] | None = None
 
 
-class Dead(NamedTuple):
+class DeadLetterCopy(NamedTuple):
     """A dead letter and the queues it goes to; without any, `why` says where it could not go."""
 
     letter: Outgoing | None
@@ -56,7 +56,7 @@ class Placed(NamedTuple):
 class Placing:
     """Collects messages and the queues they go to, for one statement."""
 
-    def __init__(self, work: Work):
+    def __init__(self, work: RoutingTransaction):
         self.names: dict[int, str] = {}  # of queues that get something, by id
         self.picks: dict[int, list[int]] = {}
         self._entries: list[Outgoing] = []
@@ -96,7 +96,7 @@ class Placing:
     def _put_refused(self, message: Outgoing, name: str, queue: QueueInfo, hops: int) -> Steps:
         """RMQ-094: what such a queue refuses is dead-lettered."""
         (row,) = yield call("rabbit_now", namespace_id=self._work.topology.namespace_id)
-        dead = die(self._work, name, queue, message, "maxlen", row.now)
+        dead = dead_letter_copy(self._work, name, queue, message, "maxlen", row.now)
         if dead.letter is not None:
             yield from self.put(
                 dead.letter._replace(origin={"from": origin_of(name, queue, None, "maxlen")}), dead.queues, hops=hops
@@ -133,11 +133,13 @@ class Placing:
         }
 
 
-def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str, at: datetime) -> Dead:
+def dead_letter_copy(
+    work: RoutingTransaction, name: str, queue: QueueInfo, message: Outgoing, reason: str, at: datetime
+) -> DeadLetterCopy:
     """What a message becomes that leaves a queue for this reason (RMQ-060 to RMQ-073), and where it goes."""
     exchange = queue.effective.get("dead_letter_exchange")
     if exchange is None:
-        return Dead(None)
+        return DeadLetterCopy(None)
     headers = table.decode(message.headers or {})
     keys, _ = messages.keys_of(message.properties["routing_key"], headers)
     blind = message.properties.get(BLIND_KEYS, [])
@@ -154,12 +156,14 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
     )
     routed = work.topology.router.route(exchange, died.routing_keys, died.headers, by_broker=True)
     if exchange in routed.missing:
-        return Dead(None, why=f"There is no exchange '{exchange}' (RMQ-061).")
+        return DeadLetterCopy(None, why=f"There is no exchange '{exchange}' (RMQ-061).")
     if not routed.queues:
-        return Dead(None, why=f"The exchange '{exchange}' does not route it to any queue (RMQ-079).")
+        return DeadLetterCopy(None, why=f"The exchange '{exchange}' does not route it to any queue (RMQ-079).")
     queues = tuple(target for target in routed.queues if not deaths.is_cycle(died.headers, target))
     if not queues:
-        return Dead(None, why=f"Dead-letter cycle: it died in '{routed.queues[0]}' before and was not rejected since (RMQ-072).")
+        return DeadLetterCopy(
+            None, why=f"Dead-letter cycle: it died in '{routed.queues[0]}' before and was not rejected since (RMQ-072)."
+        )
     letter = message._replace(
         properties={
             "exchange": exchange,
@@ -171,7 +175,7 @@ def die(work: Work, name: str, queue: QueueInfo, message: Outgoing, reason: str,
         expiration=None,
         origin={"from": origin_of(name, queue, message.place, reason)},
     )
-    return Dead(letter, queues)
+    return DeadLetterCopy(letter, queues)
 
 
 def origin_of(name: str, queue: QueueInfo, number: int | None, reason: str) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
-from .arrivals import make_room, settle_in
-from .dead_lettering import take_in
+from .arrivals import lock_for_arrivals, settle_arrivals
+from .dead_lettering import process_arrivals
 from .length_limits import is_limited
 from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
-from .routing_transaction import TRIES_UNHELD, Stale, Work, require_current, transact
+from .routing_transaction import TRIES_UNHELD, RoutingTransaction, Stale, require_current, transact
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
     if len(names) == 1 and all(routed):
         [target] = queues.items()
         return (yield from _publish_to_one(known, target, prepared, actor))
-    work = Work(known, actor)
+    work = RoutingTransaction(known, actor)
     published = yield from _publish_copies(work, prepared, routed)
     yield from wake(work.waiting)
     return published
@@ -179,7 +179,9 @@ def _unless_empty(values: list) -> list | None:
     return None if all(value is None for value in values) else values
 
 
-def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]) -> Steps[list[Published]]:
+def _publish_copies(
+    work: RoutingTransaction, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]
+) -> Steps[list[Published]]:
     """Store copies in all queues that take them."""
     placing, outcomes = Placing(work), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
@@ -202,7 +204,7 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
             name = placing.names[row.entity_id]
             for number, place in enumerate(placing.places(row.entity_id), row.first):
                 numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
-        yield from take_in(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
+        yield from process_arrivals(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
     else:
         yield from require_current(work.topology)
     return [
@@ -218,18 +220,18 @@ def _publish_copies(work: Work, prepared: Sequence[_Prepared], routed: Sequence[
 # Where a queue has a limit, or a message no time to live
 
 
-def _publish_with_care(work: Work, prepared: Sequence[_Prepared]) -> Steps:
+def _publish_with_care(work: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
     """In one transaction: room is made first where a queue needs it; what is too much then leaves again, and so does what may
     live for no time."""
     routed = yield from _route(work.topology, prepared)
     names = dict.fromkeys(name for found in routed for name in found)
-    limited = yield from make_room(work, names, {key for p in prepared for key in p.keys})
+    limited = yield from lock_for_arrivals(work, names, {key for p in prepared for key in p.keys})
     published = yield from _publish_copies(work, prepared, routed)
-    yield from settle_in(work, limited, _brief(work, prepared, published))
+    yield from settle_arrivals(work, limited, _brief(work, prepared, published))
     return published
 
 
-def _brief(work: Work, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
+def _brief(work: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
     """What may live for no time: its numbers, by queue."""
     found: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):

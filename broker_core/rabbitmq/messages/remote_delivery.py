@@ -14,12 +14,12 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from . import local_consumers
-from .routing_transaction import Work
+from .routing_transaction import RoutingTransaction
 
 MOST_TOLD = 200  # numbers in one notification, which PostgreSQL limits to 8,000 bytes
 
 
-def hand_to_others(work: Work, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
+def hand_to_others(work: RoutingTransaction, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
     """Deliver messages, just stored, to connections of other processes. Returns the numbers nobody seems to have room for."""
     left = list(numbers)
     here = [consumer.id for consumer in local_consumers.registry.of(queue.id)]

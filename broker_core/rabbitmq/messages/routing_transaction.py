@@ -25,7 +25,7 @@ class Stale(Exception):
 
 
 @dataclass(slots=True)
-class Work:
+class RoutingTransaction:
     """One transaction's. waiting: ids of queues that somebody waits at for what was stored. promises: to consumers, until it has
     ended and they have what it gave them."""
 
@@ -42,7 +42,7 @@ class Work:
         return self.topology.queues.get(name)
 
 
-def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
+def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps]) -> Steps:
     """Run steps in one transaction, and wake afterwards; anew if the topology changed, or another transaction was met crosswise.
 
     Returns what the steps return.
@@ -64,11 +64,11 @@ def transact(vhost: str, actor: str, steps: Callable[[Work], Steps]) -> Steps:
     raise ServerBusy(f"'{vhost}' had deadlocks with concurrent operations {TRIES} times. Nothing was changed; retry.")
 
 
-def _once(vhost: str, actor: str, steps: Callable[[Work], Steps], promises: ExitStack, *, held: bool) -> Steps:
+def _once(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, held: bool) -> Steps:
     """held: nobody changes the topology before the transaction ends, so it cannot be stale."""
     if held:
         yield call("share_vhost", vhost=vhost)
-    work = Work((yield from compiled.current(vhost) if held else compiled.of(vhost)), actor, promises=promises)
+    work = RoutingTransaction((yield from compiled.current(vhost) if held else compiled.of(vhost)), actor, promises=promises)
     answer = yield from steps(work)
     return answer, work.waiting
 

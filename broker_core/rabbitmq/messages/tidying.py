@@ -9,20 +9,28 @@ from typing import Any
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import BROKER, SubQueue
-from broker_core.runtime.entity_cache import Memory
+from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.runtime.pacing import BATCH, advance_head, in_batches, in_rounds
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
-from .dead_lettering import EXPIRED, dead_letter, dying, expire_at_head, hold_chain, keep_limits, take_in
+from .dead_lettering import (
+    EXPIRED,
+    dead_letter,
+    enforce_limits,
+    expire_at_head,
+    lock_dead_letter_chain,
+    lock_departing,
+    process_arrivals,
+)
 from .length_limits import drops_head
-from .routing_transaction import Work, transact
+from .routing_transaction import RoutingTransaction, transact
 
 LOOK_SECONDS = 0.9  # between looks for dead letters to come; those who wait look once a second
 MOST_HEADS = 20  # queues that one look expires
 
-_looked_at = Memory(1_000)  # database and virtual host -> when somebody here last looked for dead letters to come
+_looked_at = BoundedCache(1_000)  # database and virtual host -> when somebody here last looked for dead letters to come
 
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
@@ -58,7 +66,7 @@ def _after_policy(entity_ids: list[int]) -> Steps[None]:
             yield from expire_head(queue.entity_id)
         done = BATCH
         while queue.over and done >= BATCH:
-            done = yield from keep_limit(queue.namespace_name, queue.path)
+            done = yield from enforce_limit(queue.namespace_name, queue.path)
         yield from advance_head(queue.entity_id, SubQueue.MAIN)
 
 
@@ -99,28 +107,28 @@ def expire_some(vhost: str, name: str) -> Steps:
     """Take away a batch of what has expired, in a transaction: at the head (RMQ-012), or anywhere in a queue that expires exactly
     (RMQ-901). Returns how many messages left; fewer than BATCH: that was all."""
 
-    def steps(work: Work) -> Steps:
+    def steps(work: RoutingTransaction) -> Steps:
         done = yield from expire_at_head(work, name)
         queue = work.queue(name)
         if queue is None or done == BATCH:
             return done
         for how in ("anywhere", "by_default") if queue.has_priorities else ("anywhere",):
-            rows = yield from dying(how, queue, max_count=BATCH)
-            yield from take_in(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+            rows = yield from lock_departing(how, queue, max_count=BATCH)
+            yield from process_arrivals(work, (yield from dead_letter(work, name, rows, EXPIRED)))
             done = BATCH if len(rows) == BATCH else done + len(rows)
         return done
 
     return (yield from transact(vhost, BROKER, steps))
 
 
-def keep_limit(vhost: str, name: str) -> Steps:
+def enforce_limit(vhost: str, name: str) -> Steps:
     """Take away what a queue has more than it may, in a transaction. Returns how many messages left."""
 
-    def steps(work: Work) -> Steps:
+    def steps(work: RoutingTransaction) -> Steps:
         queue = work.queue(name)
         if queue is None or not drops_head(queue):
             return 0
-        yield from hold_chain(work, [name])
-        return (yield from keep_limits(work, [name]))
+        yield from lock_dead_letter_chain(work, [name])
+        return (yield from enforce_limits(work, [name]))
 
     return (yield from transact(vhost, BROKER, steps))

@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from broker_core.common.durations import human
-from broker_core.common.explanations import Place, Reason
+from broker_core.common.explanations import QueuePosition, Reason
 
-from . import standing as rules
-from .standing import Standing, standing
+from . import display_state as rules
+from .display_state import DisplayState, display_state
 
 
 class Code(StrEnum):
@@ -36,7 +36,7 @@ class Code(StrEnum):
     QUEUE_EXPIRES = "queue expires"
 
 
-class MessageFacts(rules.Facts, Protocol):
+class MessageFacts(rules.RabbitMessageFacts, Protocol):
     """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it came back."""
 
     @property
@@ -90,7 +90,7 @@ class QueueFacts:
     unused_until: datetime | None = None
 
 
-def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: Place = Place()) -> list[Reason]:
+def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: QueuePosition = QueuePosition()) -> list[Reason]:
     """Every reason that bears on the message at `now`, the obstacles first. place: among the ready messages."""
     reasons = [*obstacles(message, now, queue=queue)]
     notes: list[Reason] = []
@@ -109,7 +109,7 @@ def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = Queue
     expired_at = rules.expired_at(message, now)
     if expired_at is not None:
         yield _expired(expired_at, queue, now)
-    elif standing(message, now) is Standing.UNACKED:
+    elif display_state(message, now) is DisplayState.UNACKED:
         yield _unacked(message, queue, now)
 
 
@@ -178,7 +178,7 @@ def _all(consumers: int) -> str:
     return "The only consumer holds" if consumers == 1 else f"All {consumers} consumers hold"
 
 
-def _place(place: Place) -> Reason:
+def _place(place: QueuePosition) -> Reason:
     values = {"before": place.before, "capped": place.capped}
     if not place.before:
         return Reason(Code.NEXT, "Next in line.", values, is_obstacle=False)
@@ -189,12 +189,12 @@ def _place(place: Place) -> Reason:
 
 def _future(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:
     """What becomes of it."""
-    at = standing(message, now)
+    at = display_state(message, now)
     expires_at = message.expires_at
-    if at is Standing.READY and expires_at is not None:
+    if at is DisplayState.READY and expires_at is not None:
         text = f"It expires in {human(expires_at - now)}; {_fate(queue)} once it is at the head."
         yield Reason(Code.WILL_EXPIRE, text, {"expires_at": expires_at}, expires_at, is_obstacle=False)
-    elif at is Standing.UNACKED and expires_at is not None:
+    elif at is DisplayState.UNACKED and expires_at is not None:
         over = expires_at <= now
         when = "has ended" if over else f"ends in {human(expires_at - now)}"
         text = f"Its time-to-live {when}. It does not expire while unacknowledged, but when it is requeued later (RMQ-020)."

@@ -264,7 +264,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveArguments:
     """What is in force, and why.
 
     values:     by name as entity.effective has them: "message_ttl", "dead_letter_exchange"; only those there are. With them the
@@ -287,7 +287,7 @@ _ARGUMENTS_ONLY = {"x-max-priority": "max_priority", "x-single-active-consumer":
 
 def effective_queue(
     arguments: Arguments, user: Policy | None = None, operator: Policy | None = None, *, queue_type: str = CLASSIC
-) -> Effective:
+) -> EffectiveArguments:
     """What is in force for a queue (RMQ-202, RMQ-205, RMQ-904): of numbers the least; of the rest the argument, else the operator
     policy, else the policy. arguments: decoded, and valid.
 
@@ -303,7 +303,7 @@ def effective_queue(
     return found
 
 
-def effective_exchange(arguments: Arguments, user: Policy | None = None, operator: Policy | None = None) -> Effective:
+def effective_exchange(arguments: Arguments, user: Policy | None = None, operator: Policy | None = None) -> EffectiveArguments:
     """What is in force for an exchange: its alternate exchange, by argument or else by policy (RMQ-316)."""
     return _merged({ALTERNATE_EXCHANGE: ALTERNATE_EXCHANGE}, arguments, user, operator)
 
@@ -321,8 +321,10 @@ def _of_both(key: str, users: Any, operators: Any) -> Any:
     return max(users, operators) if key in MAXIMUM else operators
 
 
-def _merged(keys: Mapping[str, str | None], arguments: Arguments, user: Policy | None, operator: Policy | None) -> Effective:
-    found = Effective(definition=merged_definition(user, operator))
+def _merged(
+    keys: Mapping[str, str | None], arguments: Arguments, user: Policy | None, operator: Policy | None
+) -> EffectiveArguments:
+    found = EffectiveArguments(definition=merged_definition(user, operator))
     for key, argument in keys.items():
         candidates = [Candidate(ARGUMENT, plain(arguments[argument]))] if argument is not None and argument in arguments else []
         for policy, source in ((operator, "operator policy"), (user, "policy")):
@@ -344,6 +346,6 @@ def _winner_first(key: str, candidates: list[Candidate]) -> list[Candidate]:
     return [Candidate(ranked[0].source, ranked[0].value, wins=True), *ranked[1:]]
 
 
-def _put(found: Effective, name: str, candidates: list[Candidate]) -> None:
+def _put(found: EffectiveArguments, name: str, candidates: list[Candidate]) -> None:
     found.values[name], found.sources[name] = candidates[0].value, candidates[0].source
     found.candidates[name] = tuple(candidates)

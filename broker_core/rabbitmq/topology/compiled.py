@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker_core.rabbitmq.rules.exchanges import BindingDef, ExchangeDef, Router
 from broker_core.rabbitmq.rules.table import decode
-from broker_core.runtime.entity_cache import Memory
+from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -54,8 +54,8 @@ class Topology(NamedTuple):
     bindings: Mapping[int, BindingDef]
 
 
-_compiled = Memory(1_000)  # database and virtual host -> Topology
-_outdated = Memory(1_000)  # those of them that are of a former version
+_compiled = BoundedCache(1_000)  # database and virtual host -> Topology
+_outdated = BoundedCache(1_000)  # those of them that are of a former version
 
 
 def of(vhost: str) -> Steps[Topology]:

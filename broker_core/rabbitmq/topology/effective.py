@@ -9,7 +9,7 @@ from typing import Any
 from broker_core.common.types import Actor, EntityAddress, ExpiryMode
 from broker_core.rabbitmq.rules import policies as rules
 from broker_core.rabbitmq.rules import table
-from broker_core.rabbitmq.rules.policies import Effective, ObjectType, Policy
+from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
 from broker_core.store.driver import Steps, use_case
 from broker_core.store.statements import call
 
@@ -20,7 +20,7 @@ COLUMNS = ("effective", "default_message_time_to_live", "auto_delete_on_idle", "
 
 
 @use_case
-def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Effective]:
+def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[EffectiveArguments]:
     """What is in force for a queue: an Effective, which tells of each key who won and who else said a value (RMQ-904).
 
     Raises AmqpError (404).
@@ -30,7 +30,7 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Ef
 
 
 @use_case
-def effective_of_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps[Effective]:
+def effective_of_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps[EffectiveArguments]:
     """What is in force for an exchange, in the same way."""
     exchange = yield from get_exchange.steps(vhost, name, actor=actor)
     return of_exchange(name, exchange.arguments, (yield from _policies_in(vhost, actor)))
@@ -42,20 +42,20 @@ def policies_of(namespace_id: int) -> Steps[list[Policy]]:
     return [Policy(row.name, row.pattern, row.definition, row.apply_to, _number(row.priority), row.is_operator) for row in rows]
 
 
-def of_queue(name: str, options: Mapping[str, Any], policies: Sequence[Policy]) -> Effective:
+def of_queue(name: str, options: Mapping[str, Any], policies: Sequence[Policy]) -> EffectiveArguments:
     """What is in force for a queue of these options, as they are stored."""
     user, operator = rules.select(policies, name, ObjectType.QUEUE, options["type"])
     return rules.effective_queue(table.decode(options["arguments"]), user, operator, queue_type=options["type"])
 
 
-def of_exchange(name: str, arguments: Mapping[str, Any], policies: Sequence[Policy]) -> Effective:
+def of_exchange(name: str, arguments: Mapping[str, Any], policies: Sequence[Policy]) -> EffectiveArguments:
     """What is in force for an exchange of these arguments, decoded. Nothing is for the default one (RMQ-316)."""
     if not name:
-        return Effective()
+        return EffectiveArguments()
     return rules.effective_exchange(arguments, *rules.select(policies, name, ObjectType.EXCHANGE))
 
 
-def queue_columns(options: Mapping[str, Any], found: Effective) -> dict[str, Any]:
+def queue_columns(options: Mapping[str, Any], found: EffectiveArguments) -> dict[str, Any]:
     """What a queue's row has of what is in force for it; the shared columns are those that reading and expiring go by.
 
     A time-to-live that holds for messages already there is the queue's own column, too (RMQ-902): without it, a message keeps the

@@ -5,7 +5,7 @@ EntityExists, InvalidArgument (with the setting, the value and what is allowed; 
 NotAllowed and NotAuthorized.
 """
 
-from .effective import Effective, effective
+from .effective import EffectiveSetting, effective
 from .kinds import Entity, Queue, Subscription, Topic
 from .lifecycle import (
     create_queue,
@@ -32,39 +32,3 @@ from .lifecycle import (
     update_topic,
 )
 from .rules import StoredRule, create_rule, delete_rule, list_rules, update_rule
-
-__all__ = [
-    "Effective",
-    "Entity",
-    "Queue",
-    "StoredRule",
-    "Subscription",
-    "Topic",
-    "create_queue",
-    "create_rule",
-    "create_subscription",
-    "create_topic",
-    "delete_entity",
-    "delete_queue",
-    "delete_rule",
-    "delete_subscription",
-    "delete_topic",
-    "effective",
-    "ensure_queue",
-    "ensure_subscription",
-    "ensure_topic",
-    "get_entity",
-    "get_queue",
-    "get_subscription",
-    "get_topic",
-    "list_entities",
-    "list_queues",
-    "list_rules",
-    "list_subscriptions",
-    "list_topics",
-    "update_entity",
-    "update_queue",
-    "update_rule",
-    "update_subscription",
-    "update_topic",
-]

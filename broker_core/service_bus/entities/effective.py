@@ -14,7 +14,7 @@ from .rows import entity_row
 _LIFE = "default_message_time_to_live"
 
 
-class Effective(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """source: "default": what a new entity gets. "tier": what a new one gets in a namespace of this tier. "entity": its own.
     "topic": a subscription's, lowered by its topic's."""
 
@@ -31,13 +31,14 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     plain = defaults_of(entity.kind, None, entity.is_system)
     of_tier = defaults_of(entity.kind, Tier(row.tier), entity.is_system)
     found = {
-        name: Effective(value, _source(value, plain[name], of_tier[name])) for name, value in values_of(entity.settings).items()
+        name: EffectiveSetting(value, _source(value, plain[name], of_tier[name]))
+        for name, value in values_of(entity.settings).items()
     }
     if isinstance(entity, Subscription):
         topic = yield from entity_row(entity.topic)
         own, lower = found[_LIFE].value, getattr(topic, _LIFE)
         if lower is not None and (own is None or lower < own):  # SB-022
-            found[_LIFE] = Effective(lower, "topic")
+            found[_LIFE] = EffectiveSetting(lower, "topic")
     return found
 
 

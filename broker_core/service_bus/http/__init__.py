@@ -2,5 +2,3 @@
 
 from .addresses import is_mounted
 from .asgi import application
-
-__all__ = ["application", "is_mounted"]

@@ -6,7 +6,7 @@ import time
 
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.service_bus import shared_access
-from broker_core.service_bus.shared_access import Policy
+from broker_core.service_bus.shared_access import AccessPolicy
 
 from . import sas
 from .request import Request
@@ -16,7 +16,7 @@ REMEMBERED_SECONDS = 1.0  # so long a key that was replaced may still be accepte
 _MOST_REMEMBERED = 1000
 _MOST_HOLDER_CHARACTERS = 100
 
-_remembered: dict[tuple[str, str, str], tuple[float, list[Policy]]] = {}
+_remembered: dict[tuple[str, str, str], tuple[float, list[AccessPolicy]]] = {}
 
 
 async def actor_of(request: Request) -> Actor:
@@ -37,7 +37,7 @@ async def actor_of(request: Request) -> Actor:
     return Actor("key", signer.name, signer.rights, _holder(request, signer))
 
 
-def _signer(token: sas.Token, found: list[Policy]) -> Policy | None:
+def _signer(token: sas.Token, found: list[AccessPolicy]) -> AccessPolicy | None:
     return next((policy for policy in found if sas.signed_by(token, policy.keys)), None)
 
 
@@ -45,12 +45,12 @@ def _key(address: EntityAddress, name: str) -> tuple[str, str, str]:
     return address.namespace.lower(), address.path.lower(), name.lower()
 
 
-def _recall(address: EntityAddress, name: str) -> list[Policy]:
+def _recall(address: EntityAddress, name: str) -> list[AccessPolicy]:
     until, found = _remembered.get(_key(address, name), (0.0, []))
     return found if time.monotonic() < until else []
 
 
-def _remember(address: EntityAddress, name: str, found: list[Policy]) -> None:
+def _remember(address: EntityAddress, name: str, found: list[AccessPolicy]) -> None:
     """Policies of that name that hold here, the entity's own first. Misses are not kept, as anybody can make many."""
     if len(_remembered) >= _MOST_REMEMBERED:
         _remembered.clear()
@@ -58,7 +58,7 @@ def _remember(address: EntityAddress, name: str, found: list[Policy]) -> None:
         _remembered[_key(address, name)] = (time.monotonic() + REMEMBERED_SECONDS, found)
 
 
-def _holder(request: Request, policy: Policy) -> str:
+def _holder(request: Request, policy: AccessPolicy) -> str:
     """How a lock of this client is shown: the name it gives itself, else key and machine."""
     label = (request.header(HOLDER_HEADER) or "").strip()
     return label[:_MOST_HOLDER_CHARACTERS] or f"key:{policy.name}@{request.client_ip}"

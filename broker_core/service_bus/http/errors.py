@@ -60,7 +60,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.NotAuthorized: WireError("amqp:unauthorized-access", 401, 40105),
     errors.EntityNotFound: WireError("amqp:not-found", 410, 41000),
     errors.EntityExists: WireError("com.microsoft:entity-already-exists", 409, 40900),
-    errors.WorldMoved: WireError("com.microsoft:precondition-failed", 412, 41200),
+    errors.PreviewOutdated: WireError("com.microsoft:precondition-failed", 412, 41200),
     errors.EntityDisabled: WireError("com.microsoft:entity-disabled", 403, 40301),
     errors.LockLost: WireError("com.microsoft:message-lock-lost", 404, 40401),
     errors.SessionLockLost: WireError("com.microsoft:session-lock-lost", 404, 40402),

@@ -1,6 +1,6 @@
 """Why a stored message is, or is not, delivered now: every reason there is, in the order in which a receive meets them.
 
-Pure. It decides nothing anew: what is an obstacle follows from the predicates that receiving is held to (`standing`), from the
+Pure. What is an obstacle follows from the predicates that receiving is held to (`display_state`), from the
 entity's status and forwards, and from who holds the message's session. Refuses to know how the facts were read.
 """
 
@@ -13,10 +13,10 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from broker_core.common.durations import human
-from broker_core.common.explanations import Place, Reason
+from broker_core.common.explanations import QueuePosition, Reason
 from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, MessageState, SubQueue
 
-from .standing import Facts, failures, is_over, life_ended_at, lock_ends_at
+from .display_state import StateFacts, failures, is_over, life_ended_at, lock_ends_at
 
 
 class Code(StrEnum):
@@ -43,7 +43,7 @@ class Code(StrEnum):
     NEXT = "next"
 
 
-class MessageFacts(Facts, Protocol):
+class MessageFacts(StateFacts, Protocol):
     """A message as a standing knows it, and what only an explanation tells."""
 
     @property
@@ -87,7 +87,7 @@ def explain(
     now: datetime,
     *,
     session: SessionFacts | None = None,
-    place: Place = Place(),
+    place: QueuePosition = QueuePosition(),
 ) -> list[Reason]:
     """Every reason that bears on the message at `now`, the obstacles in the order in which a receive meets them.
 
@@ -268,7 +268,7 @@ def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: S
     return notes
 
 
-def _place(message: MessageFacts, session: SessionFacts | None, place: Place) -> Reason:
+def _place(message: MessageFacts, session: SessionFacts | None, place: QueuePosition) -> Reason:
     within = f" of the session '{session.session_id}'" if session else ""
     values = {"before": place.before, "capped": place.capped}
     if not place.before and place.capped:

@@ -49,7 +49,8 @@ SELECT count(*) AS done FROM forgotten;
 
 -- name: one_forwarder
 -- Messages leave an entity in their order (SB-170): one transaction at a time forwards from it.
-SELECT pg_advisory_xact_lock(hashtextextended('vitrine forward ' || %(entity_id)s::text || ' ' || %(subqueue)s::text, 0));
+SELECT pg_advisory_xact_lock(
+           hashtextextended('vitrine forward ' || %(entity_id)s::bigint || ' ' || %(subqueue)s::int, 0));
 
 -- name: forwardable
 -- Messages of a list that are to go elsewhere, lowest number first: available ones of the main list, all unheld dead letters, and

@@ -235,7 +235,7 @@ UPDATE vitrine_entity_activity AS a
   FROM vitrine_entity_now AS e
  WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
 
--- name: look
+-- name: entity_status
 -- Asked after an operation found nothing or little: may the entity be used, and would a tidying step find something to do now? No
 -- row: it is gone.
 WITH

@@ -6,11 +6,11 @@ import json
 
 from django import forms
 
-from broker_core.rabbitmq import Back, Origin, ToExchange, ToQueue
+from broker_core.rabbitmq import Back, DeadLetterOrigin, ToExchange, ToQueue
 from broker_core.rabbitmq.messages.moving import Target
 
 BACK, FIRST, QUEUE, EXCHANGE = "back", "first", "queue", "exchange"
-WAYS = {
+MOVE_TARGETS = {
     BACK: "Back to the queue where each message died last, from its x-death header",
     FIRST: "Back to the queue where each message died first, if different",
     QUEUE: "To one queue",
@@ -24,7 +24,7 @@ class MoveForm(forms.Form):
     """to: one of WAYS. group: the one that goes alone, as `group_text` writes it. up_to: the highest number that a preview has
     counted. confirmed: the target that was previewed, as `in_words` says it."""
 
-    to = forms.ChoiceField(choices=list(WAYS.items()), widget=forms.RadioSelect, label="Destination")
+    to = forms.ChoiceField(choices=list(MOVE_TARGETS.items()), widget=forms.RadioSelect, label="Destination")
     queue = forms.CharField(
         required=False, max_length=255, strip=False, label="Queue", widget=forms.TextInput(attrs=_PLAIN | {"list": "queues"})
     )
@@ -43,7 +43,7 @@ class MoveForm(forms.Form):
     up_to = forms.IntegerField(required=False, min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput)
     confirmed = forms.CharField(required=False, max_length=600)
 
-    def clean_group(self) -> Origin | None:
+    def clean_group(self) -> DeadLetterOrigin | None:
         given = self.cleaned_data["group"]
         return read_group(given) if given else None
 
@@ -58,19 +58,19 @@ class MoveForm(forms.Form):
         return Back(first=given["to"] == FIRST)
 
 
-def group_text(of: Origin) -> str:
+def group_text(of: DeadLetterOrigin) -> str:
     """A group as a form or an address carries it."""
     return json.dumps([of.queue, of.reason, *(["first"] if of.first else [])])
 
 
-def read_group(text: str) -> Origin:
+def read_group(text: str) -> DeadLetterOrigin:
     """The group of such a text. Raises ValidationError."""
     try:
         match json.loads(text):
             case [None, None, *which] if which in ([], ["first"]):
-                return Origin(None, None, bool(which))
+                return DeadLetterOrigin(None, None, bool(which))
             case [str(queue), str(reason), *which] if which in ([], ["first"]):
-                return Origin(queue, reason, bool(which))
+                return DeadLetterOrigin(queue, reason, bool(which))
     except (ValueError, RecursionError):  # the latter of what is nested too deeply
         pass
     raise forms.ValidationError('must be a queue and a reason, such as ["orders", "rejected"], or [null, null].')

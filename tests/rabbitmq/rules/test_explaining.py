@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_core.common.explanations import Place, is_deliverable
+from broker_core.common.explanations import QueuePosition, is_deliverable
 from broker_core.rabbitmq.rules import explaining
+from broker_core.rabbitmq.rules.display_state import DisplayState, display_state, next_change_at
 from broker_core.rabbitmq.rules.explaining import Code, ConsumerFacts, HeadFacts, QueueFacts
-from broker_core.rabbitmq.rules.standing import Standing, next_change_at, standing
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOON, AGO = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)
@@ -53,7 +53,7 @@ READY, UNACKED, EXPIRED = A(), A(owner_id=7, held_since=AGO, locked_by="worker")
 def test_every_reason_is_told(message, queue, codes):
     reasons = explaining.explain(message, queue, NOON)
     assert [reason.code for reason in reasons] == codes
-    assert is_deliverable(reasons) == (standing(message, NOON) is Standing.READY)
+    assert is_deliverable(reasons) == (display_state(message, NOON) is DisplayState.READY)
     assert (explaining.why_not(message, NOON) is None) == is_deliverable(reasons)
 
 
@@ -62,7 +62,7 @@ def test_instants_and_holders_are_told():
     assert unacked.ends_at == SOON and "worker" in unacked.text and "5 min" in unacked.text
     (behind,) = explaining.explain(EXPIRED, QueueFacts(head=HeadFacts(3, SOON)), NOON)
     assert behind.ends_at == SOON and "message 3" in behind.text
-    place = explaining.explain(READY, QueueFacts(consumers=(FREE,)), NOON, place=Place(1000, capped=True))[-1]
+    place = explaining.explain(READY, QueueFacts(consumers=(FREE,)), NOON, place=QueuePosition(1000, capped=True))[-1]
     assert place.text == "1,000 or more messages ahead."
 
 
@@ -82,14 +82,14 @@ def test_what_becomes_of_the_dead_is_told():
 @pytest.mark.parametrize(
     ("message", "wanted", "changes_at"),
     [
-        (READY, Standing.READY, None),
-        (A(expires_at=SOON), Standing.READY, SOON),
-        (A(expires_at=NOON), Standing.EXPIRED, None),
-        (EXPIRED, Standing.EXPIRED, None),
-        (replace(UNACKED, expires_at=AGO), Standing.UNACKED, None),
+        (READY, DisplayState.READY, None),
+        (A(expires_at=SOON), DisplayState.READY, SOON),
+        (A(expires_at=NOON), DisplayState.EXPIRED, None),
+        (EXPIRED, DisplayState.EXPIRED, None),
+        (replace(UNACKED, expires_at=AGO), DisplayState.UNACKED, None),
     ],
 )
 def test_standings(message, wanted, changes_at):
-    assert standing(message, NOON) is wanted
+    assert display_state(message, NOON) is wanted
     assert next_change_at(message, NOON) == changes_at
-    assert wanted.is_pending is (wanted is Standing.EXPIRED)
+    assert wanted.is_pending is (wanted is DisplayState.EXPIRED)

@@ -282,7 +282,7 @@ def concrete_refusals() -> list[BrokerError]:
         errors.NotAuthorized("key:a", "SEND", "demo/q"),
         errors.EntityNotFound("demo/q"),
         errors.EntityExists("demo/q"),
-        errors.WorldMoved("demo/q", "its settings have changed"),
+        errors.PreviewOutdated("demo/q", "its settings have changed"),
         errors.EntityDisabled("demo/q", "Disabled", "sends"),
         errors.LockLost([UUID(LOCK)]),
         errors.SessionLockLost("demo/q", "s-1"),

@@ -17,22 +17,3 @@ from .rules import (
 )
 from .sql import FalseFilter, SqlFilter, TrueFilter, compile_filter
 from .view import MessageView
-
-__all__ = [
-    "DEFAULT_RULE_NAME",
-    "Action",
-    "CorrelationFilter",
-    "FalseFilter",
-    "Filter",
-    "MessageView",
-    "Rule",
-    "SqlFilter",
-    "TrueFilter",
-    "check_rule_name",
-    "compile_action",
-    "compile_filter",
-    "filter_from_json",
-    "filter_to_json",
-    "rule_from_json",
-    "rule_to_json",
-]

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from broker_core.common.types import MessageState, SubQueue
+from broker_core.service_bus.rules.display_state import DisplayState, display_state, next_change_at
 from broker_core.service_bus.rules.explaining import why_not
-from broker_core.service_bus.rules.standing import Standing, next_change_at, standing
 from tests.service_bus.specification import DELIVERABLE
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -37,29 +37,29 @@ DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts(), Standing.AVAILABLE),
-        (Facts(expires_at=AFTER), Standing.AVAILABLE),
-        (Facts(expires_at=NOON), Standing.EXPIRED),  # at the instant itself it has expired
-        (Facts(locked_until=AFTER), Standing.LOCKED),
-        (Facts(locked_until=NOON), Standing.LOCK_ENDED),
-        (Facts(locked_until=AFTER, expires_at=BEFORE), Standing.LOCKED),  # a lock protects (SB-038)
-        (Facts(locked_until=BEFORE, expires_at=BEFORE), Standing.EXPIRED),
-        (Facts(delivery_count=2), Standing.AVAILABLE),
-        (Facts(delivery_count=3), Standing.SPENT),
-        (Facts(delivery_count=2, locked_until=BEFORE), Standing.SPENT),  # the ended lock was the third failure (SB-090)
-        (Facts(delivery_count=2, locked_until=AFTER), Standing.LOCKED),
-        (Facts(delivery_count=3, expires_at=BEFORE), Standing.EXPIRED),  # SB-920
-        (Facts(state=DEFERRED), Standing.DEFERRED),
-        (Facts(state=DEFERRED, expires_at=BEFORE), Standing.DEFERRED_EXPIRED),  # SB-906
-        (Facts(state=DEFERRED, locked_until=AFTER), Standing.LOCKED),
-        (Facts(state=SCHEDULED, scheduled_enqueue_at=AFTER), Standing.SCHEDULED),
-        (Facts(state=SCHEDULED, scheduled_enqueue_at=NOON), Standing.DUE),
-        (Facts(subqueue=DEAD, expires_at=BEFORE, delivery_count=9), Standing.AVAILABLE),  # SB-035, SB-089
-        (Facts(subqueue=DEAD, locked_until=BEFORE), Standing.LOCK_ENDED),
+        (Facts(), DisplayState.AVAILABLE),
+        (Facts(expires_at=AFTER), DisplayState.AVAILABLE),
+        (Facts(expires_at=NOON), DisplayState.EXPIRED),  # at the instant itself it has expired
+        (Facts(locked_until=AFTER), DisplayState.LOCKED),
+        (Facts(locked_until=NOON), DisplayState.LOCK_ENDED),
+        (Facts(locked_until=AFTER, expires_at=BEFORE), DisplayState.LOCKED),  # a lock protects (SB-038)
+        (Facts(locked_until=BEFORE, expires_at=BEFORE), DisplayState.EXPIRED),
+        (Facts(delivery_count=2), DisplayState.AVAILABLE),
+        (Facts(delivery_count=3), DisplayState.SPENT),
+        (Facts(delivery_count=2, locked_until=BEFORE), DisplayState.SPENT),  # the ended lock was the third failure (SB-090)
+        (Facts(delivery_count=2, locked_until=AFTER), DisplayState.LOCKED),
+        (Facts(delivery_count=3, expires_at=BEFORE), DisplayState.EXPIRED),  # SB-920
+        (Facts(state=DEFERRED), DisplayState.DEFERRED),
+        (Facts(state=DEFERRED, expires_at=BEFORE), DisplayState.DEFERRED_EXPIRED),  # SB-906
+        (Facts(state=DEFERRED, locked_until=AFTER), DisplayState.LOCKED),
+        (Facts(state=SCHEDULED, scheduled_enqueue_at=AFTER), DisplayState.SCHEDULED),
+        (Facts(state=SCHEDULED, scheduled_enqueue_at=NOON), DisplayState.DUE),
+        (Facts(subqueue=DEAD, expires_at=BEFORE, delivery_count=9), DisplayState.AVAILABLE),  # SB-035, SB-089
+        (Facts(subqueue=DEAD, locked_until=BEFORE), DisplayState.LOCK_ENDED),
     ],
 )
 def test_standing(facts, expected):
-    assert standing(facts, NOON) == expected
+    assert display_state(facts, NOON) == expected
 
 
 def all_facts():
@@ -71,7 +71,7 @@ def all_facts():
 
 def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
     for facts in all_facts():
-        assert (why_not(facts, NOON) is None) == (standing(facts, NOON) in DELIVERABLE), facts
+        assert (why_not(facts, NOON) is None) == (display_state(facts, NOON) in DELIVERABLE), facts
 
 
 def test_the_next_change_lies_ahead_and_is_one():
@@ -79,14 +79,14 @@ def test_the_next_change_lies_ahead_and_is_one():
         at = next_change_at(facts, NOON)
         if at is not None:
             assert at > NOON
-            assert standing(facts, at) != standing(facts, NOON), facts
+            assert display_state(facts, at) != display_state(facts, NOON), facts
 
 
 def test_without_a_next_change_time_alone_changes_nothing():
     """But for a spent one, which may expire where it waits: the broker acts on it at once either way."""
     for facts in all_facts():
-        if next_change_at(facts, NOON) is None and standing(facts, NOON) != Standing.SPENT:
-            assert standing(facts, NOON + timedelta(days=1)) == standing(facts, NOON), facts
+        if next_change_at(facts, NOON) is None and display_state(facts, NOON) != DisplayState.SPENT:
+            assert display_state(facts, NOON + timedelta(days=1)) == display_state(facts, NOON), facts
 
 
 def test_the_holder_is_named():

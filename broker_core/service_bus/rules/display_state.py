@@ -13,7 +13,7 @@ from typing import Protocol
 from broker_core.common.types import MessageState, SubQueue
 
 
-class Standing(StrEnum):
+class DisplayState(StrEnum):
     """What a person calls the message's state. "pending": its instant has passed and no sweep or receive has acted yet."""
 
     AVAILABLE = "available"
@@ -29,7 +29,7 @@ class Standing(StrEnum):
     @property
     def is_pending(self) -> bool:
         """Whether the broker will act on it by itself as soon as it looks."""
-        return self in (Standing.LOCK_ENDED, Standing.DUE, Standing.EXPIRED, Standing.SPENT)
+        return self in (DisplayState.LOCK_ENDED, DisplayState.DUE, DisplayState.EXPIRED, DisplayState.SPENT)
 
 
 class LockFacts(Protocol):
@@ -43,7 +43,7 @@ class LockFacts(Protocol):
     def locked_until(self) -> datetime | None: ...
 
 
-class Facts(LockFacts, Protocol):
+class StateFacts(LockFacts, Protocol):
     """The columns a standing follows from. expires_at: effective, from the message's own time-to-live or its entity's default."""
 
     @property
@@ -56,34 +56,34 @@ class Facts(LockFacts, Protocol):
     def scheduled_enqueue_at(self) -> datetime | None: ...
 
 
-def standing(message: Facts, now: datetime) -> Standing:
+def display_state(message: StateFacts, now: datetime) -> DisplayState:
     """The message's standing at `now` of its namespace's clock.
 
     A lock protects from expiry while it lasts (SB-038); an ended lock no one has touched counts as one failed delivery
     (SB-090); expiry is decided before the delivery limit (SB-920); in a dead-letter queue neither applies (SB-035, SB-089).
     """
     if message.state == MessageState.SCHEDULED:
-        return Standing.DUE if _passed(message.scheduled_enqueue_at, now) else Standing.SCHEDULED
+        return DisplayState.DUE if _passed(message.scheduled_enqueue_at, now) else DisplayState.SCHEDULED
     if is_locked(message, now):
-        return Standing.LOCKED
+        return DisplayState.LOCKED
     expired = is_over(message, now)
     if message.state == MessageState.DEFERRED:
-        return Standing.DEFERRED_EXPIRED if expired else Standing.DEFERRED
+        return DisplayState.DEFERRED_EXPIRED if expired else DisplayState.DEFERRED
     if expired:
-        return Standing.EXPIRED
+        return DisplayState.EXPIRED
     if message.subqueue == SubQueue.MAIN and failures(message, now) >= message.max_delivery_count:
-        return Standing.SPENT
-    return Standing.LOCK_ENDED if message.locked_until is not None else Standing.AVAILABLE
+        return DisplayState.SPENT
+    return DisplayState.LOCK_ENDED if message.locked_until is not None else DisplayState.AVAILABLE
 
 
-def next_change_at(message: Facts, now: datetime) -> datetime | None:
+def next_change_at(message: StateFacts, now: datetime) -> datetime | None:
     """The instant at which the clock alone changes the standing: the end of a lock, of a wait, of a life. None: never."""
-    found = standing(message, now)
-    if found == Standing.LOCKED:
+    found = display_state(message, now)
+    if found == DisplayState.LOCKED:
         return message.locked_until
-    if found == Standing.SCHEDULED:
+    if found == DisplayState.SCHEDULED:
         return message.scheduled_enqueue_at
-    may_expire = found in (Standing.AVAILABLE, Standing.LOCK_ENDED, Standing.DEFERRED)
+    may_expire = found in (DisplayState.AVAILABLE, DisplayState.LOCK_ENDED, DisplayState.DEFERRED)
     return message.expires_at if may_expire and message.subqueue == SubQueue.MAIN else None
 
 
@@ -98,12 +98,12 @@ def lock_ends_at(message: LockFacts, now: datetime) -> datetime | None:
     return until if until is not None and now < until else None
 
 
-def is_over(message: Facts, now: datetime) -> bool:
+def is_over(message: StateFacts, now: datetime) -> bool:
     """Whether its life has ended, locked or not; nothing expires outside the main list (SB-035), nor while scheduled (SB-024)."""
     return life_ended_at(message, now) is not None
 
 
-def life_ended_at(message: Facts, now: datetime) -> datetime | None:
+def life_ended_at(message: StateFacts, now: datetime) -> datetime | None:
     """When its life ended; None: it has not (see `is_over`)."""
     if message.subqueue != SubQueue.MAIN or message.state == MessageState.SCHEDULED:
         return None

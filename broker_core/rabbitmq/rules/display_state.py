@@ -9,7 +9,7 @@ from typing import Protocol
 DEFAULT_TIMEOUT = 1_800_000  # ms that a delivery may be unacknowledged where its queue says nothing: 30 minutes (RMQ-924)
 
 
-class Standing(StrEnum):
+class DisplayState(StrEnum):
     """What a person calls the message's state."""
 
     READY = "ready"
@@ -19,10 +19,10 @@ class Standing(StrEnum):
     @property
     def is_pending(self) -> bool:
         """Whether the broker will act on it by itself as soon as it is at the head."""
-        return self is Standing.EXPIRED
+        return self is DisplayState.EXPIRED
 
 
-class Facts(Protocol):
+class RabbitMessageFacts(Protocol):
     """The columns a standing follows from. owner_id: the connection that holds it. expires_at None: never."""
 
     @property
@@ -31,19 +31,19 @@ class Facts(Protocol):
     def expires_at(self) -> datetime | None: ...
 
 
-def standing(message: Facts, now: datetime) -> Standing:
+def display_state(message: RabbitMessageFacts, now: datetime) -> DisplayState:
     """The message's standing at `now` of its virtual host's clock: while unacked it does not expire (RMQ-019)."""
     if message.owner_id is not None:
-        return Standing.UNACKED
-    return Standing.READY if expired_at(message, now) is None else Standing.EXPIRED
+        return DisplayState.UNACKED
+    return DisplayState.READY if expired_at(message, now) is None else DisplayState.EXPIRED
 
 
-def expired_at(message: Facts, now: datetime) -> datetime | None:
+def expired_at(message: RabbitMessageFacts, now: datetime) -> datetime | None:
     """When the life of a ready message ended; None: it has not, or it is unacked."""
     is_over = message.owner_id is None and message.expires_at is not None and message.expires_at <= now
     return message.expires_at if is_over else None
 
 
-def next_change_at(message: Facts, now: datetime) -> datetime | None:
+def next_change_at(message: RabbitMessageFacts, now: datetime) -> datetime | None:
     """The instant at which the clock alone changes the standing: the end of a ready message's life."""
-    return message.expires_at if standing(message, now) is Standing.READY else None
+    return message.expires_at if display_state(message, now) is DisplayState.READY else None

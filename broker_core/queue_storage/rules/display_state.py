@@ -9,7 +9,7 @@ from typing import Protocol
 from broker_core.common.types import HoldKind
 
 
-class Standing(StrEnum):
+class DisplayState(StrEnum):
     """What a person calls the message's state."""
 
     VISIBLE = "visible"
@@ -22,18 +22,18 @@ class Standing(StrEnum):
     @property
     def is_pending(self) -> bool:
         """Whether the broker will act on it by itself as soon as it looks."""
-        return self is Standing.EXPIRED
+        return self is DisplayState.EXPIRED
 
 
 _OF_HOLD = {
-    HoldKind.PUT: Standing.DELAYED,
-    HoldKind.UPDATE_BEFORE_GET: Standing.RESCHEDULED,
-    HoldKind.GET: Standing.LEASED,
-    HoldKind.UPDATE: Standing.EXTENDED,
+    HoldKind.PUT: DisplayState.DELAYED,
+    HoldKind.UPDATE_BEFORE_GET: DisplayState.RESCHEDULED,
+    HoldKind.GET: DisplayState.LEASED,
+    HoldKind.UPDATE: DisplayState.EXTENDED,
 }
 
 
-class Facts(Protocol):
+class StorageMessageFacts(Protocol):
     """The columns a standing follows from. expires_at None: never. visible_at None: nothing ever hid it."""
 
     @property
@@ -44,16 +44,16 @@ class Facts(Protocol):
     def expires_at(self) -> datetime | None: ...
 
 
-def standing(message: Facts, now: datetime) -> Standing:
+def display_state(message: StorageMessageFacts, now: datetime) -> DisplayState:
     """The message's standing at `now` of its account's clock: expiry first, at its very instant (QS-073, QS-078)."""
     if has_expired(message, now):
-        return Standing.EXPIRED
+        return DisplayState.EXPIRED
     if hidden_until(message, now) is not None:
         return _OF_HOLD[HoldKind(message.hold_kind or HoldKind.GET)]
-    return Standing.VISIBLE
+    return DisplayState.VISIBLE
 
 
-def next_change_at(message: Facts, now: datetime) -> datetime | None:
+def next_change_at(message: StorageMessageFacts, now: datetime) -> datetime | None:
     """The instant at which the clock alone changes the standing: it becomes visible, or it expires, whichever comes first.
 
     None: never; what has expired stays so.
@@ -64,22 +64,22 @@ def next_change_at(message: Facts, now: datetime) -> datetime | None:
     return min((at for at in instants if at is not None and at > now), default=None)
 
 
-def hidden_until(message: Facts, now: datetime) -> datetime | None:
+def hidden_until(message: StorageMessageFacts, now: datetime) -> datetime | None:
     """The instant at which its invisibility ends; None: it is not invisible."""
     return message.visible_at if message.visible_at is not None and message.visible_at > now else None
 
 
-def has_expired(message: Facts, now: datetime) -> bool:
+def has_expired(message: StorageMessageFacts, now: datetime) -> bool:
     """Whether it is as if it were gone (QS-073, QS-078)."""
     return expired_at(message, now) is not None
 
 
-def expired_at(message: Facts, now: datetime) -> datetime | None:
+def expired_at(message: StorageMessageFacts, now: datetime) -> datetime | None:
     """When its life ended; None: it has not."""
     return message.expires_at if message.expires_at is not None and message.expires_at <= now else None
 
 
-def expires_unseen_at(message: Facts, now: datetime) -> datetime | None:
+def expires_unseen_at(message: StorageMessageFacts, now: datetime) -> datetime | None:
     """When its life ends, if that is while it is invisible, or as it becomes visible: then it is never visible again (QS-024,
     QS-903). None: it will be, or its life has ended."""
     end, hidden = message.expires_at, hidden_until(message, now)
