@@ -11,8 +11,9 @@ from typing import Any
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
 from .shared import PAGE_ROWS, LinkedMessage, Page, entity_id_of, names_of, pairs, require
