@@ -22,7 +22,7 @@ ROUNDS = 60
 async def test_receive_that_is_cancelled_while_a_wake_up_arrives_ends(queue, turns):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     try:
-        while not (waiting := [event for events in aio.office()._waiting.values() for event in events if event._waiters]):
+        while not (waiting := [event for events in aio.loop_resources()._waiting.values() for event in events if event._waiters]):
             await asyncio.sleep(0.01)
         waiting[0].set()
         for _ in range(turns):  # of the loop, between the wake-up and the receive's next step
