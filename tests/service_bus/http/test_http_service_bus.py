@@ -23,8 +23,8 @@ from broker_core.service_bus.http.request import MAX_BODY_BYTES
 from tests.eventually import eventually
 from tests.looking import somebody_waits
 
+from ..rules.test_sas import javascript_recipe, python_recipe
 from .conftest import CLIENT
-from .test_sas import javascript_recipe, python_recipe
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
