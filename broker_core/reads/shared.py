@@ -69,8 +69,11 @@ class Page(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryCursor:
-    """A message's number in another entity. address None: that entity was deleted long ago; number None: unknown."""
+class LinkedMessage:
+    """A message that another one became, or from which it was created.
+
+    address None: its entity was deleted long ago. sequence_number None: unknown.
+    """
 
     entity_id: int
     address: EntityAddress | None
