@@ -53,7 +53,7 @@ def described(row: Any) -> dict[str, Any]:
     return {"settings": part.own_settings(row), "options": options, "last_activity_at": None, "last_receive_at": None}
 
 
-def told_of_message(row: Any) -> dict[str, Any]:
+def message_fields(row: Any) -> dict[str, Any]:
     return {"priority": row.priority}
 
 

@@ -1,4 +1,4 @@
-"""manage.py export_definitions: virtual hosts as RabbitMQ's definitions.json, on standard output."""
+"""manage.py export_definitions: writes virtual hosts as RabbitMQ's definitions.json to standard output."""
 
 import json
 

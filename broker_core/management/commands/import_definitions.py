@@ -1,4 +1,4 @@
-"""manage.py import_definitions FILE: exchanges, queues, bindings and policies from RabbitMQ's definitions.json."""
+"""manage.py import_definitions FILE: imports exchanges, queues, bindings and policies from RabbitMQ's definitions.json."""
 
 import sys
 from collections import Counter
