@@ -1,8 +1,8 @@
-"""What setting or deleting a policy would do now, before it is done; then the change itself, or a refusal where the world moved.
+"""Previewing the effect of setting or deleting a policy; then applying the change, unless the preview is outdated.
 
-A preview compares what is in force for each queue and exchange, and what tidying would do with the messages that are there: which
-expire, are too many, are dead-lettered or dropped. It looks at no more than SCAN_CAP messages, the heads first: beyond that its
-numbers are lower bounds, and say so. What dead letters do in the queues that they go to is not counted.
+A preview compares the effective settings of each queue and exchange, and determines which existing messages would expire,
+exceed a limit, be dead-lettered or dropped. It reads at most SCAN_CAP messages, from the heads: beyond that its counts are
+lower bounds and marked as such. Effects of dead letters in their destination queues are not counted.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ STAYS, EXPIRED, MAXLEN = "stays", "expired", "maxlen"
 
 
 class PolicyEffect(StrEnum):
-    """What happens to messages. One that expires or is too many is counted as dead-lettered, or dropped, as well."""
+    """An effect on messages. A message that expires or is trimmed is also counted as dead-lettered or dropped."""
 
     EXPIRED = "expired"
     TRIMMED = "too many"
     DEAD_LETTERED = "dead-lettered"
     DROPPED = "dropped"
-    SAVED = "saved"  # it was about to leave, and stays
+    SAVED = "saved"  # would have been removed without the change
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A key of what is in force. before, after: None where there is none. The sources are "argument", "policy P" ..."""
+    """A changed key of the effective settings. before, after: None if not set. The sources are "argument", "policy P" ..."""
 
     key: str
     before: Any
@@ -59,10 +59,10 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class QueueChange:
-    """A queue for which something else would be in force.
+    """A queue whose effective settings would change.
 
-    policy, operator_policy: which apply, (before, after). keys: those whose value or source changes. messages: ready ones.
-    effects:  on messages that are there.
+    policy, operator_policy: names before and after. keys: those whose value or source changes. messages: ready ones.
+    effects:  on existing messages.
     """
 
     address: EntityAddress
@@ -75,7 +75,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeChange:
-    """The same of an exchange, which holds no messages."""
+    """An exchange whose effective settings would change."""
 
     name: str
     policy: tuple[str | None, str | None]
@@ -85,9 +85,10 @@ class ExchangeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPreview(Preview):
-    """What setting a policy, or deleting it, would do. before: None where there is none of this name. after: None: it is deleted.
+    """The effect of setting or deleting a policy. before: None if there is no policy of this name. after: None if it is
+    deleted.
 
-    governed: how many (queues, exchanges) it applies to then.
+    governed: how many (queues, exchanges) it would apply to.
     """
 
     vhost: str
@@ -99,15 +100,15 @@ class PolicyPreview(Preview):
 
     @property
     def lives(self) -> int:
-        """Ready messages whose life another time-to-live would count (RMQ-902)."""
+        """Ready messages whose expiry would be computed from another TTL (RMQ-902)."""
         return sum(queue.messages for queue in self.queues if any(key.key == "message_ttl" for key in queue.keys))
 
 
 @use_case
 def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
-    """What setting this policy, or operator policy, would do now. Changes nothing.
+    """The effect of setting this policy, or operator policy, now. Changes nothing.
 
-    Needs MANAGE, as setting it does. Raises InvalidPolicy; EntityNotFound for the virtual host.
+    Needs MANAGE. Raises InvalidPolicy; EntityNotFound for the virtual host.
     """
     rules.check(policy)
     _allowed(vhost, actor)
@@ -116,16 +117,16 @@ def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) ->
 
 @use_case
 def preview_delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
-    """The same for deleting one."""
+    """The effect of deleting a policy now."""
     _allowed(vhost, actor)
     return (yield Atomically(_preview(vhost, name, operator, None, actor)))
 
 
 @use_case
 def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Steps:
-    """Do what was previewed if it would still do the same, in one transaction; else raise WorldMoved and change nothing.
+    """Apply a previewed change in one transaction; raises PreviewOutdated, and changes nothing, if its effect has changed.
 
-    Returns PolicyChange. Messages leave right after the commit, as with every change of a policy.
+    Returns PolicyChange. Messages are removed right after the commit, as with every policy change.
     """
     place = previewed.vhost, previewed.name, previewed.is_operator
     return (yield from _change(*place, previewed.after, actor, previewed))[1]
@@ -135,10 +136,10 @@ def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Ste
 def change_policy(
     vhost: str, name: str, operator: bool, policy: Policy | None, *, token: str | None = None, actor: Actor | None = None
 ) -> Steps[PolicyPreview]:
-    """Set a policy of this name, or delete it (None), and return what that does: a PolicyPreview, counted in the transaction that
-    does it. Raises as set_policy does.
+    """Set a policy of this name, or delete it (None). Returns the PolicyPreview computed in the same transaction. Raises as
+    set_policy does.
 
-    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    token: of a preview; raises PreviewOutdated, and changes nothing, if the effect has changed since.
     """
     return (yield from _change(vhost, name, operator, policy, actor, token))[0]
 
@@ -165,12 +166,12 @@ def _allowed(vhost: str, actor: Actor | None) -> None:
     (actor or Actor.local()).require(Right.MANAGE, vhost)
 
 
-# Comparing what is in force
+# Comparing effective settings
 
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """A queue that changes: its row, and what is in force before and after."""
+    """A queue that changes: its row, and its effective settings before and after."""
 
     row: Any
     before: EffectiveArguments
@@ -178,7 +179,7 @@ class _Queue:
 
 
 def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
-    """A preview, in the caller's transaction."""
+    """Compute a preview in the caller's transaction."""
     host = yield from vhosts.get_vhost.steps(vhost, actor=actor)
     there = yield from effective.policies_of(host.id)
     before = next((p for p in there if (p.name, p.is_operator) == (name, is_operator)), None)
@@ -220,7 +221,7 @@ def _differs(before: EffectiveArguments, after: EffectiveArguments) -> bool:
 
 
 def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy]) -> Steps:
-    """The exchanges that change; of each one its alternate exchange after the change; and what is in force for each one then."""
+    """The exchanges that change, the alternate exchange of each exchange after the change, and the effective settings of all."""
     changes, alternates, ruled = [], {}, []
     for row in (yield call("exchanges_of", namespace_id=namespace_id)):
         arguments = table.decode(row.arguments)
@@ -252,12 +253,12 @@ def _queue_change(vhost: str, queue: _Queue, fates: _Fates | None) -> QueueChang
     return QueueChange(address, *_names(queue.before, queue.after), _keys(queue.before, queue.after), ready, effects)
 
 
-# What becomes of messages
+# Effects on messages
 
 
 @dataclass(slots=True)
 class _Fates:
-    """What becomes of a queue's messages. groups: numbers by what happens and why."""
+    """The effects on a queue's messages. groups: sequence numbers by effect and reason."""
 
     ready: int
     seen: int
@@ -268,7 +269,7 @@ class _Fates:
         return self.seen < self.ready
 
     def add(self, number: int, before: tuple, after: tuple) -> None:
-        """before, after: (how it leaves, what it becomes, why)."""
+        """before, after: (how it is removed, its effect, reason)."""
         if before == after:
             return
         if after[0] == STAYS:
@@ -289,7 +290,7 @@ class _Fates:
 
 
 def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | None], actor: Actor | None) -> Steps:
-    """By the ids of those queues that have messages."""
+    """The effects by queue id, for queues with messages."""
     if not queues:
         return {}
     infos = {queue.row.id: (_info(queue.row, queue.before), _info(queue.row, queue.after)) for queue in queues}
@@ -311,7 +312,7 @@ def _info(row: Any, found: EffectiveArguments) -> QueueInfo:
 
 
 def _settings(queues: Sequence[_Queue], infos: Mapping[int, tuple[QueueInfo, QueueInfo]]) -> dict[str, list]:
-    """What the statement compares, queue by queue."""
+    """The settings compared by the statement, for each queue."""
     settings: dict[str, list] = {}
     for queue in queues:
         for side, found, info in zip(("old", "new"), (queue.before, queue.after), infos[queue.row.id], strict=True):
@@ -330,7 +331,7 @@ def _topology_after(
     alternates: Mapping[str, str | None],
     actor: Actor | None,
 ) -> Steps:
-    """The topology with what would be in force: dead letters are routed by it."""
+    """The topology after the change, by which dead letters would be routed."""
     changed = {queue.row.name: infos[queue.row.id][1] for queue in queues}
     exchanges, bindings = [], []
     for found in (yield from catalog.list_exchanges.steps(now.vhost, actor=actor)):
@@ -344,7 +345,7 @@ def _topology_after(
 
 
 class _Route:
-    """Where messages go that leave, by one topology. Counts what queues that refuse still take, and locks nothing."""
+    """Routes removed messages by one topology, and tracks the capacity of queues that reject publishes, without locking."""
 
     def __init__(self, topology: Topology):
         self.topology = topology
@@ -352,7 +353,7 @@ class _Route:
         self._rooms = length_limits.Rooms()
 
     def fate(self, name: str, queue: QueueInfo, row: Any, how: str) -> Steps:
-        """(how it leaves, what it becomes, why)."""
+        """How a message is removed, the effect on it, and the reason."""
         if how == STAYS:
             return STAYS, None, None
         if "dead_letter_exchange" not in queue.effective:
@@ -361,14 +362,14 @@ class _Route:
         if dead.letter is None:
             return how, PolicyEffect.DROPPED, f"{how}: {dead.why}"
         targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]
-        yield from self._rooms.look(targets, hold=False)  # a guess of this instant
+        yield from self._rooms.look(targets, hold=False)  # an estimate without locks
         admitted = [self._rooms.admit(target, row.size) for target in targets]
         if not any(admitted):
             return how, PolicyEffect.DROPPED, f"{how}: the destination queues are full"
         return how, PolicyEffect.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
 
 
-# What it means besides
+# Notes
 
 
 def _notes(

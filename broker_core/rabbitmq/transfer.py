@@ -1,9 +1,10 @@
-"""A virtual host in an export: its exchanges and policies before its queues, its bindings after them.
+"""Export and import of a virtual host: exchanges and policies before its queues, bindings after them.
 
-What is in force for queues and exchanges is computed anew. Left out: connections, consumers and exclusive queues, which end with
-their connection; who was a queue's consumer, so that an auto-delete queue of the copy waits for its first; and since when a queue
-is unused, for its lease begins anew, as at the start of a node (RMQ-047). A message that is unacknowledged is exported as ready,
-and is redelivered in the copy (RMQ-123); this counts as no return. Nothing leaves for a length limit while a file is read.
+The effective settings of queues and exchanges are recomputed. Excluded: connections, consumers and exclusive queues, which end
+with their connection; whether an auto-delete queue had a consumer, so that the copy waits for its first one; and the last use
+of a queue, whose expiry restarts as after a node restart (RMQ-047). An unacknowledged message is exported as ready and marked
+as redelivered in the copy (RMQ-123), which does not count as a failed delivery. Length limits are not enforced during an
+import.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def lines_before(namespace_id: int) -> Steps:
 
 
 def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps[list[str]]:
-    """Bindings between exchanges, and to the queues that were exported."""
+    """Bindings between exchanges, and to the exported queues."""
     rows = yield call("export_bindings", namespace_id=namespace_id, entity_ids=entity_ids)
     return [line("binding", _binding(row)) for row in rows]
 
@@ -77,7 +78,7 @@ def _binding(row: Any) -> dict[str, Any]:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether it is a field table as it is stored."""
+    """Whether it is a stored field table."""
     try:
         return isinstance(value, dict) and table.encode(table.decode(value)) == value
     except (BrokerError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
@@ -85,7 +86,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _is_properties(value: dict) -> bool:
-    """Texts and numbers, and blind keys; those by which it was routed are always there."""
+    """Whether these are stored properties: strings, numbers and BCC keys, with exchange and routing key."""
     routed = all(isinstance(value.get(name), str) for name in _ROUTED_BY)
     blind = value.get(BLIND_KEYS, [])
     has_texts = isinstance(blind, list) and all(isinstance(key, str) for key in blind)
@@ -93,7 +94,7 @@ def _is_properties(value: dict) -> bool:
 
 
 class Reader(part.Reader):
-    """Knows the exchanges and policies that were read. Checks them and the queues as their use cases do."""
+    """Imports a virtual host; validates exchanges, policies and queues as their use cases do."""
 
     own_lines = frozenset({"exchange", "rabbitmq_policy", "binding"})
     may_expire_at_once = True  # RMQ-016
@@ -104,7 +105,7 @@ class Reader(part.Reader):
         super().__init__(namespace_id, name, tier)
         self.exchanges: set[str] = set()
         self.policies: list[policies.Policy] = []
-        self.has_priorities = False  # the queue that lines are about
+        self.has_priorities = False  # of the current queue
 
     def line(self, kind: str, content: Fields) -> Steps:
         readers: dict[str, Callable[[Fields], Steps]] = {
@@ -136,7 +137,7 @@ class Reader(part.Reader):
             content.refuse("priority", "is required for a priority queue")
 
     def namespace_end(self) -> Steps:
-        """A virtual host has its exchanges whatever the file says; what is in force follows from what is there."""
+        """Add predeclared exchanges that the file lacks, and compute the effective settings."""
         for name, exchange in _PREDECLARED.items():
             if name not in self.exchanges:
                 yield from self._insert_exchange(exchange, None)
@@ -227,7 +228,7 @@ class Reader(part.Reader):
 
 
 def _table(name: str, content: Fields) -> dict[str, Any]:
-    """A field table as it is stored."""
+    """A stored field table."""
     found = content.mapping(name)
     if not _is_table(found):
         content.refuse(name, "must be a table of [type, text] pairs")

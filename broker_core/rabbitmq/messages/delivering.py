@@ -1,4 +1,4 @@
-"""Delivering: what consumers and gets are given, and what they do with it."""
+"""Consuming: delivering messages to consumers and gets, and settling deliveries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .length_limits import is_limited, ready
 from .routing_transaction import RoutingTransaction, on_queue, transact
 from .tidying import clear_head, enforce_limit
 
-_looked_from = BoundedCache(10_000)  # database and queue -> the number at which its head bound was last looked after
+_looked_from = BoundedCache(10_000)  # database and queue -> the sequence number at which its head bound was last raised
 
 
 @use_case
@@ -48,11 +48,11 @@ def get(
     holder: str | None = None,
     actor: Actor | None = None,
 ) -> Steps[Delivery | None]:
-    """The message at the head of a queue, or None (RMQ-002, RMQ-128). It is use of the queue (RMQ-041).
+    """Get the message at the head of a queue, or None (RMQ-002, RMQ-128). Counts as use of the queue (RMQ-041).
 
-    owner_id: the connection that is to hold it until it acknowledges it; needed unless no_ack.
-    Raises AmqpError: no such queue (404), another connection's (405), or a quorum queue with a single active consumer (405,
-    RMQ-387).
+    owner_id: the connection that holds the message until it is acknowledged; required unless no_ack.
+    Raises AmqpError: no such queue (404), exclusive to another connection (405), or a quorum queue with a single active
+    consumer (405, RMQ-387).
     """
     found = yield from _take(address, 1, no_ack, owner_id, holder, actor, is_use=True)
     if not found:
@@ -73,11 +73,11 @@ def take(
     queue_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[list[Delivery]]:
-    """Up to max_count messages for a consumer, the head first, as Delivery. What has expired at the head is taken away on the way
-    (RMQ-012), and none of it is ever delivered (RMQ-002).
+    """Deliver up to max_count messages to a consumer, from the head, as Delivery. Expired messages at the head are removed
+    first (RMQ-012) and never delivered (RMQ-002).
 
-    queue_id: only from this queue, not from one that was declared anew under its name (RMQ-150).
-    Raises AmqpError: no such queue (404), or another connection's (405).
+    queue_id: only from this queue, not from one redeclared under the same name (RMQ-150).
+    Raises AmqpError: no such queue (404), or exclusive to another connection (405).
     """
     require_count("max_count", max_count)
     taken = yield from _take(address, max_count, no_ack, owner_id, holder, actor, queue_id=queue_id)
@@ -95,7 +95,7 @@ def _take(
     is_use: bool = False,
     queue_id: int | None = None,
 ) -> Steps:
-    """Pairs of the queue and a row. is_use: the queue's x-expires begins anew. queue_id: see `take`."""
+    """Deliver messages, as pairs of QueueInfo and row. is_use: resets the queue's x-expires. queue_id: see `take`."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
@@ -116,7 +116,8 @@ def _take(
 
 
 def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
-    """A get: refused by a quorum queue with a single active consumer, and use of a queue that can expire (RMQ-041)."""
+    """Check a get and record the use of a queue that can expire (RMQ-041); a quorum queue with a single active consumer
+    refuses it."""
     if queue.type == QUORUM and queue.effective.get("single_active_consumer"):
         raise errors.no_get(address.namespace, address.path)
     if "expires" in queue.effective and (yield from queue_expiry.use(address)) is None:
@@ -124,8 +125,8 @@ def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
 
 
 def _take_from(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, who: Mapping[str, Any]) -> Steps:
-    """Rows of what is delivered; None: the queue is gone. What has expired at the head is taken away on the way (RMQ-012)."""
-    statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
+    """Rows of the deliveries; None: the queue no longer exists. Expired messages at the head are removed first (RMQ-012)."""
+    statement = "rabbit_take_no_ack" if no_ack else "rabbit_take"
     if queue.has_priorities:
         statement += "_by_priority"
 
@@ -149,7 +150,8 @@ def _delivered(rows: Sequence[Any]) -> list[Any]:
 
 
 def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
-    """Raise the head bound where much is gone behind it. Where something old keeps it low, do not try at every delivery."""
+    """Raise the head bound after many messages were removed. Does not retry on every delivery while an old message keeps it
+    low."""
     key = connections.current_database(), queue.id
     number = 0 if queue.has_priorities or not found else found[0].sequence_number
     if force or number - max(head, _looked_from.get(key, 0)) > HEAD_LAG:
@@ -159,8 +161,8 @@ def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: b
 
 @use_case
 def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
-    """Remove what these tokens hold, also after the end of its life (RMQ-019). Returns a SettleReport; where the queue has gone,
-    all are lost, and that is no error (RMQ-044)."""
+    """Remove the messages held by these tokens, even if they have expired (RMQ-019). Returns a SettleReport; if the queue was
+    deleted, all tokens are lost, which is not an error (RMQ-044)."""
     by, tokens = _settler(address, tokens, actor)
     queue = yield from _known(address)
     if not tokens or queue is None:
@@ -177,9 +179,10 @@ def requeue(
     kind: EventKind = EventKind.ABANDONED,
     actor: Actor | None = None,
 ) -> Steps:
-    """Give deliveries back to their place, with the instant their life ends at (RMQ-020, RMQ-116). Returns a SettleReport.
+    """Return deliveries to their original positions with their expiry unchanged (RMQ-020, RMQ-116). Returns a SettleReport.
 
-    counts: whether each was a failed delivery; one too many, and the message is dead-lettered (RMQ-121). kind: of the event.
+    counts: whether this counts as a failed delivery; at the delivery limit the message is dead-lettered (RMQ-121). kind: of
+    the event.
     """
     by, tokens = _settler(address, tokens, actor)
     queue = yield from _known(address)
@@ -199,8 +202,8 @@ def requeue(
 
 
 def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any], actor: str) -> Steps:
-    """What came back once too often leaves (RMQ-121); what is too much leaves (RMQ-096); what has expired leaves, at the head
-    (RMQ-020). Whoever waits is woken for the rest."""
+    """Dead-letter messages over the delivery limit (RMQ-121), enforce the length limit (RMQ-096), expire at the head
+    (RMQ-020), and wake waiting receivers."""
     spent = [row.lock_token for row in rows if row.spent]
     if spent:
         yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, actor)
@@ -214,7 +217,7 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
 
 @use_case
 def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
-    """Dead-letter what these tokens hold, or drop it where there is no dead-letter exchange (RMQ-060, RMQ-061). Returns a
+    """Dead-letter the messages held by these tokens, or drop them without a dead-letter exchange (RMQ-060, RMQ-061). Returns a
     SettleReport."""
     by, tokens = _settler(address, tokens, actor)
     if not tokens:
@@ -223,7 +226,7 @@ def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | Non
 
 
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
-    """Take away what tokens hold. Returns the rows; none where the queue has gone."""
+    """Dead-letter the messages held by these tokens. Returns their rows; none if the queue was deleted."""
 
     def steps(work: RoutingTransaction) -> Steps:
         queue = work.queue(address.path)
@@ -237,25 +240,25 @@ def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: st
 
 
 def _known(address: EntityAddress) -> Steps:
-    """The queue behind an address, or None. Who holds a token may use it, whoever the queue belongs to."""
+    """The queue at an address, or None. Exclusive ownership is not checked: the token is sufficient."""
     queue = (yield from compiled.of(address.namespace)).queues.get(address.path)
     return queue or (yield from compiled.current(address.namespace)).queues.get(address.path)
 
 
 def _settler(address: EntityAddress, tokens: Iterable[UUID], actor: Actor | None) -> tuple[str, list[UUID]]:
-    """Who settles, if that is allowed, and the tokens, each once."""
+    """Check that the actor may settle. Returns its name and the distinct tokens."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     return str(actor), unique_tokens(list(tokens))
 
 
 def _held_by(tokens: Sequence[UUID]) -> dict[str, list]:
-    """Tokens, and the numbers they carry, as statements take them."""
+    """Tokens and the sequence numbers they contain, as statement parameters."""
     return {"numbers": [sequence_number_of(token) for token in tokens], "tokens": list(tokens)}
 
 
 def release_owner(vhost: str, owner_id: int) -> Steps:
-    """Give back all that a connection holds, each message to its place: its delivery has failed (RMQ-123). Returns how many."""
+    """Requeue all messages that a connection holds, each as a failed delivery (RMQ-123). Returns how many."""
     held: dict[EntityAddress, list[UUID]] = {}
     for row in (yield call("rabbit_held", vhost=vhost, owner_id=owner_id)):
         held.setdefault(EntityAddress(vhost, row.path), []).append(row.lock_token)
@@ -270,8 +273,8 @@ def release_owner(vhost: str, owner_id: int) -> Steps:
 
 @use_case
 def purge_queue(address: EntityAddress, *, owner_id: int | None = None, actor: Actor | None = None) -> Steps:
-    """Remove what is ready now; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028, RMQ-329). Returns how many
-    there were. Raises AmqpError: no such queue (404), or another connection's (405)."""
+    """Remove all ready messages; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028, RMQ-329). Returns how
+    many were removed. Raises AmqpError: no such queue (404), or exclusive to another connection (405)."""
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
 

@@ -1,8 +1,8 @@
-"""Moving: an operator takes ready messages out of a queue and publishes them elsewhere, dead letters back to where they died.
+"""Moving: an operator moves ready messages to another queue or exchange, or dead letters back to the queue they came from.
 
-In one transaction for each batch, so that nothing is lost or doubled on the way (RMQ-393). What cannot go stays where it is, and
-the report says why (RMQ-392). A moved message begins anew: its deaths are set aside (RMQ-391), and it lives as long as the queue
-says that takes it.
+Each batch is one transaction, so that no message is lost or duplicated (RMQ-393). Messages that cannot be moved stay, and the
+report says why (RMQ-392). A moved message starts afresh: its deaths are archived (RMQ-391), and its TTL is that of the target
+queue.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
 from .properties import check_routing_key
 from .routing_transaction import RoutingTransaction, require_current, transact
 
-MOST_NAMED = 1_000  # messages that a report names one by one; all are counted
-LOOKED_AT = 10_000  # messages that a preview looks at
+MOST_NAMED = 1_000  # messages listed in a report; all are counted
+LOOKED_AT = 10_000  # messages read by a preview
 LOOK_BATCH = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """To the queue in which each message died last, or first, and to it alone: with the exchange and the routing key that it had
-    there (RMQ-390)."""
+    """To the queue in which each message died last, or first, with the exchange and routing key it had there (RMQ-390)."""
 
     first: bool = False
 
@@ -56,7 +55,7 @@ class ToQueue:
 
 @dataclass(frozen=True, slots=True)
 class ToExchange:
-    """To an exchange, as if published again; without a routing key, with the one that each message has."""
+    """To an exchange, as if republished; without a routing key, each message keeps its own."""
 
     exchange: str
     routing_key: str | None = None
@@ -67,9 +66,9 @@ Target = Back | ToQueue | ToExchange
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterOrigin:
-    """What messages of a group have in common (RMQ-397): the queue in which they died last, or first, and the reason.
+    """A group of messages (RMQ-397): the queue in which they died last, or first, and the reason.
 
-    Both None: of those that do not say where they died.
+    Both are None for messages without a recorded death.
     """
 
     queue: str | None
@@ -78,7 +77,7 @@ class DeadLetterOrigin:
 
 
 class Why(StrEnum):
-    """Why a message was left where it is (RMQ-392). {} is a queue."""
+    """Why a message was not moved (RMQ-392). {} is a queue."""
 
     HELD = "held by a consumer"
     BUSY = "taken by another consumer"
@@ -92,7 +91,7 @@ class Why(StrEnum):
 
 
 class Left(NamedTuple):
-    """Why a message was left, and the queue that is to blame, if one is."""
+    """Why a message was not moved, and the queue that caused it, if any."""
 
     why: Why
     queue: str | None = None
@@ -103,10 +102,11 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move did.
+    """The result of a move.
 
-    count:    messages that left. arrived: copies by the queue that took them. left: those that stayed, counted by reason.
-    places:   by the number a message had, where it is now: queue and number. stayed: by number, why. Of both MOST_NAMED at most.
+    count:    messages moved. arrived: copies by target queue. left: messages not moved, counted by reason.
+    places:   queue and sequence number of each moved message, by its old number. stayed: reasons by number. At most MOST_NAMED
+    each.
     """
 
     count: int = 0
@@ -118,7 +118,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroup:
-    """Messages of a preview that have their origin in common and would go to the same queues."""
+    """Messages of a preview with the same origin and the same target queues."""
 
     origin: DeadLetterOrigin
     queues: tuple[str, ...]
@@ -127,10 +127,12 @@ class MoveGroup:
 
 @dataclass(frozen=True, slots=True)
 class MovePreview:
-    """What a move would do now. last_number: the highest that the queue had given then: a move up to it takes nothing newer.
+    """What a move would do now. last_number: the highest sequence number at that time; a move up to it excludes newer
+    messages.
 
-    overflowing: queues that would have more than they may, and drop their heads (RMQ-091); whether those are dead-lettered.
-    scanned: messages looked at; capped: there are more, so the counts are lower bounds.
+    overflowing: queues that would exceed their limit and drop messages from their head (RMQ-091); whether those are
+    dead-lettered.
+    scanned: messages read; capped: there are more, so the counts are lower bounds.
     """
 
     groups: tuple[MoveGroup, ...]
@@ -146,7 +148,7 @@ class MovePreview:
 
     @property
     def arriving(self) -> dict[str, int]:
-        """Copies by the queue that would get them, by name."""
+        """Copies by target queue."""
         found = Counter(dict.fromkeys(sorted({name for group in self.groups for name in group.queues}), 0))
         for group in self.groups:
             found.update(dict.fromkeys(group.queues, group.count))
@@ -154,7 +156,7 @@ class MovePreview:
 
 
 class _Wish(NamedTuple):
-    """What is to go where. numbers: these alone, the lowest first; None: all. of: of those, one group."""
+    """A request to move messages. numbers: only these, ascending; None: all. of: only this group of them."""
 
     to: Target
     numbers: Sequence[int] | None
@@ -162,7 +164,7 @@ class _Wish(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Where a message goes and as what. origin: by the death that said so, or by its last."""
+    """Where a message is moved to, and its new properties. origin: according to the death used, or its last one."""
 
     queues: tuple[str, ...]
     properties: Mapping[str, Any]
@@ -179,11 +181,12 @@ def move(
     up_to: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[Moved]:
-    """Move ready messages of a queue, oldest first, in batches, each one transaction. Returns Moved.
+    """Move ready messages of a queue, oldest first, in batches of one transaction each.
 
-    sequence_numbers: these alone; None: all that are there now. up_to: of all, none with a higher number, as a preview gave it.
-    of: of those, this group alone; the others are neither moved nor told of (RMQ-397).
-    Raises AmqpError: no such queue (404), another connection's (405), an exchange that is not there or internal (404, 403).
+    sequence_numbers: only these; None: all messages in the queue now. up_to: of all, none with a higher number, as given by a
+    preview.
+    of: only this group; other messages are neither moved nor reported (RMQ-397).
+    Raises AmqpError: no such queue (404), exclusive to another connection (405), exchange missing or internal (404, 403).
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -193,7 +196,7 @@ def move(
     tally, after = _Tally(), -1
     while numbers := (yield from _next_numbers(queue, wish.numbers, after, last, BATCH)):
         some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, wish, numbers))
-        if some is None:  # the queue was deleted meanwhile
+        if some is None:  # the queue was deleted
             break
         tally.add(*some)
         after = numbers[-1]
@@ -211,7 +214,7 @@ def preview_move(
     of: DeadLetterOrigin | None = None,
     actor: Actor | None = None,
 ) -> Steps[MovePreview]:
-    """What `move` would do now, as MovePreview. It changes nothing, holds nobody up, and looks at LOOKED_AT messages at most.
+    """What `move` would do now. Changes and locks nothing, and reads at most LOOKED_AT messages.
 
     Raises as `move` does.
     """
@@ -235,7 +238,7 @@ def _wish(to: Target, sequence_numbers: Sequence[int] | None, of: DeadLetterOrig
 
 
 def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
-    """The queue to move from, once it is known that what is asked for is possible."""
+    """The queue to move from, after the request was checked."""
     known = yield from compiled.current(address.namespace)
     queue = known.queues.get(address.path)
     if queue is None:
@@ -274,8 +277,8 @@ def _next_numbers(queue: QueueInfo, chosen: Sequence[int] | None, after: int, la
 
 
 def _look(known: Topology, name: str, queue: QueueInfo, wish: _Wish, numbers: Sequence[int]) -> Steps:
-    """Where each of these messages can go, with what it is now, and why others stay. What is of another group is in neither, and
-    what is gone is told only where it was named."""
+    """Where each of these messages can be moved, with its content, and why others cannot. Messages of other groups are in
+    neither result; messages no longer in the queue are reported only if they were requested by number."""
     rows = yield call("rabbit_movable", entity_id=queue.id, numbers=numbers, dead_letters=True)
     ways: dict[int, tuple[_Way, Outgoing]] = {}
     stay: dict[int, Left] = {}
@@ -329,30 +332,30 @@ def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
 
 
 def _headers(stored: Mapping[str, list]) -> dict[str, Any]:
-    """A message's headers as it goes on with."""
+    """The headers of a moved message."""
     return deaths.set_aside(table.decode(stored))
 
 
 def _as_it_was(row: Any, death: Death) -> dict[str, Any]:
-    """A message's properties with the exchange and the routing key by which it had come to the queue that it died in.
+    """A message's properties with the exchange and routing key it had when it died.
 
-    With the queue's name for its key, its next death could be routed to nowhere (RMQ-062).
+    With the queue name as its routing key, its next dead letter might not be routed (RMQ-062).
     """
     exchange, key = (death.exchange, death.routing_keys[0]) if death.routing_keys else ("", death.queue)
     return {**row.properties, "exchange": exchange, "routing_key": key}
 
 
 def _published_again(row: Any, exchange: str, key: str) -> dict[str, Any]:
-    """Its properties as of a new publication, which does not know the blind keys of the first."""
+    """The properties of a republished message, without the BCC keys of the original."""
     kept = {name: value for name, value in row.properties.items() if name not in PLACE_PROPERTIES}
     return {"exchange": exchange, "routing_key": key, **kept}
 
 
 def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: Sequence[int], work: RoutingTransaction) -> Steps:
-    """Places by number, and why others stay; None if the queue is gone.
+    """New places by sequence number, and why others stay; None if the queue was deleted.
 
-    Making room delivers and removes messages, maybe of this very queue. So it comes before they are held, and only what is held
-    then is moved.
+    Making room in the target queues may deliver and remove messages of this queue. Messages are therefore locked afterwards,
+    and only locked ones are moved.
     """
     known = work.queue(address.path)
     if known is None or known.id != queue.id:
@@ -373,14 +376,14 @@ def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: S
         else:
             going.append(held[number])
     if not going:
-        yield from require_current(work.topology)  # else there may be by now what was missing
+        yield from require_current(work.topology)  # otherwise a missing queue or exchange may exist now
     places = (yield from _carry(work, queue, going, placing)) if going else {}
     yield from settle_arrivals(work, limited, _brief(work, places))
     return places, stay
 
 
 def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoing:
-    """The message as it is published again. One that has an expiration, as no dead letter has, lives for it anew."""
+    """The message as republished. Its own expiration, which dead letters never have, starts anew."""
     return message._replace(
         properties=way.properties,
         headers=table.encode(_headers(message.headers or {})) or None,
@@ -390,7 +393,7 @@ def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoi
 
 
 def _carry(work: RoutingTransaction, queue: QueueInfo, rows: Sequence[Any], placing: Placing) -> Steps:
-    """Take what was placed out of its queue, into the others. Returns where each is now, by the number it had."""
+    """Remove the placed messages from their queue and store the copies. Returns the new places by old sequence number."""
     firsts = yield from remove_and_store(work, queue, rows, [(EventKind.MOVED, None)] * len(rows), MOVED, placing)
     places: dict[int, list[tuple[str, int]]] = {row.sequence_number: [] for row in rows}
     for entity_id, name in placing.names.items():
@@ -400,7 +403,7 @@ def _carry(work: RoutingTransaction, queue: QueueInfo, rows: Sequence[Any], plac
 
 
 def _brief(work: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
-    """What may live for no time where it is now: its numbers, by queue."""
+    """Sequence numbers of stored messages with a TTL of zero, by queue."""
     found: dict[str, list[int]] = {}
     for name, number in (place for some in places.values() for place in some):
         if work.topology.queues[name].lets_nothing_wait:
@@ -409,7 +412,7 @@ def _brief(work: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, in
 
 
 class _Foreseen:
-    """A preview in the making: who would go where, and what room there is, as far as it is known without holding anybody up."""
+    """Collects a preview: targets of messages, and the capacity of queues as far as it is known without locking."""
 
     def __init__(self, known: Topology):
         self.left = Counter[Left]()
@@ -418,7 +421,7 @@ class _Foreseen:
         self._counts, self._sizes = Counter[str](), Counter[str]()
 
     def add(self, ways: Collection[tuple[_Way, Outgoing]], stay: Iterable[Left]) -> Steps:
-        """What becomes of some messages, in their order."""
+        """Add messages with a target, and the reasons of others, in order."""
         queues = self._known.queues
         yield from self._rooms.look((queues[name] for way, _ in ways for name in way.queues), hold=False)
         self.left.update(stay)
@@ -434,11 +437,11 @@ class _Foreseen:
             self._groups[way.origin, way.queues] += 1
 
     def groups(self) -> tuple[MoveGroup, ...]:
-        """The largest first."""
+        """The groups, largest first."""
         return tuple(MoveGroup(origin, names, count) for (origin, names), count in self._groups.most_common())
 
     def overflowing(self) -> Steps[dict[str, bool]]:
-        """Of the queues that drop their heads, those that it would be too much for; whether what leaves them is dead-lettered."""
+        """The target queues that would drop messages from their head; whether those are dead-lettered."""
         queues = {name: queue for name in self._counts if drops_head(queue := self._known.queues[name])}
         there = (yield from ready([queue.id for queue in queues.values()])) if queues else {}
         found = {}
@@ -450,7 +453,7 @@ class _Foreseen:
 
 
 class _Tally:
-    """A report in the making."""
+    """Collects the result of a move."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -459,7 +462,7 @@ class _Tally:
         self._stayed: dict[int, Left] = {}
 
     def add(self, places: Mapping[int, tuple], stay: Mapping[int, Left]) -> None:
-        """What became of a batch."""
+        """Add the result of a batch."""
         self.count += len(places)
         self._arrived.update(name for some in places.values() for name, _ in some)
         self._left.update(stay.values())
@@ -471,5 +474,5 @@ class _Tally:
 
 
 def _name_some(named: dict[int, Any], new: Mapping[int, Any]) -> None:
-    """As many of the new ones as there is room to name, the lowest numbers first."""
+    """Add the lowest of the new numbers, up to MOST_NAMED in total."""
     named.update((number, new[number]) for number in sorted(new)[: max(0, MOST_NAMED - len(named))])

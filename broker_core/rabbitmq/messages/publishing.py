@@ -1,4 +1,4 @@
-"""Publishing: a message to an exchange, and from there to every queue it is routed to."""
+"""Publishing: a message is published to an exchange and stored in every queue it is routed to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .routing_transaction import TRIES_UNHELD, RoutingTransaction, Stale, requir
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A message and where it is published. mandatory: the publisher wants it back if it is routed to no queue (RMQ-363)."""
+    """A message and where it is published. mandatory: the publisher wants it returned if it is unroutable (RMQ-363)."""
 
     body: bytes
     exchange: str = ""
@@ -37,10 +37,11 @@ class Publication:
 
 
 class Published(NamedTuple):
-    """What became of a publication.
+    """The result of a publication.
 
-    queues: the queues that took it, with the number it has there. refused: a queue refused it, so the publisher is told (RMQ-093,
-    RMQ-095). unroutable: no queue was found for it; whoever said mandatory gets it back, else it is dropped (RMQ-363, RMQ-364).
+    queues: the queues that accepted it, with its sequence number. refused: a queue rejected it, which the publisher is
+    notified of (RMQ-093, RMQ-095). unroutable: it was routed to no queue; it is returned if mandatory and dropped otherwise
+    (RMQ-363, RMQ-364).
     """
 
     queues: tuple[tuple[str, int], ...] = ()
@@ -49,7 +50,7 @@ class Published(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A publication that was checked. headers: as published. properties, stored_headers: as stored, as texts, BCC removed."""
+    """A validated publication. headers: as published. properties, stored_headers: as stored, without BCC."""
 
     body: bytes
     message_id: str | None
@@ -65,8 +66,8 @@ class _Prepared(NamedTuple):
 def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | None = None, actor: Actor | None = None) -> Steps:
     """Publish messages in order, all or none. Returns Published for each.
 
-    owner_id: the connection that publishes; anybody may publish to an exclusive queue (RMQ-330).
-    Raises AmqpError for a missing or internal exchange (404, 403) and for what cannot be published (406), InvalidArgument.
+    owner_id: the publishing connection; any connection may publish to an exclusive queue (RMQ-330).
+    Raises AmqpError for a missing or internal exchange (404, 403) and for invalid properties (406), InvalidArgument.
     """
     actor = actor or Actor.local()
     actor.require(Right.SEND, vhost)
@@ -108,7 +109,7 @@ def _prepare(publication: Publication) -> _Prepared:
 
 
 def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Steps:
-    """Store by what is known of the topology. Raises Stale if that is not how it is any more."""
+    """Store messages according to the cached topology. Raises Stale if it is outdated."""
     routed = yield from _route(known, prepared)
     names = {name for found in routed for name in found}
     if not names:
@@ -127,7 +128,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
 
 
 def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
-    """The queues of each publication. Many of a batch go the same way, which is then found once."""
+    """The queues of each publication. Each distinct route of a batch is computed once."""
     ways: dict[Any, tuple[str, ...]] = {}
     routed = []
     for p in prepared:
@@ -137,7 +138,7 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
             try:
                 found = known.router.route(p.exchange, p.keys, p.headers).queues
             except errors.AmqpError:
-                yield from require_current(known)  # else the exchange may be there by now
+                yield from require_current(known)  # otherwise the exchange may exist now
                 raise
             if way:
                 ways[way] = found
@@ -148,7 +149,7 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
 def _publish_to_one(
     known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str
 ) -> Steps[list[Published]]:
-    """The common case: one queue gets all."""
+    """The common case: one queue gets all messages."""
     name, queue = target
     rows = yield call(
         "rabbit_publish",
@@ -170,7 +171,7 @@ def _publish_to_one(
 
 
 def _as_texts(properties: Iterable[Mapping[str, Any]]) -> list[str]:
-    """As JSON; most of a batch have the same, and share one text."""
+    """Properties as JSON. Messages of a batch with equal properties share one string."""
     found: dict[tuple, str] = {}
     return [found.get(key := tuple(p.items())) or found.setdefault(key, json.dumps(p)) for p in properties]
 
@@ -182,7 +183,7 @@ def _unless_empty(values: list) -> list | None:
 def _publish_copies(
     work: RoutingTransaction, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]
 ) -> Steps[list[Published]]:
-    """Store copies in all queues that take them."""
+    """Store copies in all queues that accept them."""
     placing, outcomes = Placing(work), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
         message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
@@ -203,13 +204,13 @@ def _publish_copies(
         for row in rows:
             name = placing.names[row.entity_id]
             for number, place in enumerate(placing.places(row.entity_id), row.first):
-                numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
+                numbers.setdefault((place, name), number)  # later entries are the same message dead-lettered by another queue
         yield from process_arrivals(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
     else:
         yield from require_current(work.topology)
     return [
         Published(
-            tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # else it is gone by now
+            tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # otherwise already removed
             bool(placed.refused),
             not (placed.taken or placed.refused),
         )
@@ -217,12 +218,8 @@ def _publish_copies(
     ]
 
 
-# Where a queue has a limit, or a message no time to live
-
-
 def _publish_with_care(work: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
-    """In one transaction: room is made first where a queue needs it; what is too much then leaves again, and so does what may
-    live for no time."""
+    """Publish in one transaction where a queue has a length limit or a message has a TTL of zero (see arrivals)."""
     routed = yield from _route(work.topology, prepared)
     names = dict.fromkeys(name for found in routed for name in found)
     limited = yield from lock_for_arrivals(work, names, {key for p in prepared for key in p.keys})
@@ -232,7 +229,7 @@ def _publish_with_care(work: RoutingTransaction, prepared: Sequence[_Prepared]) 
 
 
 def _brief(work: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
-    """What may live for no time: its numbers, by queue."""
+    """Sequence numbers of stored messages with a TTL of zero, by queue."""
     found: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):
         for name, number in outcome.queues:

@@ -1,7 +1,7 @@
-"""RabbitMQ's definitions.json in both directions (docs/rabbitmq.md; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
+"""Import and export of RabbitMQ's definitions.json (docs/rabbitmq.md; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
 
-An import adds and updates, and deletes nothing. Each object is a change of its own, so what fails keeps nothing else back, and
-each has its outcome. What is there already and equal, as JSON has it, is not touched.
+An import adds and updates, and deletes nothing. Each object is a separate change with its own outcome, so one failure does not
+prevent the others. Existing objects with equal JSON are not changed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from broker_core.store.driver import Steps, use_case
 
 from . import bindings, catalog, exchanges, policies, queues, vhosts
 
-# The version whose form is written: what RabbitMQ's tools look for.
+# The format version written, as expected by RabbitMQ's tools.
 VERSIONS = {"rabbit_version": "3.13.0", "rabbitmq_version": "3.13.0", "product_name": "Vitrine"}
 
 
 class Result(StrEnum):
-    """What became of an object of a file."""
+    """The result of importing an object."""
 
     CREATED = "created"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    KEPT = "kept"  # there is another one of that name, which stays as it is (RMQ-927)
+    KEPT = "kept"  # a different object of this name exists and was not changed (RMQ-927)
     FAILED = "failed"
     NOT_TAKEN = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one object.
+    """The result of importing one object.
 
-    path:    where it is in the file, as precisely as is known: "queues[3].arguments.x-max-length".
-    kind:    "queue", "operator policy" ... vhost: empty where it is in none.
-    problem: why it failed, was kept or was not taken over; of one that was, what was changed about it.
+    path:    its location in the file, as precise as possible: "queues[3].arguments.x-max-length".
+    kind:    "queue", "operator policy" ... vhost: empty for objects outside virtual hosts.
+    problem: why it failed, was kept or was ignored; of an imported object, how it was changed.
     """
 
     path: str
@@ -60,7 +60,7 @@ class Outcome:
     def __str__(self) -> str:
         where = f" of '{self.vhost}'" if self.vhost else ""
         named = f" '{self.name}'" if self.name else ""
-        at = "" if self.path == file.FILE else f"{self.path}: "  # the file itself is named by the kind
+        at = "" if self.path == file.FILE else f"{self.path}: "
         because = f" ({at}{self.problem})" if self.problem else ""
         return f"{self.result} {self.kind}{named}{where}{because}"
 
@@ -70,10 +70,10 @@ class Outcome:
 
 @use_case
 def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
-    """All virtual hosts, or one, as the JSON of a definitions file; the form of one host names no host.
+    """All virtual hosts, or one, as the JSON of a definitions file; an export of one host does not name it.
 
-    Without messages. Exclusive queues, the default exchange and those named `amq.` are left out, and Vitrine's own settings,
-    which the format cannot tell. Each list is of one instant. Needs BROWSE. Raises EntityNotFound.
+    Excludes messages, exclusive queues, the default exchange, exchanges named `amq.`, and Vitrine's own settings, which the
+    format does not support. Each list is consistent in itself. Needs BROWSE. Raises EntityNotFound.
     """
     (actor or Actor.local()).require(Right.BROWSE, vhost or "all virtual hosts")
     if vhost is not None:
@@ -88,9 +88,11 @@ def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) 
 
 
 def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
-    """Add what a virtual host has."""
+    """Add the objects of a virtual host."""
     for policy in (yield from policies.list_policies.steps(vhost, actor=actor)):
-        whole = int(policy.priority) if policy.priority == int(policy.priority) else policy.priority  # as RabbitMQ writes it
+        whole = (
+            int(policy.priority) if policy.priority == int(policy.priority) else policy.priority
+        )  # as RabbitMQ writes whole priorities
         told.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
     for found in (yield from catalog.list_queues.steps(vhost, actor=actor)):
         queue = QueueDef(found.name, found.type, found.durable, found.auto_delete, found.owner_id, found.arguments)
@@ -109,10 +111,11 @@ def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
 
 @use_case
 def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
-    """Create and update what a definitions file describes. Returns a list of Outcome, one for each object of the file.
+    """Create and update the objects of a definitions file. Returns an Outcome for each object.
 
-    document: the file's text, or the JSON in it: of a whole server, or, with `vhost`, of one virtual host, whichever that was.
-    Needs MANAGE, for whatever is in it. Raises EntityNotFound for `vhost`, InvalidArgument for a whole server's file beside it.
+    document: the file's text or its parsed JSON: of a whole server, or, with `vhost`, of one virtual host of any name.
+    Needs MANAGE on all its virtual hosts. Raises EntityNotFound for `vhost`, InvalidArgument if `vhost` is given for a whole
+    server's file.
     """
     (actor or Actor.local()).require(Right.MANAGE, vhost or "all virtual hosts")
     if vhost is not None:
@@ -127,7 +130,7 @@ def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor 
 
 
 def _loaded(document: Any) -> Any:
-    """The JSON in a text; a text without any is left for `parse` to refuse."""
+    """The parsed JSON of a text; invalid JSON is left for `parse` to report."""
     try:
         return json.loads(document) if isinstance(document, str | bytes) else document
     except (ValueError, RecursionError):
@@ -135,7 +138,8 @@ def _loaded(document: Any) -> Any:
 
 
 def _of_one_host(document: Any) -> Any:
-    """Without the names of virtual hosts: such an export has them at policies and parameters alone, and they may be another's."""
+    """Remove the names of virtual hosts: such an export has them only in policies and parameters, and may come from another
+    host."""
     if not isinstance(document, Mapping):
         return document
     if "vhosts" in document:
@@ -148,7 +152,7 @@ def _of_one_host(document: Any) -> Any:
 
 
 def _not_storable(document: Any) -> dict[str, Note]:
-    """By the paths of their objects: texts and numbers that a file can have, and the database cannot keep."""
+    """Strings and numbers that the database cannot store, by the path of their object."""
     found = {}
     for section, items in document.items() if isinstance(document, Mapping) else ():
         for i, item in enumerate(items if isinstance(items, list) else ()):
@@ -166,7 +170,7 @@ def _first_odd(item: Any, path: str) -> Note | None:
 
 
 def _without(document: Any, bad: Mapping[str, Note]) -> Any:
-    """The document with nothing in place of these objects, so that each other one keeps its path."""
+    """The document with these objects replaced by None, so that the paths of others are unchanged."""
     if not bad:
         return document
     return {
@@ -208,7 +212,7 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 
 class _Import:
-    """One import. there: what each virtual host had when it was first asked for, by kind and identity, as JSON."""
+    """One import. there: the objects of each virtual host when first read, by kind and identity, as JSON."""
 
     def __init__(self, document: Any, wanted: Definitions, actor: Actor | None):
         self.document, self.wanted, self.actor = document, wanted, actor
@@ -216,7 +220,7 @@ class _Import:
         self.outcomes: list[Outcome] = [self._of_note(note, Result.FAILED) for note in wanted.problems]
 
     def steps(self) -> Steps:
-        """In RabbitMQ's order: what refers to something comes after it."""
+        """Import in RabbitMQ's order: referenced objects first."""
         for vhost in self.wanted.vhosts:
             yield from self._do(vhost.path, "virtual host", "", vhost.name, self._vhost(vhost))
         for policy in self.wanted.policies:
@@ -297,7 +301,7 @@ class _Import:
 
     @staticmethod
     def _declare(there: Any, wanted: Any, declare: Callable[[], Steps]) -> Steps:
-        """A queue or exchange that is there stays as it is, whatever the file says (RMQ-927)."""
+        """An existing queue or exchange is not changed (RMQ-927)."""
         if there == wanted:
             return Result.UNCHANGED, None
         try:
@@ -314,7 +318,7 @@ class _Import:
     # What is there
 
     def _compare(self, item: Any, alone: Definitions) -> Steps:
-        """What is there of the same identity, None if nothing, and what is wanted: both as JSON."""
+        """The existing object of the same identity or None, and the wanted one, as JSON."""
         if item.vhost not in self.there:
             self.there[item.vhost] = dict(_by_identity((yield from export_definitions.steps(item.vhost, actor=self.actor))))
         [(identity, wanted)] = _by_identity(file.format(alone, vhost=item.vhost))
@@ -339,7 +343,7 @@ class _Import:
         return found[1], item if isinstance(item, Mapping) else {}
 
     def _warned(self) -> list[Outcome]:
-        """The outcomes with the warnings about their objects; a warning about none is an outcome of its own."""
+        """The outcomes, with the warnings about their objects; other warnings become outcomes of their own."""
         warnings = {note.path: note for note in self.wanted.warnings}
         told = []
         for outcome in self.outcomes:
@@ -356,7 +360,7 @@ def _shown(text: str) -> str:
 
 
 def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:
-    """The objects of a definitions file of one virtual host, by what tells them apart."""
+    """The objects of a virtual host's definitions file, with their identity."""
     for section in ("policies", "parameters", "queues", "exchanges"):
         for item in document[section]:
             yield (section, item["name"]), {name: value for name, value in item.items() if name != "vhost"}
@@ -365,8 +369,8 @@ def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:
 
 
 def _differing(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> str:
-    """The arguments in which an equivalent queue or exchange differs. A queue's type may be said among them, or not (RMQ-347)."""
-    if there is None:  # not exported: it is exclusive, or RabbitMQ's own
+    """The arguments in which an equivalent queue or exchange differs. The queue type may be omitted from arguments (RMQ-347)."""
+    if there is None:  # not exported: exclusive or predeclared
         return ""
     before, after = there["arguments"], wanted["arguments"]
     names = before.keys() | after.keys()
