@@ -27,10 +27,11 @@ from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchan
 from broker_core.store.driver import Atomically, Steps, use_case
 from broker_core.store.statements import call
 
+from . import policies
 from .messages import length_limits
 from .rules import policies as rules
 from .rules import table
-from .topology import catalog, compiled, effective, policies, vhosts
+from .topology import catalog, compiled, effective, vhosts
 
 SCAN_CAP = 20_000
 STAYS, EXPIRED, MAXLEN = "stays", "expired", "maxlen"
@@ -187,8 +188,8 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
     rows = yield call("queues_of", namespace_id=host.id)
     compared = [_queue(row, there, then) for row in rows]
     changing = [q for q in compared if _differs(q.before, q.after)]
-    exchanges, alternates, ruled = yield from _exchanges(host.id, there, then)
-    ruler = "operator_policy" if is_operator else "policy"
+    exchanges, alternates, effective_values = yield from _exchanges(host.id, there, then)
+    policy_key = "operator_policy" if is_operator else "policy"
     fates = yield from _fates(host.name, changing, alternates, actor)
     queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
     clock = yield call("rabbit_now", namespace_id=host.id)
@@ -205,7 +206,10 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
         queues=queues,
         exchanges=exchanges,
         token=_token(before, queues, exchanges, fates),
-        governed=(sum(q.after.values.get(ruler) == name for q in compared), sum(one.get(ruler) == name for one in ruled)),
+        governed=(
+            sum(q.after.values.get(policy_key) == name for q in compared),
+            sum(one.get(policy_key) == name for one in effective_values),
+        ),
         notes=tuple(_notes(before, wanted, changing, exchanges, then)),
         scanned=sum(found.seen for found in fates.values()),
         capped=any(found.is_partial for found in fates.values()),
@@ -222,15 +226,15 @@ def _differs(before: EffectiveArguments, after: EffectiveArguments) -> bool:
 
 def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy]) -> Steps:
     """The exchanges that change, the alternate exchange of each exchange after the change, and the effective settings of all."""
-    changes, alternates, ruled = [], {}, []
+    changes, alternates, effective_values = [], {}, []
     for row in (yield call("exchanges_of", namespace_id=namespace_id)):
         arguments = table.decode(row.arguments)
         before, after = (effective.of_exchange(row.name, arguments, found) for found in (there, then))
         alternates[row.name] = after.values.get("alternate_exchange")
-        ruled.append(after.values)
+        effective_values.append(after.values)
         if _differs(before, after):
             changes.append(ExchangeChange(row.name, *_names(before, after), _keys(before, after)))
-    return tuple(changes), alternates, ruled
+    return tuple(changes), alternates, effective_values
 
 
 def _names(before: EffectiveArguments, after: EffectiveArguments) -> tuple[tuple, tuple]:
@@ -239,11 +243,15 @@ def _names(before: EffectiveArguments, after: EffectiveArguments) -> tuple[tuple
 
 
 def _keys(before: EffectiveArguments, after: EffectiveArguments) -> tuple[KeyChange, ...]:
-    def told(found: EffectiveArguments, key: str) -> tuple:
+    def value_and_source(found: EffectiveArguments, key: str) -> tuple:
         return found.values.get(key), found.sources.get(key)
 
     keys = sorted(before.sources.keys() | after.sources.keys())
-    return tuple(KeyChange(key, *told(before, key), *told(after, key)) for key in keys if told(before, key) != told(after, key))
+    return tuple(
+        KeyChange(key, *value_and_source(before, key), *value_and_source(after, key))
+        for key in keys
+        if value_and_source(before, key) != value_and_source(after, key)
+    )
 
 
 def _queue_change(vhost: str, queue: _Queue, fates: _Fates | None) -> QueueChange:
@@ -302,8 +310,8 @@ def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | 
         fates = found.setdefault(row.entity_id, _Fates(row.ready, row.seen))
         if row.sequence_number is not None:
             before, after = infos[row.entity_id]
-            told = yield from now_routed.fate(names[row.entity_id], before, row, row.before)
-            fates.add(row.sequence_number, told, (yield from then_routed.fate(names[row.entity_id], after, row, row.after)))
+            old_fate = yield from now_routed.fate(names[row.entity_id], before, row, row.before)
+            fates.add(row.sequence_number, old_fate, (yield from then_routed.fate(names[row.entity_id], after, row, row.after)))
     return found
 
 
@@ -349,8 +357,8 @@ class _Route:
 
     def __init__(self, topology: Topology):
         self.topology = topology
-        self._work = RoutingTransaction(topology, BROKER)
-        self._rooms = length_limits.Rooms()
+        self._transaction = RoutingTransaction(topology, BROKER)
+        self._capacity = length_limits.Capacity()
 
     def fate(self, name: str, queue: QueueInfo, row: Any, how: str) -> Steps:
         """How a message is removed, the effect on it, and the reason."""
@@ -358,12 +366,12 @@ class _Route:
             return STAYS, None, None
         if "dead_letter_exchange" not in queue.effective:
             return how, PolicyEffect.DROPPED, f"{how}: no dead-letter exchange"
-        dead = dead_letter_copy(self._work, name, queue, as_outgoing(row), how, row.now)
+        dead = dead_letter_copy(self._transaction, name, queue, as_outgoing(row), how, row.now)
         if dead.letter is None:
             return how, PolicyEffect.DROPPED, f"{how}: {dead.why}"
         targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]
-        yield from self._rooms.look(targets, hold=False)  # an estimate without locks
-        admitted = [self._rooms.admit(target, row.size) for target in targets]
+        yield from self._capacity.load(targets, lock=False)  # an estimate without locks
+        admitted = [self._capacity.admit(target, row.size) for target in targets]
         if not any(admitted):
             return how, PolicyEffect.DROPPED, f"{how}: the destination queues are full"
         return how, PolicyEffect.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"

@@ -17,10 +17,10 @@ from typing import Any
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq.messages.placing import BLIND_KEYS
+from broker_core.rabbitmq.policies import apply_policies
 from broker_core.rabbitmq.rules.exchanges import PREDECLARED, ExchangeDef
 from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue
 from broker_core.rabbitmq.topology.effective import of_queue, queue_columns
-from broker_core.rabbitmq.topology.policies import bring_into_force
 from broker_core.rabbitmq.topology.vhosts import HeldVhost, topology_changed
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -37,10 +37,10 @@ _OPTIONS = ("durable", "auto_delete", "type", "arguments", "retroactive_ttl", "e
 
 
 def lines_before(namespace_id: int) -> Steps:
-    told = [line("exchange", _exchange(row)) for row in (yield call("export_exchanges", namespace_id=namespace_id))]
+    lines = [line("exchange", _exchange(row)) for row in (yield call("export_exchanges", namespace_id=namespace_id))]
     for row in (yield call("policies_of", namespace_id=namespace_id)):
-        told.append(line("rabbitmq_policy", {name: getattr(row, name) for name in _POLICY}))
-    return told
+        lines.append(line("rabbitmq_policy", {name: getattr(row, name) for name in _POLICY}))
+    return lines
 
 
 def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps[list[str]]:
@@ -62,8 +62,8 @@ _POLICY = ("name", "is_operator", "pattern", "apply_to", "priority", "definition
 
 
 def _exchange(row: Any) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("name", "type", "durable", "auto_delete", "internal", "arguments")}
-    return {**told, "created_at": instant(row.created_at)}
+    lines = {name: getattr(row, name) for name in ("name", "type", "durable", "auto_delete", "internal", "arguments")}
+    return {**lines, "created_at": instant(row.created_at)}
 
 
 def _binding(row: Any) -> dict[str, Any]:
@@ -121,10 +121,10 @@ class Reader(part.Reader):
             content.refuse("path", f"{address.path!r} is not a valid queue name")
         options = self._options(address.path, content.inner("options"))
         self.has_priorities = int(options["arguments"].get("x-max-priority", (None, 0))[1]) > 0
-        in_force = queue_columns(options, of_queue(address.path, options, self.policies))
-        given = part.queue_of(Family.RABBITMQ, options, in_force.pop("effective"), content)
-        del in_force["options"]
-        return replace(given, columns={**given.columns, **in_force})
+        columns = queue_columns(options, of_queue(address.path, options, self.policies))
+        given = part.queue_of(Family.RABBITMQ, options, columns.pop("effective"), content)
+        del columns["options"]
+        return replace(given, columns={**given.columns, **columns})
 
     def message(self, content: Fields) -> dict[str, Any]:
         return {"priority": content.whole("priority", optional=True, least=0, most=255)}
@@ -141,7 +141,7 @@ class Reader(part.Reader):
         for name, exchange in _PREDECLARED.items():
             if name not in self.exchanges:
                 yield from self._insert_exchange(exchange, None)
-        yield from bring_into_force(HeldVhost(self.namespace_id, self.name))
+        yield from apply_policies(HeldVhost(self.namespace_id, self.name))
         yield from topology_changed(self.namespace_id)
 
     def _options(self, name: str, given: Fields) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     found, ended = yield Atomically(steps())
     compiled.forget(name)
     for connection_id in ended:
-        yield call("notify_connection", connection_id=connection_id, what=f"closed vhost '{name}' is deleted")
+        yield call("notify_connection", connection_id=connection_id, notice=f"closed vhost '{name}' is deleted")
     return found
 
 

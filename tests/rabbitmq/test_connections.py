@@ -13,7 +13,7 @@ import pytest
 from broker_core import namespaces, rabbitmq, sweeps
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.rabbitmq.connections import channels, processes
+from broker_core.rabbitmq.connections import channels, ending, processes
 from broker_core.rabbitmq.connections import connections as rabbit
 from broker_core.rabbitmq.connections.processes import ConnectionLost
 from broker_core.rabbitmq.rules.errors import AmqpError
@@ -320,7 +320,7 @@ def test_a_connection_that_could_not_be_ended_is_ended_later(vhost, queue, monke
     connection = rabbit.connect(vhost, "cut off")
     connection.channel().get(queue.path)
     with monkeypatch.context() as patched, pytest.raises(BrokerUnavailable):
-        patched.setattr(rabbit, "end", _cut_off)
+        patched.setattr(ending, "end", _cut_off)
         connection.close()
     eventually(sweeps.end_connections)
     with rabbit.connect(vhost) as other:

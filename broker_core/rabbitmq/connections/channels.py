@@ -40,7 +40,7 @@ T = TypeVar("T")
 MOST_PREFETCH = 65_535
 
 
-def _keep(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
+def _keep_result(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
     """Keep the result of a cancelled call: consumer deliveries are returned by the next call, the result of a get is requeued.
     The stored state and the channel's state thus stay consistent."""
     channel = asked["channel"]
@@ -67,7 +67,7 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
                     yield from _close(channel, refusal)
             raise
 
-    return UseCase(guarded, on_cancel=_keep)
+    return UseCase(guarded, on_cancel=_keep_result)
 
 
 @_on_channel
@@ -88,7 +88,7 @@ def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
     if delivery is None:
         return None
     yield from _require_still_open(channel, () if no_ack else [delivery])
-    info = (yield from compiled.of(connection.vhost)).queues.get(address.path)
+    info = (yield from compiled.cached(connection.vhost)).queues.get(address.path)
     return channel.tag(delivery, info.id if info else 0, None, no_ack)
 
 
@@ -148,12 +148,12 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     def take() -> Steps:
         channel.require_open()
         channel.require_in_time()
-        found = _fetch_handed(channel, max_count)
+        found = _fetch_buffered(channel, max_count)
         if not found and channel.consumers:
             found = yield from _take_from_all(channel, max_count)
-            if not found and channel.waits and (yield from tidying.bring_dead_letters(channel.connection.vhost)):
-                found = _fetch_handed(channel, max_count) or (yield from _take_from_all(channel, max_count))
-            channel.came_up_short = not found
+            if not found and channel.waits and (yield from tidying.dead_letter_expired_heads(channel.connection.vhost)):
+                found = _fetch_buffered(channel, max_count) or (yield from _take_from_all(channel, max_count))
+            channel.last_fetch_was_empty = not found
         return found
 
     found = yield from take()
@@ -184,21 +184,21 @@ def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_
 @_on_channel
 def ack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False) -> Steps:
     """Acknowledge one delivery, or all up to it; tag 0 with multiple: all outstanding ones (RMQ-112, RMQ-113)."""
-    yield from _settle(channel, _chosen(channel, delivery_tag, multiple), delivering.acknowledge.steps)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), delivering.acknowledge.steps)
 
 
 @_on_channel
 def nack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> Steps:
     """Reject deliveries: requeue, or dead-letter or drop them (RMQ-115, RMQ-116)."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _chosen(channel, delivery_tag, multiple), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), how)
 
 
 @_on_channel
 def reject(channel: Channel, delivery_tag: int, *, requeue: bool = True) -> Steps:
     """Reject one delivery."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _chosen(channel, delivery_tag, multiple=False), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple=False), how)
 
 
 @_on_channel
@@ -274,31 +274,31 @@ def _close(channel: Channel, because: Exception) -> Steps:
     if channel.connection.closed is not None:
         return
     held = [unacked.delivery for unacked in channel.unacked.values()]
-    held += [delivery for _, delivery in channel.handed]
+    held += [delivery for _, delivery in channel.buffered]
     had_consumers = bool(channel.consumers)
     channel.unacked.clear()
-    channel.handed.clear()
+    channel.buffered.clear()
     channel.kept.clear()
     channel.consumers.clear()
     yield from channel.release_unclaimed(held)
     if had_consumers:
-        yield Atomically(_forget_consumers(channel))
+        yield Atomically(_remove_consumers(channel))
 
 
-def _forget_consumers(channel: Channel) -> Steps:
+def _remove_consumers(channel: Channel) -> Steps:
     held = yield from hold_vhost(channel.connection.vhost)
-    yield from consumers.forget_all(channel.connection.id, channel.number, held)
+    yield from consumers.remove_consumers(channel.connection.id, channel.number, held)
 
 
-def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
+def _fetch_buffered(channel: Channel, count: int) -> list[Tagged]:
     """Deliveries buffered in memory. Deliveries kept for a cancelled call may have been settled since."""
     found: list[Tagged] = []
     while channel.kept and len(found) < count:
         kept = channel.kept.popleft()
         if kept.token is None or kept.delivery_tag in channel.unacked:
             found.append(kept)
-    while channel.handed and len(found) < count:
-        consumer, delivery = channel.handed.popleft()
+    while channel.buffered and len(found) < count:
+        consumer, delivery = channel.buffered.popleft()
         found.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))
     return found
 
@@ -306,7 +306,7 @@ def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
 def _take_from_all(channel: Channel, count: int) -> Steps:
     """Deliveries of the queues the channel consumes from, in turn. An error of one queue is raised only if no other queue had
     deliveries."""
-    if channel.knows_too_little():
+    if channel.needs_refresh():
         yield from _refresh(channel)
     found: list[Tagged] = []
     for group in channel.in_turn():
@@ -331,10 +331,10 @@ def _refresh(channel: Channel) -> Steps:
         if consumer.id in may_take:
             consumer.may_take = may_take[consumer.id]
         else:
-            _queue_is_gone(channel, consumer)
+            _end_consumer_of_deleted_queue(channel, consumer)
 
 
-def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
+def _end_consumer_of_deleted_queue(channel: Channel, consumer: Consumer) -> None:
     registry.drop(consumer)
     channel.consumers.pop(consumer.tag, None)
     channel.cancelled.append(consumer.tag)
@@ -342,7 +342,7 @@ def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
 
 def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     """Deliveries of one queue to these consumers, in turns."""
-    with local_consumers.planned(group, count) as plan:
+    with local_consumers.reserve(group, count) as plan:
         taken = (yield from _take_for(channel, group, len(plan))) if plan else []
         for consumer, _ in zip(plan, taken, strict=False):
             consumer.count(1)
@@ -358,7 +358,7 @@ def _take_for(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
         if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
             raise
         for consumer in group:
-            _queue_is_gone(channel, consumer)
+            _end_consumer_of_deleted_queue(channel, consumer)
         return []
     yield from _require_still_open(channel, () if first.no_ack else taken)
     return taken
@@ -372,7 +372,7 @@ def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
     channel.connection.require_open()
 
 
-def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
+def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
     """The delivery tags that a settlement refers to. Raises AmqpError (406) if the given tag is not outstanding."""
     require_kind("delivery_tag", delivery_tag, int)  # any other unknown value would close the channel
     if multiple and delivery_tag == 0:
@@ -398,10 +398,12 @@ def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) ->
         if unacked.consumer is not None:
             unacked.consumer.count(-1)
     if lost:
-        yield from _explain(channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost})
+        yield from _raise_settlement_failure(
+            channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost}
+        )
 
 
-def _explain(channel: Channel, entity_ids: Iterable[int]) -> Steps:
+def _raise_settlement_failure(channel: Channel, entity_ids: Iterable[int]) -> Steps:
     """Raise why deliveries of these queues are no longer held by the channel, unless the queues were deleted (RMQ-044)."""
     (row,) = yield call(
         "settlement_failure", connection_id=channel.connection.id, entity_ids=list(entity_ids), default_timeout=DEFAULT_TIMEOUT

@@ -66,7 +66,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
     if not isinstance(name, str) or len(name) > MOST_NAME:
         raise InvalidArgument("name", f"{name!r} must be a string of at most {MOST_NAME} characters")
     while True:
-        process = yield Blocking(processes.joined)  # acquiring an epoch blocks
+        process = yield Blocking(processes.join)  # acquiring an epoch blocks
         if process.is_fresh:
             process.is_fresh = False
             yield from recover_dead.steps()
@@ -89,7 +89,7 @@ def force_close(connection_id: int, reason: str = "Closed via management plugin"
     """Close a connection of any process; its client gets the reason at its next use. Returns whether the connection existed."""
     (actor or Actor.local()).require(Right.OPERATE, f"connection {connection_id}")
     ended = yield from ending.end(connection_id)
-    yield call("notify_connection", connection_id=connection_id, what=f"closed {reason}")
+    yield call("notify_connection", connection_id=connection_id, notice=f"closed {reason}")
     return ended
 
 

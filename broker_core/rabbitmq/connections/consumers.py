@@ -75,19 +75,19 @@ def unregister(consumer: Consumer) -> Steps[None]:
     held = yield from hold_vhost(consumer.address.namespace)
     yield call("lock_queues_of_consumers", entity_ids=[consumer.entity_id])
     yield call("remove_consumer", consumer_id=consumer.id)
-    yield from after_leaving(held, [consumer.entity_id])
+    yield from after_consumers_ended(held, [consumer.entity_id])
 
 
-def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
+def remove_consumers(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
     """End the consumers of a connection, or of one of its channels, in a transaction that holds the virtual host."""
     queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
     if queues:
         yield call("lock_queues_of_consumers", entity_ids=queues)
         yield call("delete_consumers_of", connection_id=connection_id, channel=channel)
-        yield from after_leaving(held, queues)
+        yield from after_consumers_ended(held, queues)
 
 
-def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
+def after_consumers_ended(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
     """Process queues that have lost consumers: delete auto-delete queues, restart the expiry of others, wake the next consumer
     (RMQ-043, RMQ-050, RMQ-148)."""
     left = yield call("queues_without_consumers", entity_ids=list(entity_ids))

@@ -44,6 +44,6 @@ def end_held(connection_id: int, vhost: str) -> Steps[bool]:
     yield from delivering.release_owner(held.name, connection_id)
     owned = yield call("queues_of_connection", connection_id=connection_id)
     yield from consumers.delete_queues(held, owned)
-    yield from consumers.forget_all(connection_id, None, held)
+    yield from consumers.remove_consumers(connection_id, None, held)
     yield call("delete_connection", connection_id=connection_id)
     return True

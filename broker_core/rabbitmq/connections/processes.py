@@ -46,7 +46,7 @@ class Owned(Protocol):
 
     id: int
 
-    def hear(self, what: str) -> None:
+    def receive_notice(self, what: str) -> None:
         """Receive a notice from another process. Called from the keeper thread."""
 
 
@@ -54,17 +54,17 @@ class Process:
     """One epoch of this process. lost: why it ended; None while it is valid."""
 
     def __init__(self, database: connections.Database):
-        with translated(), ExitStack() as unless_it_succeeds:
+        with translated(), ExitStack() as on_failure:
             self._keeper = psycopg.connect(**database.parameters())
-            unless_it_succeeds.callback(self._keeper.close)
+            on_failure.callback(self._keeper.close)
             self.epoch: int = self._run("register_process", label=Actor.local().name).epoch
             self._keeper.execute(f"LISTEN {CHANNEL}")
-            unless_it_succeeds.pop_all()
+            on_failure.pop_all()
         self.database = database
         self.is_fresh = True  # dead processes have not been recovered yet
         self.lost: str | None = None
         self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()
-        self._not_owned: set[int] = set()  # connections of this epoch unknown here at the last check
+        self._unknown_before: set[int] = set()  # connections of this epoch unknown here at the last check
         self._valid_until = time.monotonic() + LEASE.total_seconds()
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._keep, name=f"vitrine-epoch-{self.epoch}", daemon=True)
@@ -99,15 +99,15 @@ class Process:
             while self.lost is None:
                 if (left := renew_at - time.monotonic()) <= 0:
                     self._renew()
-                    self._give_up_forgotten()
+                    self._release_forgotten()
                     renew_at = time.monotonic() + RENEW_SECONDS
-                elif not self._something_came(left):
+                elif not self._wait_for_event(left):
                     continue
                 for notification in self._keeper.notifies(timeout=0):
-                    self._pass_on(notification.payload)
+                    self._dispatch(notification.payload)
         except psycopg.Error as exc:
             why = f"the database has ended the session of its process ({str(exc).strip().splitlines()[0]})"
-        except _Condemned:
+        except _DeclaredDead:
             why = "its process was declared dead"
         except Exception:
             log.exception("Keeping epoch %s failed", self.epoch)
@@ -121,30 +121,30 @@ class Process:
     def _renew(self) -> None:
         began = time.monotonic()
         if self._run("renew_lease", epoch=self.epoch) is None:
-            raise _Condemned
+            raise _DeclaredDead
         self._valid_until = began + LEASE.total_seconds()
 
-    def _give_up_forgotten(self) -> None:
+    def _release_forgotten(self) -> None:
         """Reassign connections that were unknown here in two consecutive checks: one that is being opened is known by the
         second."""
         here = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
-        not_owned = here - set(self.owned)
-        if forgotten := not_owned & self._not_owned:
+        unknown = here - set(self.owned)
+        if forgotten := unknown & self._unknown_before:
             self._run("reassign_to_dead_process", connection_ids=list(forgotten), label=Actor.local().name)
-        self._not_owned = not_owned - forgotten
+        self._unknown_before = unknown - forgotten
 
-    def _something_came(self, seconds: float) -> bool:
+    def _wait_for_event(self, seconds: float) -> bool:
         """Wait for a notification, the end of the session, or leave()."""
         readable = select.poll()
         readable.register(self._keeper.pgconn.socket, select.POLLIN)
         readable.register(self._woken, select.POLLIN)
         return bool(readable.poll(seconds * 1000))
 
-    def _pass_on(self, payload: str) -> None:
+    def _dispatch(self, payload: str) -> None:
         connection_id, _, what = payload.partition(" ")
         if (connection := self.owned.get(int(connection_id))) is not None:
             try:
-                connection.hear(what)
+                connection.receive_notice(what)
             except Exception:  # an error of one connection must not affect others
                 log.exception("Connection %s failed to process the notice %r", connection_id, what)
 
@@ -152,7 +152,7 @@ class Process:
         return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchone()
 
 
-class _Condemned(Exception):
+class _DeclaredDead(Exception):
     """This process was declared dead."""
 
 
@@ -167,7 +167,7 @@ def current() -> Process | None:
     return found if found is not None and found.why_lost is None else None
 
 
-def joined() -> Process:
+def join() -> Process:
     """This process's epoch in the current database, acquired now if it has no valid one.
 
     Blocks while connecting. Raises BrokerUnavailable if the database cannot be reached.
@@ -188,7 +188,7 @@ def leave_all() -> None:
         _processes.popitem()[1].leave("its process closed its connections to the database")
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     global _joining
     _joining = threading.Lock()
     for process in _processes.values():
@@ -198,4 +198,4 @@ def _start_anew() -> None:
 
 
 connections.at_close(leave_all)
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -17,7 +17,7 @@ from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store.driver import Steps
 
-from . import handed_over, processes
+from . import incoming_deliveries, processes
 from .processes import ConnectionLost
 
 REFRESH_SECONDS = 1.0  # maximum age of the cached consumer state
@@ -83,17 +83,17 @@ class ConnectionState:
         self._process.owned.pop(self.id, None)
         return ended_by
 
-    def hear(self, what: str) -> None:
+    def receive_notice(self, what: str) -> None:
         """Process a notice from another process: connection closed, delivery overdue, or new deliveries."""
         kind, _, rest = what.partition(" ")
         if kind == "closed":
             self.end(errors.connection_forced(rest))
         elif kind == "overdue":
             for channel in list(self.channels.values()):
-                channel.hear_overdue(rest)
-        elif kind == "handed":
+                channel.receive_overdue_notice(rest)
+        elif kind == "delivered":
             entity_id, *numbers = map(int, rest.split())
-            handed_over.take_soon(self, self._process.database, entity_id, numbers)
+            incoming_deliveries.take_soon(self, self._process.database, entity_id, numbers)
 
 
 class ChannelState:
@@ -115,9 +115,9 @@ class ChannelState:
         self.closed: Exception | None = None
         self.waits = False  # a call is waiting for deliveries
         self.last_queue = ""
-        self.refreshed_at, self.came_up_short = 0.0, True
+        self.refreshed_at, self.last_fetch_was_empty = 0.0, True
         self._overdue: AmqpError | None = None
-        self.handed: deque[tuple[Consumer, Delivery]] = deque()  # delivered by publishers, not fetched yet
+        self.buffered: deque[tuple[Consumer, Delivery]] = deque()  # delivered by publishers, not fetched yet
         self.kept: deque[Tagged] = deque()  # deliveries of a cancelled call, for the next one
         self._tags = count(1)
         self._turn = 0
@@ -127,7 +127,7 @@ class ChannelState:
         return self.closed is None and self.connection.closed is None
 
     @property
-    def room(self) -> int:
+    def credit(self) -> int:
         """How many more deliveries its consumers may receive together."""
         taken = self.outstanding + self.promised
         return max(0, self.prefetch_of_all - taken) if self.prefetch_of_all else local_consumers.UNLIMITED
@@ -145,7 +145,7 @@ class ChannelState:
 
     def end(self, because: Exception) -> None:
         """Mark the channel as closed. Its deliveries are requeued by others. Thread-safe."""
-        with local_consumers.counting:
+        with local_consumers.counter_lock:
             self.closed = self.closed or because
         for consumer in list(self.consumers.values()):
             registry.drop(consumer)
@@ -155,10 +155,10 @@ class ChannelState:
         """Requeue deliveries that its client does not get."""
         raise NotImplementedError
 
-    def hear_overdue(self, what: str) -> None:
+    def receive_overdue_notice(self, what: str) -> None:
         """A sweep has requeued an overdue delivery: if it was one of this channel's, the channel closes (RMQ-126)."""
         token, _, milliseconds = what.partition(" ")
-        held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.handed)]
+        held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]
         if any(str(delivery.token) == token for delivery in held):
             self._overdue = errors.acknowledgement_timed_out(self.number, int(milliseconds))
 
@@ -175,11 +175,11 @@ class ChannelState:
             self.unacked[tag] = Unacked(delivery, entity_id, consumer)
         return Tagged(tag, consumer.tag if consumer else "", delivery)
 
-    def knows_too_little(self) -> bool:
+    def needs_refresh(self) -> bool:
         """Whether to refresh which consumers exist and are active: not on every fetch while there are deliveries."""
         is_old = time.monotonic() - self.refreshed_at > REFRESH_SECONDS
         waits_for_turn = not all(consumer.may_take for consumer in self.consumers.values())
-        return is_old or self.came_up_short or waits_for_turn
+        return is_old or self.last_fetch_was_empty or waits_for_turn
 
     def in_turn(self) -> list[list[Consumer]]:
         """The consumers that may take deliveries now, grouped by queue, starting with a different queue each time. Within a
@@ -187,7 +187,7 @@ class ChannelState:
         served."""
         by_queue: dict[int, dict[bool, list[Consumer]]] = {}
         for consumer in sorted(self.consumers.values(), key=lambda c: (-c.priority, c.served)):
-            if consumer.may_take and consumer.room and not local_consumers.outranked(consumer):
+            if consumer.may_take and consumer.credit and not local_consumers.outranked(consumer):
                 by_queue.setdefault(consumer.entity_id, {}).setdefault(consumer.no_ack, []).append(consumer)
         in_order = list(by_queue.values())
         self._turn += 1

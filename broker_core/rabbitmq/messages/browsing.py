@@ -242,19 +242,19 @@ def explain(address: EntityAddress, number: int, *, actor: Actor | None = None) 
 
 def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | None) -> Steps:
     """The facts about a queue that affect delivery of one of its messages."""
-    vhost, in_force = queue.address.namespace, queue.effective
+    vhost, effective = queue.address.namespace, queue.effective
     head = yield from queue_head.steps(queue.id, actor=actor)
     found = yield from consumers.steps(vhost, queue.name, actor=actor)
     holding = yield from held.steps(vhost, [queue.id], actor=actor)
-    exchange = in_force.get("dead_letter_exchange")
+    exchange = effective.get("dead_letter_exchange")
     lost = exchange is not None and exchange not in (yield from compiled.current(vhost)).router
-    timeout = timedelta(milliseconds=in_force.get("consumer_timeout", DEFAULT_TIMEOUT))
+    timeout = timedelta(milliseconds=effective.get("consumer_timeout", DEFAULT_TIMEOUT))
     return explaining.QueueFacts(
         consumers=_with_outstanding(found, {one.connection_id: one.count for one in holding}),
-        single_active=bool(in_force.get("single_active_consumer")),
+        single_active=bool(effective.get("single_active_consumer")),
         head=(yield from _head_before(queue.id, row, head.head, actor)),
         exact_expiry=bool(queue.options.get("exact_expiry")),
-        delivery_limit=in_force.get("delivery_limit"),
+        delivery_limit=effective.get("delivery_limit"),
         dead_letter_exchange=exchange,
         dead_letters_lost=lost,
         acknowledgement_timeout_at=row.held_since + timeout if row.held_since and timeout else None,

@@ -36,7 +36,7 @@ from .length_limits import is_limited, ready
 from .routing_transaction import RoutingTransaction, on_queue, transact
 from .tidying import clear_head, enforce_limit
 
-_looked_from = BoundedCache(10_000)  # database and queue -> the sequence number at which its head bound was last raised
+_head_raised_at = BoundedCache(10_000)  # database and queue -> the sequence number at which its head bound was last raised
 
 
 @use_case
@@ -102,20 +102,20 @@ def _take(
         raise InvalidArgument(
             "owner_id", "a delivery that is to be acknowledged belongs to a connection: pass owner_id or no_ack"
         )
-    who = {"owner_id": owner_id, "holder": holder or actor.holder_label}
+    holder_columns = {"owner_id": owner_id, "holder": holder or actor.holder_label}
 
     def attempt(queue: QueueInfo) -> Steps:
         if queue_id not in (None, queue.id):
             return None
         if is_use:
-            yield from _use(address, queue)
-        rows = yield from _take_from(address, queue, max_count, no_ack, who)
+            yield from _check_get(address, queue)
+        rows = yield from _take_rows(address, queue, max_count, no_ack, holder_columns)
         return None if rows is None else [(queue, row) for row in rows]
 
     return (yield from on_queue(address, attempt, owner_id=owner_id))
 
 
-def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
+def _check_get(address: EntityAddress, queue: QueueInfo) -> Steps:
     """Check a get and record the use of a queue that can expire (RMQ-041); a quorum queue with a single active consumer
     refuses it."""
     if queue.type == QUORUM and queue.effective.get("single_active_consumer"):
@@ -124,24 +124,26 @@ def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
         raise errors.not_found_queue(address.namespace, address.path)
 
 
-def _take_from(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, who: Mapping[str, Any]) -> Steps:
+def _take_rows(
+    address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, holder_columns: Mapping[str, Any]
+) -> Steps:
     """Rows of the deliveries; None: the queue no longer exists. Expired messages at the head are removed first (RMQ-012)."""
     statement = "rabbit_take_no_ack" if no_ack else "rabbit_take"
     if queue.has_priorities:
         statement += "_by_priority"
 
-    def some(count: int, *, past_expired: bool) -> Steps:
-        return (yield call(statement, entity_id=queue.id, max_count=count, past_expired=past_expired, **who))
+    def take_rows(count: int, *, past_expired: bool) -> Steps:
+        return (yield call(statement, entity_id=queue.id, max_count=count, past_expired=past_expired, **holder_columns))
 
-    rows = yield from some(max_count, past_expired=False)
+    rows = yield from take_rows(max_count, past_expired=False)
     if not rows:
         return None
     found, expired, is_clear = _delivered(rows), rows[0].expired, True
     if expired:
         is_clear = yield from clear_head(address.namespace, address.path)
     if expired and (not found or is_clear and len(found) < max_count):
-        found += _delivered((yield from some(max_count - len(found), past_expired=not is_clear)))
-    yield from _look_after_head(queue, found, rows[0].head, force=expired)
+        found += _delivered((yield from take_rows(max_count - len(found), past_expired=not is_clear)))
+    yield from _raise_head(queue, found, rows[0].head, force=expired)
     return found
 
 
@@ -149,13 +151,13 @@ def _delivered(rows: Sequence[Any]) -> list[Any]:
     return [row for row in rows if row.sequence_number is not None]
 
 
-def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
+def _raise_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
     """Raise the head bound after many messages were removed. Does not retry on every delivery while an old message keeps it
     low."""
     key = connections.current_database(), queue.id
     number = 0 if queue.has_priorities or not found else found[0].sequence_number
-    if force or number - max(head, _looked_from.get(key, 0)) > HEAD_LAG:
-        _looked_from.keep(key, number)
+    if force or number - max(head, _head_raised_at.get(key, 0)) > HEAD_LAG:
+        _head_raised_at.keep(key, number)
         yield from advance_head(queue.id, SubQueue.MAIN)
 
 
@@ -163,11 +165,11 @@ def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: b
 def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
     """Remove the messages held by these tokens, even if they have expired (RMQ-019). Returns a SettleReport; if the queue was
     deleted, all tokens are lost, which is not an error (RMQ-044)."""
-    by, tokens = _settler(address, tokens, actor)
-    queue = yield from _known(address)
+    by, tokens = _authorized(address, tokens, actor)
+    queue = yield from _find_queue(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
-    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=by, **_held_by(tokens))))
+    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=by, **_token_columns(tokens))))
 
 
 @use_case
@@ -184,14 +186,14 @@ def requeue(
     counts: whether this counts as a failed delivery; at the delivery limit the message is dead-lettered (RMQ-121). kind: of
     the event.
     """
-    by, tokens = _settler(address, tokens, actor)
-    queue = yield from _known(address)
+    by, tokens = _authorized(address, tokens, actor)
+    queue = yield from _find_queue(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
 
     def steps(_: RoutingTransaction | None = None) -> Steps:
         how = {"actor": by, "counts": counts, "kind": int(kind)}
-        rows = yield call("rabbit_requeue", entity_id=queue.id, **_held_by(tokens), **how)
+        rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how)
         if rows:
             yield from _after_requeue(address, queue, rows, by)
         return settle_report(tokens, rows)
@@ -219,7 +221,7 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
 def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
     """Dead-letter the messages held by these tokens, or drop them without a dead-letter exchange (RMQ-060, RMQ-061). Returns a
     SettleReport."""
-    by, tokens = _settler(address, tokens, actor)
+    by, tokens = _authorized(address, tokens, actor)
     if not tokens:
         return SettleReport((), ())
     return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, by)))
@@ -228,31 +230,31 @@ def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | Non
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
     """Dead-letter the messages held by these tokens. Returns their rows; none if the queue was deleted."""
 
-    def steps(work: RoutingTransaction) -> Steps:
-        queue = work.queue(address.path)
+    def steps(transaction: RoutingTransaction) -> Steps:
+        queue = transaction.queue(address.path)
         if queue is None:
             return []
-        rows = yield from lock_departing("by_token", queue, **_held_by(tokens))
-        yield from process_arrivals(work, (yield from dead_letter(work, address.path, rows, reason)))
+        rows = yield from lock_departing("by_token", queue, **_token_columns(tokens))
+        yield from process_arrivals(transaction, (yield from dead_letter(transaction, address.path, rows, reason)))
         return rows
 
     return (yield from transact(address.namespace, actor, steps))
 
 
-def _known(address: EntityAddress) -> Steps:
+def _find_queue(address: EntityAddress) -> Steps:
     """The queue at an address, or None. Exclusive ownership is not checked: the token is sufficient."""
-    queue = (yield from compiled.of(address.namespace)).queues.get(address.path)
+    queue = (yield from compiled.cached(address.namespace)).queues.get(address.path)
     return queue or (yield from compiled.current(address.namespace)).queues.get(address.path)
 
 
-def _settler(address: EntityAddress, tokens: Iterable[UUID], actor: Actor | None) -> tuple[str, list[UUID]]:
+def _authorized(address: EntityAddress, tokens: Iterable[UUID], actor: Actor | None) -> tuple[str, list[UUID]]:
     """Check that the actor may settle. Returns its name and the distinct tokens."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     return str(actor), unique_tokens(list(tokens))
 
 
-def _held_by(tokens: Sequence[UUID]) -> dict[str, list]:
+def _token_columns(tokens: Sequence[UUID]) -> dict[str, list]:
     """Tokens and the sequence numbers they contain, as statement parameters."""
     return {"numbers": [sequence_number_of(token) for token in tokens], "tokens": list(tokens)}
 

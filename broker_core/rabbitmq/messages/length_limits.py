@@ -37,17 +37,17 @@ def ready(entity_ids: Sequence[int]) -> Steps:
     return {row.entity_id: (row.n, row.bytes) for row in rows}
 
 
-class Rooms:
+class Capacity:
     """Remaining capacity of queues that reject publishes, in a transaction that holds their counters."""
 
     def __init__(self):
         self._used: dict[int, tuple[int, int]] = {}
 
-    def look(self, queues: Iterable[QueueInfo], *, hold: bool = True) -> Steps:
-        """Read the current length of queues that reject publishes. hold: lock their counters first; False for previews."""
+    def load(self, queues: Iterable[QueueInfo], *, lock: bool = True) -> Steps:
+        """Read the current length of queues that reject publishes. lock: lock their counters first; False for previews."""
         ids = [queue.id for queue in queues if refuses(queue) and queue.id not in self._used]
         if ids:
-            if hold:
+            if lock:
                 yield call("rabbit_lock_counters", entity_ids=ids)
             self._used |= yield from ready(ids)
 

@@ -30,20 +30,20 @@ class ConsumerChannel(Protocol):
     outstanding: int
     promised: int
     waits: bool
-    handed: deque
+    buffered: deque
 
     @property
     def is_open(self) -> bool: ...
 
     @property
-    def room(self) -> int: ...
+    def credit(self) -> int: ...
 
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]: ...
 
 
 UNLIMITED = 2**31 - 1
-counting = threading.Lock()
-_servings = itertools.count(1)
+counter_lock = threading.Lock()
+_serve_order = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +66,7 @@ class Consumer:
     may_take: bool
     outstanding: int = 0
     promised: int = 0
-    served: int = field(default_factory=lambda: next(_servings))
+    served: int = field(default_factory=lambda: next(_serve_order))
 
     @property
     def owner_id(self) -> int:
@@ -77,43 +77,43 @@ class Consumer:
         return self.channel.connection.name
 
     @property
-    def room(self) -> int:
+    def credit(self) -> int:
         """How many more deliveries it may receive now; unlimited with no_ack (RMQ-114)."""
         if self.no_ack:
             return UNLIMITED
         own = self.prefetch - self.outstanding - self.promised if self.prefetch else UNLIMITED
-        return max(0, min(own, self.channel.room))
+        return max(0, min(own, self.channel.credit))
 
-    def hand_over(self, deliveries: Sequence[Any]) -> bool:
+    def buffer(self, deliveries: Sequence[Any]) -> bool:
         """Buffer committed deliveries until its channel fetches them. Thread-safe.
 
         Returns False if the channel was closed meanwhile; the caller must then requeue the deliveries.
         """
-        with counting:
+        with counter_lock:
             if not self.channel.is_open:
                 return False
-            self.channel.handed.extend((self, delivery) for delivery in deliveries)
+            self.channel.buffered.extend((self, delivery) for delivery in deliveries)
         self.count(len(deliveries))
         return True
 
     def count(self, more: int) -> None:
         """Add deliveries, or subtract settled ones (negative), to its unacknowledged count."""
         if more > 0:
-            self.served = next(_servings)
+            self.served = next(_serve_order)
         if not self.no_ack:
-            with counting:
+            with counter_lock:
                 self.outstanding += more
                 self.channel.outstanding += more
 
     @contextmanager
     def promise(self, count: int) -> Iterator[None]:
         """Reserve credit for deliveries that are about to be made."""
-        with counting:
+        with counter_lock:
             self._promise(count)
         try:
             yield
         finally:
-            with counting:
+            with counter_lock:
                 self._promise(-count)
 
     def _promise(self, more: int) -> None:
@@ -148,7 +148,7 @@ class Registry:
 registry = Registry()
 
 
-def takers(entity_id: int) -> list[Consumer]:
+def eligible_consumers(entity_id: int) -> list[Consumer]:
     """The consumers of this process that may receive messages of a queue (RMQ-016, RMQ-922).
 
     Messages stored as held by a consumer's `owner_id` and `holder` are passed to its `buffer` after the commit; for a consumer
@@ -158,17 +158,17 @@ def takers(entity_id: int) -> list[Consumer]:
 
 
 @contextmanager
-def planned(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
+def reserve(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
     """Assign the next `count` messages of a queue to consumers as `in_turns` does, and reserve their credit until the block
     ends."""
-    with counting:
+    with counter_lock:
         plan = in_turns(consumers, count)
         for consumer in plan:
             consumer._promise(1)
     try:
         yield plan
     finally:
-        with counting:
+        with counter_lock:
             for consumer in plan:
                 consumer._promise(-1)
 
@@ -176,7 +176,7 @@ def planned(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer
 def outranked(consumer: Consumer) -> bool:
     """Whether a consumer of higher priority in this process is waiting for messages of the same queue and has credit."""
     return any(
-        other.priority > consumer.priority and other.channel.waits and other.may_take and other.room
+        other.priority > consumer.priority and other.channel.waits and other.may_take and other.credit
         for other in registry.of(consumer.entity_id)
     )
 
@@ -185,20 +185,20 @@ def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
     """The consumer of each of the next `count` messages of a queue: highest priority with credit first, equal priorities
     round-robin, least recently served first (RMQ-145). Shorter if there is not enough credit."""
     plan: list[Consumer] = []
-    shared_room = {c.channel: c.channel.room for c in consumers}
+    shared_credit = {c.channel: c.channel.credit for c in consumers}
     given = dict.fromkeys(consumers, 0)
 
-    def has_room(consumer: Consumer) -> bool:
-        return given[consumer] < consumer.room and (consumer.no_ack or shared_room[consumer.channel] > 0)
+    def has_credit(consumer: Consumer) -> bool:
+        return given[consumer] < consumer.credit and (consumer.no_ack or shared_credit[consumer.channel] > 0)
 
     for level in sorted({c.priority for c in consumers}, reverse=True):
         turn = deque(sorted((c for c in consumers if c.priority == level), key=lambda c: c.served))
         while turn and len(plan) < count:
             consumer = turn.popleft()
-            if not has_room(consumer):
+            if not has_credit(consumer):
                 continue
             plan.append(consumer)
             given[consumer] += 1
-            shared_room[consumer.channel] -= not consumer.no_ack
+            shared_credit[consumer.channel] -= not consumer.no_ack
             turn.append(consumer)
     return plan

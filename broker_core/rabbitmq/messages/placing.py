@@ -15,7 +15,7 @@ from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from .length_limits import REJECT_PUBLISH_DLX, Rooms
+from .length_limits import REJECT_PUBLISH_DLX, Capacity
 from .routing_transaction import RoutingTransaction
 
 MOST_HOPS = 16  # dead-letter hops between full queues in one transaction
@@ -56,18 +56,18 @@ class Placed(NamedTuple):
 class Placing:
     """Collects messages and their target queues for one statement."""
 
-    def __init__(self, work: RoutingTransaction):
+    def __init__(self, transaction: RoutingTransaction):
         self.names: dict[int, str] = {}  # target queues by id
         self.picks: dict[int, list[int]] = {}
         self._entries: list[Outgoing] = []
         self._refused: list[tuple[int, int]] = []  # queue id and index into its picks, of messages rejected by another queue
-        self._work, self._rooms = work, Rooms()
+        self._transaction, self._capacity = transaction, Capacity()
 
     def put(self, message: Outgoing, names: Iterable[str], *, hops: int = 0) -> Steps:
         """Place a message in queues. Returns Placed."""
-        queues = [(name, queue) for name in names if (queue := self._work.queue(name)) is not None]
-        yield from self._rooms.look(queue for _, queue in queues)
-        admitted = {name: self._rooms.admit(queue, message.size) for name, queue in queues}
+        queues = [(name, queue) for name in names if (queue := self._transaction.queue(name)) is not None]
+        yield from self._capacity.load(queue for _, queue in queues)
+        admitted = {name: self._capacity.admit(queue, message.size) for name, queue in queues}
         taken = tuple(name for name, _ in queues if admitted[name])
         if taken:
             self._entries.append(message)
@@ -86,17 +86,17 @@ class Placing:
     def put_whole(self, message: Outgoing, names: Iterable[str]) -> Steps:
         """Place a message in all of these queues, or in none if one rejects it. Returns the name of that queue. The message is
         not dead-lettered."""
-        queues = {name: queue for name in names if (queue := self._work.queue(name)) is not None}
-        yield from self._rooms.look(queues.values())
-        refusing = next((name for name, queue in queues.items() if not self._rooms.fits(queue, message.size)), None)
+        queues = {name: queue for name in names if (queue := self._transaction.queue(name)) is not None}
+        yield from self._capacity.load(queues.values())
+        refusing = next((name for name, queue in queues.items() if not self._capacity.fits(queue, message.size)), None)
         if refusing is None:
             yield from self.put(message, queues)
         return refusing
 
     def _put_refused(self, message: Outgoing, name: str, queue: QueueInfo, hops: int) -> Steps:
         """Dead-letter a message rejected by a queue with reject-publish-dlx (RMQ-094)."""
-        (row,) = yield call("rabbit_now", namespace_id=self._work.topology.namespace_id)
-        dead = dead_letter_copy(self._work, name, queue, message, "maxlen", row.now)
+        (row,) = yield call("rabbit_now", namespace_id=self._transaction.topology.namespace_id)
+        dead = dead_letter_copy(self._transaction, name, queue, message, "maxlen", row.now)
         if dead.letter is not None:
             yield from self.put(
                 dead.letter._replace(origin={"from": origin_of(name, queue, None, "maxlen")}), dead.queues, hops=hops
@@ -134,7 +134,7 @@ class Placing:
 
 
 def dead_letter_copy(
-    work: RoutingTransaction, name: str, queue: QueueInfo, message: Outgoing, reason: str, at: datetime
+    transaction: RoutingTransaction, name: str, queue: QueueInfo, message: Outgoing, reason: str, at: datetime
 ) -> DeadLetterCopy:
     """The dead letter of a message that is removed for this reason (RMQ-060 to RMQ-073), and its target queues."""
     exchange = queue.effective.get("dead_letter_exchange")
@@ -144,7 +144,7 @@ def dead_letter_copy(
     keys, _ = messages.keys_of(message.properties["routing_key"], headers)
     blind = message.properties.get(BLIND_KEYS, [])
     own_key = queue.effective.get("dead_letter_routing_key")
-    died = deaths.die(
+    died = deaths.dead_letter(
         headers,
         {key: value for key, value in message.properties.items() if key not in PLACE_PROPERTIES},
         queue=name,
@@ -154,7 +154,7 @@ def dead_letter_copy(
         routing_keys=[*keys, *blind],
         dead_letter_routing_key=own_key,
     )
-    routed = work.topology.router.route(exchange, died.routing_keys, died.headers, by_broker=True)
+    routed = transaction.topology.router.route(exchange, died.routing_keys, died.headers, by_broker=True)
     if exchange in routed.missing:
         return DeadLetterCopy(None, why=f"There is no exchange '{exchange}' (RMQ-061).")
     if not routed.queues:

@@ -22,7 +22,7 @@ from .dead_lettering import process_arrivals
 from .length_limits import is_limited
 from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
-from .routing_transaction import TRIES_UNHELD, RoutingTransaction, Stale, require_current, transact
+from .routing_transaction import TRIES_WITHOUT_LOCK, RoutingTransaction, Stale, require_current, transact
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | 
     prepared = [_prepare(publication) for publication in publications]
     if not prepared:
         return []
-    for _ in range(TRIES_UNHELD):
-        known = yield from compiled.of(vhost)
+    for _ in range(TRIES_WITHOUT_LOCK):
+        known = yield from compiled.cached(vhost)
         try:
             return (yield from _publish(known, prepared, str(actor)))
         except Stale:
-            compiled.look_again(vhost)
-    return (yield from transact(vhost, str(actor), lambda work: _publish_with_care(work, prepared)))
+            compiled.mark_outdated(vhost)
+    return (yield from transact(vhost, str(actor), lambda transaction: _publish_transactionally(transaction, prepared)))
 
 
 def _prepare(publication: Publication) -> _Prepared:
@@ -116,32 +116,32 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
         yield from require_current(known)
         return [Published(unroutable=True) for _ in prepared]
     queues = {name: known.queues[name] for name in names}
-    if any(is_limited(q) or q.lets_nothing_wait for q in queues.values()) or any(p.expiration == 0 for p in prepared):
-        return (yield from transact(known.vhost, actor, lambda work: _publish_with_care(work, prepared)))
+    if any(is_limited(q) or q.has_zero_ttl for q in queues.values()) or any(p.expiration == 0 for p in prepared):
+        return (yield from transact(known.vhost, actor, lambda transaction: _publish_transactionally(transaction, prepared)))
     if len(names) == 1 and all(routed):
         [target] = queues.items()
         return (yield from _publish_to_one(known, target, prepared, actor))
-    work = RoutingTransaction(known, actor)
-    published = yield from _publish_copies(work, prepared, routed)
-    yield from wake(work.waiting)
+    transaction = RoutingTransaction(known, actor)
+    published = yield from _publish_copies(transaction, prepared, routed)
+    yield from wake(transaction.waiting)
     return published
 
 
 def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
     """The queues of each publication. Each distinct route of a batch is computed once."""
-    ways: dict[Any, tuple[str, ...]] = {}
+    routes: dict[Any, tuple[str, ...]] = {}
     routed = []
     for p in prepared:
-        way = None if p.headers else (p.exchange, *p.keys)
-        found = ways.get(way) if way else None
+        route_key = None if p.headers else (p.exchange, *p.keys)
+        found = routes.get(route_key) if route_key else None
         if found is None:
             try:
                 found = known.router.route(p.exchange, p.keys, p.headers).queues
             except errors.AmqpError:
                 yield from require_current(known)  # otherwise the exchange may exist now
                 raise
-            if way:
-                ways[way] = found
+            if route_key:
+                routes[route_key] = found
         routed.append(found)
     return routed
 
@@ -160,7 +160,7 @@ def _publish_to_one(
         bodies=[p.body for p in prepared],
         message_ids=_unless_empty([p.message_id for p in prepared]),
         expirations=_unless_empty([p.expiration for p in prepared]),
-        properties=_as_texts(p.properties for p in prepared),
+        properties=_as_json(p.properties for p in prepared),
         headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
     )
     if not rows:
@@ -170,7 +170,7 @@ def _publish_to_one(
     return [Published(((name, number),)) for number in range(rows[0].first, rows[0].first + len(prepared))]
 
 
-def _as_texts(properties: Iterable[Mapping[str, Any]]) -> list[str]:
+def _as_json(properties: Iterable[Mapping[str, Any]]) -> list[str]:
     """Properties as JSON. Messages of a batch with equal properties share one string."""
     found: dict[tuple, str] = {}
     return [found.get(key := tuple(p.items())) or found.setdefault(key, json.dumps(p)) for p in properties]
@@ -181,10 +181,10 @@ def _unless_empty(values: list) -> list | None:
 
 
 def _publish_copies(
-    work: RoutingTransaction, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]
+    transaction: RoutingTransaction, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]
 ) -> Steps[list[Published]]:
     """Store copies in all queues that accept them."""
-    placing, outcomes = Placing(work), []
+    placing, outcomes = Placing(transaction), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
         message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
         outcomes.append((yield from placing.put(message, names)))
@@ -192,22 +192,22 @@ def _publish_copies(
     if placing.picks:
         rows = yield call(
             "rabbit_publish_copies",
-            namespace_id=work.topology.namespace_id,
-            topology_version=work.topology.version,
-            actor=work.actor,
+            namespace_id=transaction.topology.namespace_id,
+            topology_version=transaction.topology.version,
+            actor=transaction.actor,
             bodies=[p.body for p in prepared],
             **placing.columns(),
         )
         if not rows:
             raise Stale
-        work.waiting.update(row.entity_id for row in rows if row.waiting)
+        transaction.waiting.update(row.entity_id for row in rows if row.waiting)
         for row in rows:
             name = placing.names[row.entity_id]
             for number, place in enumerate(placing.places(row.entity_id), row.first):
                 numbers.setdefault((place, name), number)  # later entries are the same message dead-lettered by another queue
-        yield from process_arrivals(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
+        yield from process_arrivals(transaction, placing.dead_letters({row.entity_id: row.first for row in rows}))
     else:
-        yield from require_current(work.topology)
+        yield from require_current(transaction.topology)
     return [
         Published(
             tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # otherwise already removed
@@ -218,21 +218,23 @@ def _publish_copies(
     ]
 
 
-def _publish_with_care(work: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
+def _publish_transactionally(transaction: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
     """Publish in one transaction where a queue has a length limit or a message has a TTL of zero (see arrivals)."""
-    routed = yield from _route(work.topology, prepared)
+    routed = yield from _route(transaction.topology, prepared)
     names = dict.fromkeys(name for found in routed for name in found)
-    limited = yield from lock_for_arrivals(work, names, {key for p in prepared for key in p.keys})
-    published = yield from _publish_copies(work, prepared, routed)
-    yield from settle_arrivals(work, limited, _brief(work, prepared, published))
+    limited = yield from lock_for_arrivals(transaction, names, {key for p in prepared for key in p.keys})
+    published = yield from _publish_copies(transaction, prepared, routed)
+    yield from settle_arrivals(transaction, limited, _zero_ttl_numbers(transaction, prepared, published))
     return published
 
 
-def _brief(work: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
+def _zero_ttl_numbers(
+    transaction: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]
+) -> dict[str, list[int]]:
     """Sequence numbers of stored messages with a TTL of zero, by queue."""
     found: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):
         for name, number in outcome.queues:
-            if p.expiration == 0 or work.topology.queues[name].lets_nothing_wait:
+            if p.expiration == 0 or transaction.topology.queues[name].has_zero_ttl:
                 found.setdefault(name, []).append(number)
     return found

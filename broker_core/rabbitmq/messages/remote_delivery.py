@@ -16,25 +16,25 @@ from broker_core.store.statements import call
 from . import local_consumers
 from .routing_transaction import RoutingTransaction
 
-MOST_TOLD = 200  # sequence numbers per notification, which PostgreSQL limits to 8,000 bytes
+MOST_NUMBERS = 200  # sequence numbers per notification, which PostgreSQL limits to 8,000 bytes
 
 
-def hand_to_others(work: RoutingTransaction, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
+def deliver_remotely(transaction: RoutingTransaction, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
     """Deliver messages that were just stored to connections of other processes. Returns the numbers for which no credit was
     found."""
     left = list(numbers)
     here = [consumer.id for consumer in local_consumers.registry.of(queue.id)]
     one_only = bool(queue.effective.get("single_active_consumer"))
     for row in (yield call("remote_consumers", entity_id=queue.id, here=here, one_only=one_only)) if left else ():
-        wanted = left if row.room is None else left[: row.room]
+        wanted = left if row.credit is None else left[: row.credit]
         if not wanted or not (yield call("hold_connection_unless_ending", connection_id=row.connection_id)):
             continue
         given = yield call(
             "rabbit_deliver_by_number", entity_id=queue.id, owner_id=row.connection_id, holder=row.holder, numbers=wanted
         )
-        handed = [one.sequence_number for one in given if one.sequence_number is not None]
-        for at in range(0, len(handed), MOST_TOLD):
-            told = " ".join(map(str, [queue.id, *handed[at : at + MOST_TOLD]]))
-            yield call("notify_connection", connection_id=row.connection_id, what=f"handed {told}")
-        left = [number for number in left if number not in handed]
+        delivered = [one.sequence_number for one in given if one.sequence_number is not None]
+        for at in range(0, len(delivered), MOST_NUMBERS):
+            numbers_text = " ".join(map(str, [queue.id, *delivered[at : at + MOST_NUMBERS]]))
+            yield call("notify_connection", connection_id=row.connection_id, notice=f"delivered {numbers_text}")
+        left = [number for number in left if number not in delivered]
     return left

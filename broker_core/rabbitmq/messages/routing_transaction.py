@@ -18,7 +18,7 @@ from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
 
 TRIES = 8
-TRIES_UNHELD = 3  # attempts before the topology is locked against changes
+TRIES_WITHOUT_LOCK = 3  # attempts before the topology is locked against changes
 
 
 class Stale(Exception):
@@ -52,10 +52,10 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     for tries_left in reversed(range(TRIES)):
         try:
             with ExitStack() as promises:
-                answer, waiting = yield Atomically(_once(vhost, actor, steps, promises, held=stale >= TRIES_UNHELD))
+                answer, waiting = yield Atomically(_attempt(vhost, actor, steps, promises, held=stale >= TRIES_WITHOUT_LOCK))
         except Stale:
             stale += 1
-            compiled.look_again(vhost)
+            compiled.mark_outdated(vhost)
         except ServerBusy as busy:
             if not tries_left or not isinstance(busy.__cause__, TRANSIENT):
                 raise
@@ -65,13 +65,15 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     raise ServerBusy(f"'{vhost}' had deadlocks with concurrent operations {TRIES} times. Nothing was changed; retry.")
 
 
-def _once(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, held: bool) -> Steps:
+def _attempt(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, held: bool) -> Steps:
     """One attempt. held: the topology is locked against changes until the transaction ends, so it cannot be stale."""
     if held:
         yield call("share_vhost", vhost=vhost)
-    work = RoutingTransaction((yield from compiled.current(vhost) if held else compiled.of(vhost)), actor, promises=promises)
-    answer = yield from steps(work)
-    return answer, work.waiting
+    transaction = RoutingTransaction(
+        (yield from compiled.current(vhost) if held else compiled.cached(vhost)), actor, promises=promises
+    )
+    answer = yield from steps(transaction)
+    return answer, transaction.waiting
 
 
 def require_current(known: Topology) -> Steps[None]:
@@ -87,7 +89,7 @@ def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
 
     A cached queue may have been deleted since: its statements then find nothing, and the caller retries.
     """
-    queue = (yield from compiled.of(address.namespace)).queues.get(address.path)
+    queue = (yield from compiled.cached(address.namespace)).queues.get(address.path)
     if queue is None or queue.owner_id not in (None, owner_id):
         queue = (yield from compiled.current(address.namespace)).queues.get(address.path)
     if queue is None:
@@ -105,5 +107,5 @@ def on_queue(address: EntityAddress, attempt: Callable[[QueueInfo], Steps], *, o
         answer = yield from attempt(queue)
         if answer is not None:
             return answer
-        compiled.look_again(address.namespace)
+        compiled.mark_outdated(address.namespace)
     raise errors.not_found_queue(address.namespace, address.path)

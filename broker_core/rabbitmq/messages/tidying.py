@@ -27,10 +27,10 @@ from .dead_lettering import (
 from .length_limits import drops_head
 from .routing_transaction import RoutingTransaction, transact
 
-LOOK_SECONDS = 0.9  # between scans; waiting consumers poll once a second
+SCAN_SECONDS = 0.9  # between scans; waiting consumers poll once a second
 MOST_HEADS = 20  # queues per scan
 
-_looked_at = BoundedCache(1_000)  # database and virtual host -> time of the last scan
+_scanned_at = BoundedCache(1_000)  # database and virtual host -> time of the last scan
 
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
@@ -70,21 +70,21 @@ def _after_policy(entity_ids: list[int]) -> Steps[None]:
         yield from advance_head(queue.entity_id, SubQueue.MAIN)
 
 
-def bring_dead_letters(vhost: str) -> Steps:
+def dead_letter_expired_heads(vhost: str) -> Steps:
     """Expire the heads of dead-lettering queues for consumers that wait for their dead letters (RMQ-004, RMQ-920). One scan
     per second and process serves all waiting consumers. Returns how many messages were removed."""
     key, began, total = (connections.current_database(), vhost.lower()), time.monotonic(), 0
-    if began < _looked_at.get(key, -LOOK_SECONDS) + LOOK_SECONDS:
+    if began < _scanned_at.get(key, -SCAN_SECONDS) + SCAN_SECONDS:
         return 0
-    _looked_at.keep(key, began)
-    while time.monotonic() < began + LOOK_SECONDS:
+    _scanned_at.keep(key, began)
+    while time.monotonic() < began + SCAN_SECONDS:
         done = 0
         for queue in (yield call("rabbit_heads_due", vhost=vhost, max_count=MOST_HEADS)):
             done += yield from _expire_unless_busy(vhost, queue.path)
         if not done:
             break
         total += done
-        _looked_at.pop(key, None)  # messages that arrived in other queues may be due soon
+        _scanned_at.pop(key, None)  # messages that arrived in other queues may be due soon
     return total
 
 
@@ -107,14 +107,14 @@ def expire_some(vhost: str, name: str) -> Steps:
     """Remove a batch of expired messages in one transaction: at the head (RMQ-012), or anywhere in a queue with exact expiry
     (RMQ-901). Returns how many; fewer than BATCH: no more are left."""
 
-    def steps(work: RoutingTransaction) -> Steps:
-        done = yield from expire_at_head(work, name)
-        queue = work.queue(name)
+    def steps(transaction: RoutingTransaction) -> Steps:
+        done = yield from expire_at_head(transaction, name)
+        queue = transaction.queue(name)
         if queue is None or done == BATCH:
             return done
         for how in ("anywhere", "by_queue_ttl") if queue.has_priorities else ("anywhere",):
             rows = yield from lock_departing(how, queue, max_count=BATCH)
-            yield from process_arrivals(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+            yield from process_arrivals(transaction, (yield from dead_letter(transaction, name, rows, EXPIRED)))
             done = BATCH if len(rows) == BATCH else done + len(rows)
         return done
 
@@ -124,11 +124,11 @@ def expire_some(vhost: str, name: str) -> Steps:
 def enforce_limit(vhost: str, name: str) -> Steps:
     """Remove messages over a queue's length limit in one transaction. Returns how many."""
 
-    def steps(work: RoutingTransaction) -> Steps:
-        queue = work.queue(name)
+    def steps(transaction: RoutingTransaction) -> Steps:
+        queue = transaction.queue(name)
         if queue is None or not drops_head(queue):
             return 0
-        yield from lock_dead_letter_chain(work, [name])
-        return (yield from enforce_limits(work, [name]))
+        yield from lock_dead_letter_chain(transaction, [name])
+        return (yield from enforce_limits(transaction, [name]))
 
     return (yield from transact(vhost, BROKER, steps))

@@ -22,7 +22,7 @@ X_DEATH = "x-death"
 MOVED = "moved"  # reason for messages moved by an operator
 BEFORE_MOVE = "x-death-before-move"  # not part of RabbitMQ
 FIRST, LAST = "x-first-death-", "x-last-death-"
-TELL_ORIGIN = (X_DEATH, BEFORE_MOVE, f"{FIRST}queue")  # the headers that `origin` reads
+ORIGIN_HEADERS = (X_DEATH, BEFORE_MOVE, f"{FIRST}queue")  # the headers that `origin` reads
 
 
 class Reason(StrEnum):
@@ -48,7 +48,7 @@ class Death:
     original_expiration: str | None = None
 
 
-class Died(NamedTuple):
+class DeadLetter(NamedTuple):
     """The message as republished. properties: without the expiration (RMQ-064)."""
 
     headers: dict[str, Any]
@@ -56,7 +56,7 @@ class Died(NamedTuple):
     routing_keys: tuple[str, ...]
 
 
-def die(
+def dead_letter(
     headers: Headers | None,
     properties: Mapping[str, Any],
     *,
@@ -66,7 +66,7 @@ def die(
     exchange: str,
     routing_keys: Sequence[str],
     dead_letter_routing_key: str | None = None,
-) -> Died:
+) -> DeadLetter:
     """The message published to the dead-letter exchange.
 
     properties:   by name; all but the expiration are kept (RMQ-065).
@@ -84,9 +84,9 @@ def die(
     after[X_DEATH] = _with(deaths, death)
     kept = {name: value for name, value in properties.items() if name != "expiration"}
     if dead_letter_routing_key is None:
-        return Died(after, kept, tuple(dict.fromkeys([*routing_keys, *own_keys])))
+        return DeadLetter(after, kept, tuple(dict.fromkeys([*routing_keys, *own_keys])))
     after.pop(CC, None)
-    return Died(after, kept, (dead_letter_routing_key,))
+    return DeadLetter(after, kept, (dead_letter_routing_key,))
 
 
 def is_cycle(headers: Headers, queue: str) -> bool:
@@ -119,7 +119,7 @@ def origin(headers: Headers | None, *, first: bool = False) -> Death | None:
     return next((death for death in reversed(deaths) if death.queue == queue), deaths[-1])
 
 
-def set_aside(headers: Headers | None) -> dict[str, Any]:
+def archive_deaths(headers: Headers | None) -> dict[str, Any]:
     """The headers of a moved message: its deaths under another header, merged with those of earlier moves (RMQ-391).
 
     Deaths kept in x-death would count on: if the message passed the same queues again, it would be dropped as a cycle

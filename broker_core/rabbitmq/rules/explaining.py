@@ -58,7 +58,7 @@ class ConsumerFacts:
     outstanding: int = 0
 
     @property
-    def has_room(self) -> bool:
+    def has_credit(self) -> bool:
         return self.prefetch == 0 or self.outstanding < self.prefetch
 
 
@@ -160,7 +160,7 @@ def _of_consumers(queue: QueueFacts) -> Iterator[Reason]:
         )
         return
     serving = queue.consumers[:1] if queue.single_active else queue.consumers
-    if any(consumer.has_room for consumer in serving):
+    if any(consumer.has_credit for consumer in serving):
         return
     values = {"consumers": [consumer.tag for consumer in serving]}
     change = "A delivery is acknowledged, or the prefetch is raised."

@@ -38,7 +38,7 @@ class QueueInfo(NamedTuple):
         return self.effective.get("max_priority", 0) > 0
 
     @property
-    def lets_nothing_wait(self) -> bool:
+    def has_zero_ttl(self) -> bool:
         """Messages are delivered at once or expire (RMQ-016)."""
         return self.effective.get("message_ttl") == 0
 
@@ -58,7 +58,7 @@ _compiled = BoundedCache(1_000)  # database and virtual host -> Topology
 _outdated = BoundedCache(1_000)  # cached topologies of an old version
 
 
-def of(vhost: str) -> Steps[Topology]:
+def cached(vhost: str) -> Steps[Topology]:
     """The cached Topology of a virtual host. Raises AmqpError (530) if the host does not exist."""
     key = _key(vhost)
     found = _compiled.get(key)
@@ -71,13 +71,13 @@ def current(vhost: str) -> Steps[Topology]:
     held, found = _compiled.get(key), None
     if held is not None:
         row = require_vhost(vhost, (yield call("topology_since", vhost=vhost, since=held.version)))
-        found = _later(held, row)
-    found = found or _whole(require_vhost(vhost, (yield call("topology", vhost=vhost))))
+        found = _updated(held, row)
+    found = found or _loaded(require_vhost(vhost, (yield call("topology", vhost=vhost))))
     _outdated.pop(key, None)
     return _compiled.keep(key, found)
 
 
-def look_again(vhost: str) -> None:
+def mark_outdated(vhost: str) -> None:
     """Read changes at the next access: the cached topology is not of the current version."""
     _outdated.keep(_key(vhost), True)
 
@@ -91,13 +91,13 @@ def _key(vhost: str):
     return connections.current_database(), vhost.lower()
 
 
-def _whole(row: Any) -> Topology:
+def _loaded(row: Any) -> Topology:
     queues, exchanges, bindings = _content(row)
     router = Router(exchanges.values(), bindings.values(), queues.keys(), row.name)
     return Topology(row.id, row.name, row.version, router, queues, bindings)
 
 
-def _later(held: Topology, row: Any) -> Topology | None:
+def _updated(held: Topology, row: Any) -> Topology | None:
     """The Topology with later changes applied; None if the recorded changes are incomplete."""
     steps = [held.version, *row.versions]
     if row.id != held.namespace_id or [*row.previous, row.version] != steps:
@@ -106,13 +106,13 @@ def _later(held: Topology, row: Any) -> Topology | None:
         return held
     queues, exchanges, bindings = _content(row)
     lost = [held.bindings[id] for id in row.changed_bindings if id in held.bindings]
-    all_queues = _with(held.queues, row.changed_queues, queues)
+    all_queues = _replaced(held.queues, row.changed_queues, queues)
     named = dict.fromkeys(row.changed_exchanges) | exchanges
     router = held.router.changed(named, lost, bindings.values(), all_queues.keys())
-    return Topology(row.id, row.name, row.version, router, all_queues, _with(held.bindings, row.changed_bindings, bindings))
+    return Topology(row.id, row.name, row.version, router, all_queues, _replaced(held.bindings, row.changed_bindings, bindings))
 
 
-def _with(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[K, V]:
+def _replaced(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[K, V]:
     """Replace the changed keys by their current values."""
     kept = dict(held)
     for key in changed:

@@ -60,13 +60,13 @@ def declare_queue(
     if type is not None:
         require_kind("type", type, str)
     if passive:
-        found = yield from _look(vhost, name)
-        if found.id is None or not (yield from _is_still_there(found)):
+        found = yield from _find_row(vhost, name)
+        if found.id is None or not (yield from _use_by_declaring(found)):
             raise errors.not_found_queue(found.vhost, name)
         return _answer(found, owner_id)
     if exclusive and owner_id is None:
         raise NotAllowed("An exclusive queue belongs to a connection; declare it on a channel.")
-    given = _Given(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
+    given = _Declaration(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
     return (yield from _declare(vhost, given, owner_id, actor))
 
 
@@ -87,14 +87,14 @@ def delete_queue(
     """
 
     def change(held: HeldVhost) -> Steps:
-        found = yield from _look(held.name, address.path)
+        found = yield from _find_row(held.name, address.path)
         if found.id is None:
             return 0
         require_access(held.name, found, owner_id)
         if owner_id is not None:
             checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
         yield call("lock_rabbitmq_queue", entity_id=found.id)  # blocks publishers and new consumers
-        found = yield from _look(held.name, address.path)
+        found = yield from _find_row(held.name, address.path)
         if if_unused and found.consumers:
             raise errors.queue_in_use(held.name, found.name)
         if if_empty and found.ready > 0:
@@ -108,7 +108,7 @@ def delete_queue(
 
 def find_queue(vhost: str, name: str) -> Steps:
     """The row of a queue with its counts. Raises AmqpError (404; 530 for the virtual host)."""
-    found = yield from _look(vhost, name)
+    found = yield from _find_row(vhost, name)
     if found.id is None:
         raise errors.not_found_queue(vhost, name)
     return found
@@ -120,7 +120,7 @@ def require_access(vhost: str, found: Any, owner_id: int | None) -> None:
         raise errors.locked_queue(vhost, found.name)
 
 
-class _Given(NamedTuple):
+class _Declaration(NamedTuple):
     """A declaration as received. owner_id: of an exclusive queue."""
 
     name: str
@@ -132,21 +132,21 @@ class _Given(NamedTuple):
     history_level: HistoryLevel
 
 
-def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps[DeclaredQueue]:
-    """asking: the declaring connection."""
+def _declare(vhost: str, given: _Declaration, connection_id: int | None, actor: Actor) -> Steps[DeclaredQueue]:
+    """connection_id: the declaring connection."""
     names.check_new_queue_name(given.name)  # also for an existing queue (RMQ-324), unless the declaration is passive
     while True:
-        found = (yield from _look(vhost, given.name)) if given.name else None
-        if found is not None and found.id is not None and (yield from _is_still_there(found)):
-            checks.check_equivalent_queue(found.vhost, _stored(found), _again(given))
-            return _answer(found, asking)
+        found = (yield from _find_row(vhost, given.name)) if given.name else None
+        if found is not None and found.id is not None and (yield from _use_by_declaring(found)):
+            checks.check_equivalent_queue(found.vhost, _stored(found), _redeclared(given))
+            return _answer(found, connection_id)
         wanted = _new(vhost, given)
         created = yield from changing(vhost, actor, partial(_create, queue=wanted, history_level=given.history_level))
         if created is not None:  # otherwise created concurrently
             return DeclaredQueue(created, 0, 0, True)
 
 
-def _new(vhost: str, given: _Given) -> QueueDef:
+def _new(vhost: str, given: _Declaration) -> QueueDef:
     """The validated definition of a new queue."""
     name = given.name or names.generated(names.QUEUE_PREFIX, os.urandom(16))
     type = checks.check_queue(
@@ -161,7 +161,7 @@ def _new(vhost: str, given: _Given) -> QueueDef:
     return QueueDef(name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
 
 
-def _again(given: _Given) -> QueueDef:
+def _redeclared(given: _Declaration) -> QueueDef:
     type = checks.queue_type(given.type, given.arguments)
     return QueueDef(given.name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
 
@@ -204,17 +204,17 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> St
     return EntityAddress(held.name, queue.name)
 
 
-def _is_still_there(found: Any) -> Steps[bool]:
+def _use_by_declaring(found: Any) -> Steps[bool]:
     """Record a declaration, even a passive one, as use of a queue (RMQ-041). Returns False if the queue has expired."""
     if "expires" not in found.effective:
         return True
     return (yield from queue_expiry.use(EntityAddress(found.vhost, found.name))) is not None
 
 
-def _answer(found: Any, asking: int | None) -> DeclaredQueue:
-    require_access(found.vhost, found, asking)
+def _answer(found: Any, connection_id: int | None) -> DeclaredQueue:
+    require_access(found.vhost, found, connection_id)
     return DeclaredQueue(EntityAddress(found.vhost, found.name), found.ready, found.consumers, False)
 
 
-def _look(vhost: str, name: str) -> Steps:
+def _find_row(vhost: str, name: str) -> Steps:
     return require_vhost(vhost, (yield call("find_rabbitmq_queue", vhost=vhost, name=name)))

@@ -21,7 +21,7 @@ from broker_core.store.statements import Statement, call
 
 # The default exchange is not stored: it is bound to every queue by name.
 STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]
-MOST_TOLD = 500  # objects recorded per change; after a larger change the whole topology is read
+MOST_ITEMIZED = 500  # objects recorded per change; after a larger change the whole topology is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def topology_changed(
         queue_ids=list(queues),
         exchanges=list(exchanges),
         bindings=list(bindings),
-        is_itemized=0 < len(queues) + len(exchanges) + len(bindings) <= MOST_TOLD,
+        is_itemized=0 < len(queues) + len(exchanges) + len(bindings) <= MOST_ITEMIZED,
     )
 
 

@@ -30,7 +30,7 @@ _worker: ThreadPoolExecutor | None = None
 def take_soon(connection: Any, where: database.Database, entity_id: int, numbers: Sequence[int]) -> None:
     """Pass these messages to the connection's consumers. Returns at once, so that the caller is not blocked."""
     global _worker
-    _worker = _worker or ThreadPoolExecutor(1, thread_name_prefix="vitrine-handed-over")
+    _worker = _worker or ThreadPoolExecutor(1, thread_name_prefix="vitrine-incoming-deliveries")
     _worker.submit(_take_now, connection, where, entity_id, numbers)
 
 
@@ -50,13 +50,13 @@ def take(connection: Any, entity_id: int, numbers: Sequence[int]) -> Steps[None]
     address = EntityAddress(connection.vhost, rows[0].path)
     queue = (yield from compiled.current(connection.vhost)).queues[address.path]
     deliveries = [as_delivery(row, address, queue) for row in rows]
-    own = [consumer for consumer in local_consumers.takers(entity_id) if consumer.channel.connection is connection]
+    own = [consumer for consumer in local_consumers.eligible_consumers(entity_id) if consumer.channel.connection is connection]
     back, for_good = [], []
-    with local_consumers.planned(own, len(deliveries)) as plan:
+    with local_consumers.reserve(own, len(deliveries)) as plan:
         back += deliveries[len(plan) :]
         for consumer in dict.fromkeys(plan):
             given = [delivery for delivery, taker in zip(deliveries, plan, strict=False) if taker is consumer]
-            if not consumer.hand_over([replace(one, token=None) if consumer.no_ack else one for one in given]):
+            if not consumer.buffer([replace(one, token=None) if consumer.no_ack else one for one in given]):
                 back += given
             elif consumer.no_ack:
                 for_good += given

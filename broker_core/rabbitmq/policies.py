@@ -15,9 +15,9 @@ from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.store.driver import AfterCommit, Steps, use_case
 from broker_core.store.statements import call
 
-from . import compiled, effective
-from .queues import find_queue
-from .vhosts import HeldVhost, changing, get_vhost, topology_changed
+from .topology import compiled, effective
+from .topology.queues import find_queue
+from .topology.vhosts import HeldVhost, changing, get_vhost, topology_changed
 
 
 class PolicyChange(NamedTuple):
@@ -50,7 +50,7 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
             priority=policy.priority,
             definition=json.dumps(policy.definition),
         )
-        return PolicyChange(row.created, False, *(yield from bring_into_force(held)))
+        return PolicyChange(row.created, False, *(yield from apply_policies(held)))
 
     return (yield from changing(vhost, actor, change))
 
@@ -62,7 +62,7 @@ def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor
     def change(held: HeldVhost) -> Steps:
         if not (yield call("delete_rabbitmq_policy", namespace_id=held.id, is_operator=operator, name=name)):
             return PolicyChange()
-        return PolicyChange(False, True, *(yield from bring_into_force(held)))
+        return PolicyChange(False, True, *(yield from apply_policies(held)))
 
     return (yield from changing(vhost, actor, change))
 
@@ -107,12 +107,12 @@ def set_queue_option(
     yield from changing(address.namespace, actor, change)
 
 
-def bring_into_force(held: HeldVhost) -> Steps:
+def apply_policies(held: HeldVhost) -> Steps:
     """Recompute the effective settings of all queues and exchanges of a virtual host, and write those that changed in one
     statement each. Returns the ids of both."""
     policies = yield from effective.policies_of(held.id)
-    queues = yield from _bring_queues(held, policies)
-    exchanges = yield from _bring_exchanges(held, policies)
+    queues = yield from _apply_to_queues(held, policies)
+    exchanges = yield from _apply_to_exchanges(held, policies)
     if queues or exchanges:
         yield from topology_changed(held.id, queues=queues, exchanges=list(exchanges.values()))
     if queues:
@@ -130,7 +130,7 @@ def _tidy(vhost: str, queues: Sequence[int]) -> Steps[None]:
             raise
 
 
-def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
+def _apply_to_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
     changed = []
     for row in (yield call("queues_of", namespace_id=held.id)):
         columns = effective.queue_columns(row.options, effective.of_queue(row.name, row.options, policies))
@@ -155,7 +155,7 @@ def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, A
         )
 
 
-def _bring_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
+def _apply_to_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
     """Names of the changed exchanges by id."""
     names, changed = {}, []
     for row in (yield call("exchanges_of", namespace_id=held.id)):

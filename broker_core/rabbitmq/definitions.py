@@ -24,7 +24,8 @@ from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.store.driver import Steps, use_case
 
-from . import bindings, catalog, exchanges, policies, queues, vhosts
+from . import policies
+from .topology import bindings, catalog, exchanges, queues, vhosts
 
 # The format version written, as expected by RabbitMQ's tools.
 VERSIONS = {"rabbit_version": "3.13.0", "rabbitmq_version": "3.13.0", "product_name": "Vitrine"}
@@ -38,7 +39,7 @@ class Result(StrEnum):
     UNCHANGED = "unchanged"
     KEPT = "kept"  # a different object of this name exists and was not changed (RMQ-927)
     FAILED = "failed"
-    NOT_TAKEN = "ignored"
+    IGNORED = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +82,29 @@ def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) 
         vhost = found[0].name
     else:
         found = yield from vhosts.list_vhosts.steps(actor=actor)
-    told = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in found])
+    exported = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in found])
     for host in found:
-        yield from _read(host.name, told, actor)
-    return file.format(told, vhost=vhost, versions=VERSIONS)
+        yield from _read(host.name, exported, actor)
+    return file.format(exported, vhost=vhost, versions=VERSIONS)
 
 
-def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
+def _read(vhost: str, exported: Definitions, actor: Actor | None) -> Steps:
     """Add the objects of a virtual host."""
     for policy in (yield from policies.list_policies.steps(vhost, actor=actor)):
         whole = (
             int(policy.priority) if policy.priority == int(policy.priority) else policy.priority
         )  # as RabbitMQ writes whole priorities
-        told.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
+        exported.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
     for found in (yield from catalog.list_queues.steps(vhost, actor=actor)):
         queue = QueueDef(found.name, found.type, found.durable, found.auto_delete, found.owner_id, found.arguments)
-        told.queues.append(file.QueueItem(vhost, queue))
+        exported.queues.append(file.QueueItem(vhost, queue))
     for found in (yield from catalog.list_exchanges.steps(vhost, actor=actor)):
         flags = found.durable, found.auto_delete, found.internal
-        told.exchanges.append(file.ExchangeItem(vhost, ExchangeDef(found.name, found.type, *flags, found.arguments)))
+        exported.exchanges.append(file.ExchangeItem(vhost, ExchangeDef(found.name, found.type, *flags, found.arguments)))
     for bound in (yield from catalog.list_bindings.steps(vhost, actor=actor)):
         to_queue = bound.destination_type == "queue"
         binding = BindingDef(bound.source, bound.destination, to_queue, bound.routing_key, bound.arguments)
-        told.bindings.append(file.BindingItem(vhost, binding))
+        exported.bindings.append(file.BindingItem(vhost, binding))
 
 
 # Import
@@ -123,7 +124,7 @@ def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor 
     document = _loaded(document)
     if vhost is not None:
         document = _of_one_host(document)
-    bad = _not_storable(document)
+    bad = _all_unstorable(document)
     wanted = file.parse(_without(document, bad), vhost=vhost)
     wanted.problems = [bad.get(note.path, note) for note in wanted.problems]
     return (yield from _Import(document, wanted, actor).steps())
@@ -151,20 +152,20 @@ def _of_one_host(document: Any) -> Any:
     return {name: [bare(item) for item in found] if isinstance(found, list) else found for name, found in document.items()}
 
 
-def _not_storable(document: Any) -> dict[str, Note]:
+def _all_unstorable(document: Any) -> dict[str, Note]:
     """Strings and numbers that the database cannot store, by the path of their object."""
     found = {}
     for section, items in document.items() if isinstance(document, Mapping) else ():
         for i, item in enumerate(items if isinstance(items, list) else ()):
             path = f"{section}[{i}]"
-            if note := _first_odd(item, path):
+            if note := _first_unstorable(item, path):
                 found[path] = note
     return found
 
 
-def _first_odd(item: Any, path: str) -> Note | None:
+def _first_unstorable(item: Any, path: str) -> Note | None:
     try:
-        return next(_odd(item, path), None)
+        return next(_unstorable(item, path), None)
     except RecursionError:
         return Note(path, "is nested too deeply")
 
@@ -181,7 +182,7 @@ def _without(document: Any, bad: Mapping[str, Note]) -> Any:
     }
 
 
-def _odd(value: Any, path: str) -> Iterator[Note]:
+def _unstorable(value: Any, path: str) -> Iterator[Note]:
     match value:
         case str() if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
             yield Note(path, "contains a character that cannot be stored")
@@ -189,11 +190,11 @@ def _odd(value: Any, path: str) -> Iterator[Note]:
             yield Note(path, f"{value} is not a valid JSON number")
         case Mapping():
             for name, inner in value.items():
-                yield from _odd(str(name), path)
-                yield from _odd(inner, f"{path}.{name}")
+                yield from _unstorable(str(name), path)
+                yield from _unstorable(inner, f"{path}.{name}")
         case list():
             for i, inner in enumerate(value):
-                yield from _odd(inner, f"{path}[{i}]")
+                yield from _unstorable(inner, f"{path}[{i}]")
 
 
 _KINDS = {
@@ -233,7 +234,7 @@ class _Import:
         for binding in self.wanted.bindings:
             name = f"{binding.binding.source} -> {binding.binding.destination}"
             yield from self._do(binding.path, "binding", binding.vhost, name, self._binding(binding))
-        self.outcomes += [self._of_note(note, Result.NOT_TAKEN) for note in self.wanted.not_taken]
+        self.outcomes += [self._of_note(note, Result.IGNORED) for note in self.wanted.not_taken]
         return self._warned()
 
     def _do(self, path: str, kind: str, vhost: str, name: str, change: Steps) -> Steps:
@@ -345,14 +346,14 @@ class _Import:
     def _warned(self) -> list[Outcome]:
         """The outcomes, with the warnings about their objects; other warnings become outcomes of their own."""
         warnings = {note.path: note for note in self.wanted.warnings}
-        told = []
+        outcomes = []
         for outcome in self.outcomes:
             mine = [note for path, note in warnings.items() if path.startswith(f"{outcome.path}.")]
             for note in mine:
                 warnings.pop(note.path)
             texts = [text for text in (outcome.problem, *map(str, mine)) if text]
-            told.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
-        return told + [self._of_note(note, Result.NOT_TAKEN) for note in warnings.values()]
+            outcomes.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
+        return outcomes + [self._of_note(note, Result.IGNORED) for note in warnings.values()]
 
 
 def _shown(text: str) -> str:
