@@ -1,6 +1,6 @@
 """RabbitMQ virtual hosts: exchanges, bindings, queues, policies and message operations.
 
-Each function is a use case (see store.driver). RabbitMQ's errors are raised as AmqpError with code and text, a refused policy
+Each function is a use case (see store.use_cases). RabbitMQ's errors are raised as AmqpError with code and text, a refused policy
 as InvalidPolicy; nothing is stored then. Changes need the right MANAGE, reads BROWSE.
 """
 

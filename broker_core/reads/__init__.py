@@ -23,7 +23,6 @@ from .entities import (
     namespaces,
     now,
     overview,
-    overview_of,
     subscriptions,
     traffic,
 )
@@ -61,7 +60,7 @@ from .shared import (
     PAGE_ROWS,
     Capped,
     ClockReading,
-    HistoryCursor,
+    LinkedMessage,
     Page,
 )
 from .timelines import (

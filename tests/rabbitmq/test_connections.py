@@ -50,7 +50,7 @@ def test_the_lease_is_renewed_and_no_renewal_brings_the_dead_back(vhost):
     assert query("SELECT lease_until > clock_timestamp() + interval '13 s' AS renewed FROM vitrine_broker_process") == [(True,)]
     query(LEASE_IS_OVER + " RETURNING epoch", process.epoch)
     assert rabbit.recover_dead() == {"connections": 1}
-    with pytest.raises(processes._Condemned):
+    with pytest.raises(processes._DeclaredDead):
         process._renew()
     assert query("SELECT 1 FROM vitrine_broker_process") == []
     connection.close()
@@ -176,7 +176,7 @@ def test_dead_processes_are_recovered_by_their_lock_or_their_lease(vhost, queue)
         assert rabbit.recover_dead() == {}
         with rabbit.connect(vhost) as new:  # this process does not know yet that it is dead: the row says so
             assert new.channel().get("q").body == b"a"
-            with pytest.raises(ConnectionLost, match="others"):  # the zombie's late acknowledgement changes nothing
+            with pytest.raises(ConnectionLost, match="declared dead"):  # the zombie's late acknowledgement changes nothing
                 held.ack(1)
             assert [row.n for row in query("SELECT count(*) AS n FROM vitrine_message WHERE owner_id = %s", new.id)] == [1]
     assert ledger_agrees(queue)

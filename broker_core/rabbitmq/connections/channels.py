@@ -28,9 +28,10 @@ from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
 from broker_core.runtime.pacing import BATCH
-from broker_core.runtime.waiting import look_again
-from broker_core.store.driver import Atomically, Steps, UseCase, complete_only, use_case
+from broker_core.runtime.waiting import poll_for_messages
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import UseCase, complete_only, use_case
 
 from . import consumers, ending
 from .state import ChannelState, Tagged
@@ -162,7 +163,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     channel.waits = True
     try:
         entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
-        return (yield from look_again(take, entity_ids, max_wait_seconds))
+        return (yield from poll_for_messages(take, entity_ids, max_wait_seconds))
     finally:
         channel.waits = False
 
@@ -259,8 +260,8 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
             tokens = [row.lock_token for row in overdue]
             yield from delivering.requeue.steps(EntityAddress(vhost, path), tokens, kind=EventKind.LOCK_LOST)
             for row in overdue:
-                what = f"overdue {row.lock_token} {row.milliseconds}"
-                yield call("notify_connection", connection_id=row.owner_id, what=what)
+                notice = f"overdue {row.lock_token} {row.milliseconds}"
+                yield call("notify_connection", connection_id=row.owner_id, notice=notice)
         total += len(rows)
         if len(rows) < BATCH:
             return {"overdue": total} if total else {}

@@ -46,7 +46,7 @@ class Owned(Protocol):
 
     id: int
 
-    def receive_notice(self, what: str) -> None:
+    def receive_notice(self, notice: str) -> None:
         """Receive a notice from another process. Called from the keeper thread."""
 
 
@@ -141,12 +141,12 @@ class Process:
         return bool(readable.poll(seconds * 1000))
 
     def _dispatch(self, payload: str) -> None:
-        connection_id, _, what = payload.partition(" ")
+        connection_id, _, notice = payload.partition(" ")
         if (connection := self.owned.get(int(connection_id))) is not None:
             try:
-                connection.receive_notice(what)
+                connection.receive_notice(notice)
             except Exception:  # an error of one connection must not affect others
-                log.exception("Connection %s failed to process the notice %r", connection_id, what)
+                log.exception("Connection %s failed to process the notice %r", connection_id, notice)
 
     def _run(self, name: str, **params: Any) -> Any:
         return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchone()

@@ -83,9 +83,9 @@ class ConnectionState:
         self._process.owned.pop(self.id, None)
         return ended_by
 
-    def receive_notice(self, what: str) -> None:
+    def receive_notice(self, notice: str) -> None:
         """Process a notice from another process: connection closed, delivery overdue, or new deliveries."""
-        kind, _, rest = what.partition(" ")
+        kind, _, rest = notice.partition(" ")
         if kind == "closed":
             self.end(errors.connection_forced(rest))
         elif kind == "overdue":
@@ -155,9 +155,9 @@ class ChannelState:
         """Requeue deliveries that its client does not get."""
         raise NotImplementedError
 
-    def receive_overdue_notice(self, what: str) -> None:
+    def receive_overdue_notice(self, notice: str) -> None:
         """A sweep has requeued an overdue delivery: if it was one of this channel's, the channel closes (RMQ-126)."""
-        token, _, milliseconds = what.partition(" ")
+        token, _, milliseconds = notice.partition(" ")
         held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]
         if any(str(delivery.token) == token for delivery in held):
             self._overdue = errors.acknowledgement_timed_out(self.number, int(milliseconds))
