@@ -51,6 +51,7 @@ opened AS (
 SELECT vhost.id AS namespace_id, vhost.name, vhost.now AS opened_at, (SELECT id FROM opened) AS id FROM vhost;
 
 -- name: connections_to
+-- The connections to a virtual host.
 SELECT c.id FROM vitrine_connection AS c WHERE c.namespace_id = %(namespace_id)s ORDER BY c.id;
 
 -- name: connections_of
@@ -58,7 +59,7 @@ SELECT c.id FROM vitrine_connection AS c WHERE c.namespace_id = %(namespace_id)s
 SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id;
 
 -- name: reassign_to_dead_process
--- Reassign connections that a live process no longer refers to to a dead one, so that recovery ends them.
+-- Reassign connections that a live process no longer refers to, to a dead one, so that recovery ends them.
 WITH dead AS (
     INSERT INTO vitrine_broker_process (label, started_at, lease_until)
     VALUES (%(label)s, clock_timestamp(), to_timestamp(0)) RETURNING epoch)
