@@ -18,10 +18,9 @@ from broker_core import namespaces
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.rules import definitions as file
-from broker_core.rabbitmq.rules.arguments import ExchangeDef, QueueDef
+from broker_core.rabbitmq.rules.arguments import QueueDef
 from broker_core.rabbitmq.rules.definitions import Definitions, Note
 from broker_core.rabbitmq.rules.errors import AmqpError
-from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.store.driver import Steps
 from broker_core.store.use_cases import use_case
 
@@ -100,12 +99,9 @@ def _read(vhost: str, exported: Definitions, actor: Actor | None) -> Steps:
         queue = QueueDef(found.name, found.type, found.durable, found.auto_delete, found.owner_id, found.arguments)
         exported.queues.append(file.QueueItem(vhost, queue))
     for found in (yield from catalog.list_exchanges.steps(vhost, actor=actor)):
-        flags = found.durable, found.auto_delete, found.internal
-        exported.exchanges.append(file.ExchangeItem(vhost, ExchangeDef(found.name, found.type, *flags, found.arguments)))
+        exported.exchanges.append(file.ExchangeItem(vhost, found.definition()))
     for bound in (yield from catalog.list_bindings.steps(vhost, actor=actor)):
-        to_queue = bound.destination_type == "queue"
-        binding = BindingDef(bound.source, bound.destination, to_queue, bound.routing_key, bound.arguments)
-        exported.bindings.append(file.BindingItem(vhost, binding))
+        exported.bindings.append(file.BindingItem(vhost, bound.definition))
 
 
 # Import

@@ -19,8 +19,7 @@ from broker_core.common.types import BROKER, Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.dead_lettering import as_outgoing
 from broker_core.rabbitmq.messages.placing import dead_letter_copy
 from broker_core.rabbitmq.messages.routing_transaction import RoutingTransaction
-from broker_core.rabbitmq.rules.arguments import ExchangeDef
-from broker_core.rabbitmq.rules.exchanges import BindingDef, Router
+from broker_core.rabbitmq.rules.exchanges import Router
 from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchanged, token_of
@@ -342,13 +341,9 @@ def _topology_after(
 ) -> Steps:
     """The topology after the change, by which dead letters would be routed."""
     changed = {queue.row.name: infos[queue.row.id][1] for queue in queues}
-    exchanges, bindings = [], []
-    for found in (yield from catalog.list_exchanges.steps(now.vhost, actor=actor)):
-        flags = found.durable, found.auto_delete, found.internal
-        exchanges.append(ExchangeDef(found.name, found.type, *flags, found.arguments, alternates.get(found.name)))
-    for found in (yield from catalog.list_bindings.steps(now.vhost, actor=actor)):
-        to_queue = found.destination_type == "queue"
-        bindings.append(BindingDef(found.source, found.destination, to_queue, found.routing_key, found.arguments))
+    stored = yield from catalog.list_exchanges.steps(now.vhost, actor=actor)
+    exchanges = [exchange.definition(alternates.get(exchange.name)) for exchange in stored]
+    bindings = [bound.definition for bound in (yield from catalog.list_bindings.steps(now.vhost, actor=actor))]
     there = {**now.queues, **{name: info for name, info in changed.items() if name in now.queues}}
     return now._replace(router=Router(exchanges, bindings, there.keys(), now.vhost), queues=there)
 

@@ -11,6 +11,7 @@ from typing import Any
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.errors import not_found_exchange, not_found_queue
+from broker_core.rabbitmq.rules.exchanges import BindingDef, ExchangeDef
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -32,6 +33,11 @@ class StoredExchange:
     bindings: int | None
     created_at: datetime | None
 
+    def definition(self, alternate_exchange: str | None = None) -> ExchangeDef:
+        return ExchangeDef(
+            self.name, self.type, self.durable, self.auto_delete, self.internal, self.arguments, alternate_exchange
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StoredBinding:
@@ -43,6 +49,11 @@ class StoredBinding:
     routing_key: str
     arguments: Mapping[str, Any]
     arguments_hash: str
+
+    @property
+    def definition(self) -> BindingDef:
+        to_queue = self.destination_type == "queue"
+        return BindingDef(self.source, self.destination, to_queue, self.routing_key, self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
