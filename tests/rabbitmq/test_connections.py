@@ -176,7 +176,9 @@ def test_dead_processes_are_recovered_by_their_lock_or_their_lease(vhost, queue)
         assert rabbit.recover_dead() == {}
         with rabbit.connect(vhost) as new:  # this process does not know yet that it is dead: the row says so
             assert new.channel().get("q").body == b"a"
-            with pytest.raises(ConnectionLost, match="declared dead"):  # the zombie's late acknowledgement changes nothing
+            with pytest.raises(
+                ConnectionLost, match="its process was declared dead"
+            ):  # the zombie's late acknowledgement changes nothing
                 held.ack(1)
             assert [row.n for row in query("SELECT count(*) AS n FROM vitrine_message WHERE owner_id = %s", new.id)] == [1]
     assert ledger_agrees(queue)
