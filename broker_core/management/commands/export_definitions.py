@@ -5,7 +5,7 @@ import json
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.common.errors import BrokerError
-from broker_core.rabbitmq.topology.definitions import export_definitions
+from broker_core.rabbitmq.definitions import export_definitions
 
 
 class Command(BaseCommand):
