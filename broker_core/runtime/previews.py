@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.store.driver import Atomically, Steps
@@ -74,8 +75,8 @@ class Preview:
     @property
     def address(self) -> EntityAddress:
         """The entity, in a preview of an entity."""
-        assert isinstance(self.subject, EntityAddress)
-        return self.subject
+        require_kind("subject", self.subject, EntityAddress)
+        return cast(EntityAddress, self.subject)
 
     def count(self, what: StrEnum) -> int:
         """The number of messages with this effect, in all lists."""

@@ -163,7 +163,7 @@ async def test_what_a_give_back_cannot_do_is_logged_and_the_call_is_cancelled(qu
         raise ServerBusy("no connection is free")
         yield
 
-    monkeypatch.setattr(service_bus.receive, "_give_back", busy)
+    monkeypatch.setattr(service_bus.receive, "_on_cancel", busy)
     service_bus.send(queue, [Message()] * ROUNDS)
     with caplog.at_level(logging.WARNING, "broker_core.store.aio"):
         got = await flat(service_bus.receive.aio(queue) for _ in range(ROUNDS))
