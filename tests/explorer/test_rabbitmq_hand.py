@@ -97,7 +97,7 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert desk.state == (1, 1, 0) and desk.connections == [name_of(client)]
     page = body_of(client.get(desk.url()))
     assert "job 0" in page and "delivery tag 1" in page and 'id="channel-1"' in page and name_of(client) in page
-    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last actionion" in page
+    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last action" in page
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]

@@ -75,7 +75,7 @@ def test_what_is_confirmed_is_moved_told_and_written_down(office, dead, as_):
     response = client.post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert response.status_code == 302 and response["Location"].endswith("/dead")
     page = body_of(client.get(response["Location"]))
-    assert "Moved message 1: now message" in page and "of mail now." in page
+    assert "Moved message 1: now message" in page and "of mail." in page
     assert "Not moved: 1 message (4: no recorded death)." in page
     record = last_act()
     assert (record.action, record.outcome, record.path) == ("move", "done", "dead")
