@@ -196,7 +196,7 @@ def test_looking_from_the_beginning_is_left_out_while_it_is_dear(queue, monkeypa
 # The indexes that statements use
 
 
-@pytest.mark.parametrize("name", ["storage_get", "storage_peek", "storage_look", "storage_move_spent", "storage_poison"])
+@pytest.mark.parametrize("name", ["storage_get", "storage_peek", "storage_refresh_hint", "storage_move_spent", "storage_poison"])
 def test_what_is_visible_is_found_by_its_index(queue, name):
     put_all(queue, ["x"] * 200)
     put_all(queue, ["x"] * 2000, visibility_timeout=60 * SECOND)
