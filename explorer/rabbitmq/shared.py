@@ -13,9 +13,9 @@ from broker_core import reads
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import Actor, Family, Right
 from broker_core.reads import NamespaceRow
+from explorer.live.page import Live
 from explorer.shared.shell import Act, show
 
-LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
 DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
 
 
@@ -68,6 +68,7 @@ def draw(
     here: str = "",
     fragment: str = "",
     done: Act = Act(),
+    live: Live | None = None,
 ) -> HttpResponse:
     """Render a page of a virtual host around `_template`.html; for htmx that alone, or the fragment named.
 
@@ -85,14 +86,15 @@ def draw(
         "parent": parent,
         "here": here,
         "part": part,
-        "is_live": template in LIVE,
+        "is_live": live is not None,
         "error": done.error,
         **context,
     }
     form = context.get("form")
     is_bad = form is not None and form.is_bound and bool(form.errors)
     status = done.status if done.error else 400 if is_bad else 200
-    return show(request, "rabbitmq/page", whole, fragment=f"rabbitmq/{fragment or f'_{template}'}", status=status)
+    fragment = f"rabbitmq/{fragment or f'_{template}'}"
+    return show(request, "rabbitmq/page", whole, fragment=fragment, status=status, live=live)
 
 
 def link(page: str, *args: Any) -> str:
