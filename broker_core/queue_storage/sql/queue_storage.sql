@@ -375,7 +375,7 @@ changed AS (
 -- include: storage_released
 SELECT sequence_number FROM changed
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
  ORDER BY sequence_number;
 
 -- fragment: storage_released
@@ -413,7 +413,7 @@ changed AS (
 -- include: storage_released
 SELECT sequence_number FROM changed
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- fragment: storage_moved

@@ -1,4 +1,4 @@
-"""The ASGI application: find the operation, learn who asks, run it, answer. Mounted by the site under /servicebus/."""
+"""The ASGI application: authenticate a request, run its operation, send the response. Mounted by the site under /servicebus/."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OPERATIONS = {
     Kind.HEAD: {"POST": receive.peek_lock, "DELETE": receive.receive_and_delete},
     Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
 }
-_TURNS_TO_NOTICE = 2  # of the event loop: in the first a hang-up that has arrived is read, in the second it is told
+_TURNS_TO_NOTICE = 2  # event loop iterations: a disconnect is read in the first one and delivered in the second
 _log = logging.getLogger(__name__)
 
 
 async def application(scope, receive, send) -> None:
-    """Serves `http`. Raises ValueError for other kinds of connection."""
+    """Handle `http`. Raises ValueError for other kinds of connection."""
     if scope["type"] != "http":
         raise ValueError(f"the Service Bus REST API has no {scope['type']}")
     await _serve(Request(scope, receive), send)
@@ -51,16 +51,16 @@ async def _answer(request: Request) -> Answer:
     except ClientGone:
         raise
     except Exception as exc:
-        mistake = BrokerError("Internal error. See the broker's log under the tracking id.")
-        mistake.__cause__ = exc
-        return _refuse(mistake, request)
+        internal = BrokerError("Internal error. See the broker's log under the tracking id.")
+        internal.__cause__ = exc
+        return _refuse(internal, request)
 
 
 def _refuse(exc: BrokerError, request: Request) -> Answer:
     answer = refusal(exc, request.path)
     if answer.status >= 500:
-        ours = exc if wire_error(exc) is INTERNAL else None  # a database that is down needs no stack
-        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=ours)
+        traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
+        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=traceback)
     return answer
 
 
