@@ -168,8 +168,8 @@ def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, An
 def was_set(told: PolicyPreview) -> str:
     """What setting it did, in words."""
     queues, exchanges = told.governed
-    rules = f"It rules {plural(queues, 'queue')} and {plural(exchanges, 'exchange')} now."
-    return f"{'Changed' if told.before else 'Created'} the {_called(told)}. {rules} {_difference(told)}"
+    applies = f"It applies to {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
+    return f"{'Changed' if told.before else 'Created'} the {_called(told)}. {applies} {_difference(told)}"
 
 
 def was_deleted(told: PolicyPreview) -> str:

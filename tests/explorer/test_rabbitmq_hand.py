@@ -58,7 +58,7 @@ def desk(vhost, request, monkeypatch):
     if not looks_by_itself:
         monkeypatch.setattr(manual_consumers, "_keep_looking", lambda: None)
     yield Desk(vhost)
-    for user_id, _ in list(manual_consumers._hands):
+    for user_id, _ in list(manual_consumers._consumers):
         manual_consumers.close_all_of(user_id)
     if looks_by_itself:
         eventually(lambda: manual_consumers._looker is None, 10)
@@ -86,7 +86,7 @@ def last_act():
 
 
 def name_of(client):
-    return f"hand of {client.user.username}"
+    return f"browser session of {client.user.username}"
 
 
 def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(desk, as_):
@@ -97,7 +97,7 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert desk.state == (1, 1, 0) and desk.connections == [name_of(client)]
     page = body_of(client.get(desk.url()))
     assert "job 0" in page and "delivery tag 1" in page and 'id="channel-1"' in page and name_of(client) in page
-    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last actionion" in page
+    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last action" in page
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]
@@ -233,8 +233,8 @@ def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
     rabbitmq.declare_queue(EntityAddress(desk.vhost, "line"), arguments={"x-single-active-consumer": True})
     for client in (first, second):
         client.post(desk.url("line"), {"action": "consume", "prefetch": "1"})
-    assert "standby" in body_of(second.get(desk.url("line")))
-    assert "standby" not in body_of(first.get(desk.url("line")))
+    assert "Standby: another consumer is active." in body_of(second.get(desk.url("line")))
+    assert "Standby" not in body_of(first.get(desk.url("line")))
 
 
 def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):
@@ -319,7 +319,7 @@ def test_nobody_is_given_anything_while_it_is_not_known_who_may(desk, as_, monke
 
 
 def test_signing_out_ends_a_connection_that_another_process_has(desk, held):
-    manual_consumers._hands.clear()  # this process never had it
+    manual_consumers._consumers.clear()  # this process never had it
     held.post("/sign-out/")
     assert desk.state == (4, 0, 0) and desk.connections == []
 
@@ -337,7 +337,7 @@ def test_a_dead_process_gives_back_and_the_page_says_so_once(desk, held):
 
 
 def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held):
-    manual_consumers._hands.clear()
+    manual_consumers._consumers.clear()
     processes.leave_all()
     page = held.get(desk.url())
     assert page.status_code == 200 and "its process has stopped" in body_of(page)
@@ -347,8 +347,8 @@ def test_after_a_restart_of_the_site_the_page_says_what_became_of_it(desk, held)
 
 
 def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, held):
-    kept = dict(manual_consumers._hands)
-    manual_consumers._hands.clear()
+    kept = dict(manual_consumers._consumers)
+    manual_consumers._consumers.clear()
     page = body_of(held.get(desk.url()))
     assert "belongs to another process" in page and "3 messages of this queue" in page
     for response in (hold(held, desk, 1), settle(held, desk, "ack", 1)):

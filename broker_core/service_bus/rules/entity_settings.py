@@ -99,9 +99,7 @@ def check_subscription_name(name: str) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
         raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
     if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidArgument(
-            "subscription", f"{_shown(name)} may contain only letters, digits and . - _ ~, and not only dots"
-        )
+        raise InvalidArgument("subscription", f"{_shown(name)} may contain only letters, digits and . - _ ~, and not only dots")
     return name
 
 
@@ -131,9 +129,7 @@ def kind_of(settings: Settings) -> EntityKind:
     for kind, of in SETTINGS_TYPE.items():
         if isinstance(settings, of):
             return kind
-    raise InvalidArgument(
-        "settings", f"must be QueueSettings, TopicSettings or SubscriptionSettings, not {_shown(settings)}"
-    )
+    raise InvalidArgument("settings", f"must be QueueSettings, TopicSettings or SubscriptionSettings, not {_shown(settings)}")
 
 
 def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, Any]:
