@@ -126,9 +126,9 @@ class LockRenewer:
             try:
                 with connections.using(database):
                     kept, lost, lock_duration = self.renew(address, tokens, session, actor)
-            except BrokerError as refusal:
-                if refusal.retryable:
-                    log.warning("Locks on %s could not be renewed yet: %s", address, refusal)
+            except BrokerError as exc:
+                if exc.retryable:
+                    log.warning("Locks on %s could not be renewed yet: %s", address, exc)
                     self._postpone(tokens, timedelta(seconds=3))
                 else:
                     self._lose(tokens, address)

@@ -43,7 +43,7 @@ def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str
     return Answer(status, [*headers, *own, *custom_headers.write(message.properties)], message.body, undo)
 
 
-def refusal(exc: BrokerError, path: str) -> Answer:
+def error_answer(exc: BrokerError, path: str) -> Answer:
     """The Error document: Code, and a Detail with sub code, text, whether to retry, tracking id, path and time."""
     wire = wire_error(exc)
     retry = "You can retry." if exc.retryable else "Retrying the same request does not help."

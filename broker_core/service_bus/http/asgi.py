@@ -10,7 +10,7 @@ from broker_core.common.errors import BrokerError
 
 from . import locks, receive, send
 from .addresses import Kind
-from .answers import Answer, refusal
+from .answers import Answer, error_answer
 from .authorization import actor_of
 from .errors import INTERNAL, MethodNotAllowed, wire_error
 from .request import ClientGone, Request
@@ -47,17 +47,17 @@ async def _answer(request: Request) -> Answer:
             raise MethodNotAllowed(request.method, tuple(operations))
         return await operation(request, await actor_of(request))
     except BrokerError as exc:
-        return _refuse(exc, request)
+        return _log_and_answer(exc, request)
     except ClientGone:
         raise
     except Exception as exc:
         internal = BrokerError("Internal error. See the broker's log under the tracking id.")
         internal.__cause__ = exc
-        return _refuse(internal, request)
+        return _log_and_answer(internal, request)
 
 
-def _refuse(exc: BrokerError, request: Request) -> Answer:
-    answer = refusal(exc, request.path)
+def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
+    answer = error_answer(exc, request.path)
     if answer.status >= 500:
         traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
         _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=traceback)

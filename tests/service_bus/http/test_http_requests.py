@@ -320,7 +320,7 @@ def test_every_refusal_there_is_has_its_row():
 
 @pytest.mark.parametrize("exc", concrete_refusals(), ids=lambda exc: type(exc).__name__)
 def test_refusal_is_an_error_document(exc):
-    answer = answers.refusal(exc, "/servicebus/demo/q/messages")
+    answer = answers.error_answer(exc, "/servicebus/demo/q/messages")
     document, headers = ElementTree.fromstring(answer.body), dict(answer.headers)
     assert document.tag == "Error" and document.findtext("Code") == str(answer.status) == str(wire_error(exc).status)
     detail = document.findtext("Detail")
