@@ -49,4 +49,5 @@ QUEUE_STORAGE = FamilyPages(
     urls=urls.urlpatterns,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=counts.is_poison,
+    demo="explorer.queue_storage.demo",
 )

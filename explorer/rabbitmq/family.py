@@ -46,4 +46,5 @@ RABBITMQ = FamilyPages(
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
+    demo="explorer.rabbitmq.demo",
 )

@@ -52,4 +52,5 @@ SERVICE_BUS = FamilyPages(
     urls=urls.urlpatterns,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
+    demo="explorer.service_bus.demo",
 )

@@ -149,6 +149,7 @@ class FamilyPages:
     tags:        (entity row) -> words that a list shows beside the name, with what each means.
     needs_a_person: (entity row) -> whether its messages wait for a person, and not for a receiver.
     dead_tab:    query of the list that the count of dead letters links to.
+    demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
     family: Family
@@ -168,6 +169,7 @@ class FamilyPages:
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
     needs_a_person: Callable[[EntityRow], bool] = _no
     dead_tab: str = ""
+    demo: str = ""
 
     @property
     def title(self) -> str:
