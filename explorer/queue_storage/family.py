@@ -1,4 +1,4 @@
-"""What Queue Storage provides to the pages that every family has."""
+"""Registers the Queue Storage family's pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE_STORAGE = FamilyPages(
         "entity_delete": settings.delete,
         "send": putting.put,
         "receiver": receiver.receiver,
-        "bring_back": requeuing.poison,
+        "resubmit_all": requeuing.poison,
     },
     parts={name: f"explorer/queue_storage/_{name}.html" for name in _PARTS},
     message=MessagePage(

@@ -10,7 +10,7 @@ from broker_core import queue_storage, reads
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage.rules.names import REQUEUED, SPENT, requeued_to
 from broker_core.reads import DeadLetterGroup
-from explorer.shared.resubmit_all import Way, bring_back
+from explorer.shared.resubmit_all import Way, resubmit_all
 from explorer.shared.shell import BadQuery, address_of
 
 from .lists import origin_address
@@ -31,7 +31,7 @@ def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         goes_to=partial(_requeued_to, address),
         says=requeued,
     )  # fmt: skip
-    return bring_back(request, entity, way)
+    return resubmit_all(request, entity, way)
 
 
 def _requeued_to(address: EntityAddress, group: DeadLetterGroup) -> str:

@@ -1,4 +1,4 @@
-"""The connections of a virtual host: the process each lives in, its consumers, what it holds; and closing one."""
+"""The connections of a virtual host with their process, consumers and unacknowledged messages; closing one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_IS_LATE = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLine:
-    """A connection with its consumers and what it holds. held: of each queue."""
+    """A connection with its consumers. held: its unacknowledged messages per queue."""
 
     connection: ConnectionRow
     consumers: list[ConsumerRow]
@@ -35,14 +35,14 @@ class ConnectionLine:
 
     @property
     def is_silent(self) -> bool:
-        """Its process has not renewed its lease: the next sweep looks whether it is dead."""
+        """Whether its process has failed to renew its lease. The next sweep checks whether the process is dead."""
         return self.connection.lease_left <= LEASE_IS_LATE
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def connections(request: HttpRequest, namespace: str) -> HttpResponse:
-    """GET shows; POST closes one."""
+    """GET shows the connections; POST closes one."""
     host = vhost_of(namespace, request.actor)
     if request.method == "POST":
         done = _close(request, host.name)
@@ -65,7 +65,7 @@ def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
 
 
 def _close(request: HttpRequest, vhost: str) -> Act:
-    """Close a connection of any process: what it holds goes back, its exclusive queues go (RMQ-123)."""
+    """Close a connection of any process: its messages are requeued, its exclusive queues deleted (RMQ-123)."""
     number = request.POST.get("connection", "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return Act(error=InvalidArgument("connection", "is not a connection on this page"))

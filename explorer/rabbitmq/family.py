@@ -1,4 +1,4 @@
-"""What RabbitMQ provides to the pages that every family has."""
+"""Registers the RabbitMQ family's pages."""
 
 from __future__ import annotations
 

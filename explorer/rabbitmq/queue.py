@@ -1,4 +1,4 @@
-"""A queue: what it is and what is in force for it, its messages, consumers and bindings. Looking changes nothing (RMQ-906)."""
+"""The page of a queue: its effective settings, messages, consumers and bindings. Showing it changes nothing (RMQ-906)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .presenters import Death
 from .queues import is_neglected
 from .shared import draw, vhost_of
 
-KINDS = ("argument", "policy", "operator policy")  # the columns of what is in force
+KINDS = ("argument", "policy", "operator policy")  # the columns of the effective settings
 UNACKED = 10  # in MessageFilter.holds
 HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXPIRED,)}
 _TABS = (
@@ -43,7 +43,7 @@ _TABS = (
 
 @dataclass(frozen=True, slots=True)
 class MessageLine:
-    """A message of the list. facts None: it left while the page was read."""
+    """A message in the list. facts None: it left the queue while the page was read."""
 
     row: MessageRow
     facts: MessageFacts | None
@@ -51,13 +51,13 @@ class MessageLine:
 
     @property
     def died(self) -> int:
-        """How often it was dead-lettered before it came here."""
+        """How often it was dead-lettered before it arrived here."""
         return sum(death.count for death in self.deaths)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLine:
-    """A consumer. active: whether it is given messages now; why: in words where only one is."""
+    """A consumer. active: whether messages are delivered to it now."""
 
     consumer: ConsumerRow
     active: bool
@@ -66,7 +66,7 @@ class ConsumerLine:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One who says a value. kind: "argument", "policy", "operator policy" or "default"; policy: its name."""
+    """A source of a setting's value. kind: "argument", "policy", "operator policy" or "default"; policy: its name."""
 
     kind: str
     policy: str
@@ -76,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A setting in force: of all that was said, what wins."""
+    """An effective setting with all candidates for its value."""
 
     label: str
     meaning: str
@@ -89,7 +89,7 @@ class InForce:
 @page
 @require_http_methods(["GET", "POST"])
 def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows one of its lists; POST adds or removes a binding."""
+    """GET shows one of the queue's lists; POST changes options, or adds or removes a binding."""
     host = vhost_of(namespace, request.actor)
     address = EntityAddress(host.name, path)
     form = QueueQuery(request.GET)
@@ -197,7 +197,7 @@ def _show(
 
 
 def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: str) -> list[TabView]:
-    """The lists with their counts; those that expired are counted no further than a cap, so they have none here."""
+    """The tabs with their counts."""
     counts = entity.counts
     expired = entity.expired_pending.value
     numbers = {
@@ -234,7 +234,7 @@ def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str
 
 
 def _moving(request: HttpRequest, found: StoredQueue, lines: Sequence[MessageLine]) -> dict[str, Any]:
-    """What the list needs to offer that its messages be moved: back first, where any of them died."""
+    """Context for the links that move messages. They lead to "move back" if any message of the page died."""
     died = any(line.died for line in lines)
     way = BACK if died else QUEUE
     return {
@@ -259,13 +259,13 @@ def _bindings(request: HttpRequest, vhost: str, bindings: Sequence, binding: Bin
 
 
 def consumer_lines(rows: Sequence[ConsumerRow], effective: Mapping[str, Any]) -> list[ConsumerLine]:
-    """With a single active consumer the first in line alone is served (RMQ-148)."""
+    """With a single active consumer, only the first one gets messages (RMQ-148)."""
     single = bool(effective.get("single_active_consumer"))
     return [ConsumerLine(row, not single or row.order == 1, presenters.arguments(row.arguments)) for row in rows]
 
 
 def in_force(effective: Any) -> list[InForce]:
-    """Each setting with all who say one, the winner first."""
+    """The effective settings, each with all candidates."""
     return [_in_force(name, candidates) for name, candidates in effective.candidates.items()]
 
 
@@ -287,7 +287,7 @@ def _candidate(one: Any, key: Any) -> Candidate:
 
 
 def _why(candidates: Sequence[Any]) -> str:
-    """Why the winner wins, where there is more than one."""
+    """Why the winner wins; empty if there is only one candidate."""
     if len(candidates) < 2:
         return ""
     if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in candidates):

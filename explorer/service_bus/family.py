@@ -1,4 +1,4 @@
-"""What Service Bus provides to the pages that every family has."""
+"""Registers the Service Bus family's pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVICE_BUS = FamilyPages(
         "entity_delete": settings.delete,
         "send": send.send,
         "receiver": receiver.receiver,
-        "bring_back": resubmitting.dead_letters,
+        "resubmit_all": resubmitting.dead_letters,
     },
     parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
     message=MessagePage(

@@ -14,7 +14,7 @@ from explorer.shared.shell import Act, about, act, address_of, page, show
 
 @page
 @require_http_methods(["GET", "POST"])
-def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+def release_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """GET asks, POST does it."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     address = entity.address
@@ -37,4 +37,4 @@ def _ask(request: HttpRequest, entity: reads.EntityRow, done: Act = Act()) -> Ht
         "locked": counts.locked + counts.deferred_locked + counts.dead_letter_locked,
         "error": done.error,
     }
-    return show(request, "service_bus/drop_locks", context, fragment="service_bus/drop_locks", status=done.status)
+    return show(request, "service_bus/release_locks", context, fragment="service_bus/release_locks", status=done.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 
 from broker_core import reads, service_bus
-from explorer.shared.resubmit_all import Way, bring_back
+from explorer.shared.resubmit_all import Way, resubmit_all
 from explorer.shared.shell import address_of
 
 from .entity import resubmitted
@@ -21,4 +21,4 @@ def dead_letters(request: HttpRequest, namespace: str, path: str) -> HttpRespons
         goes_to=lambda group: entity.address.name,
         says=resubmitted,
     )  # fmt: skip
-    return bring_back(request, entity, way)
+    return resubmit_all(request, entity, way)

@@ -17,7 +17,7 @@ from broker_core.reads import EntityRow
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import MessageView, Rule
 from broker_core.service_bus.rules.matching import Copy, RuleIndex, SubscriptionRules
-from explorer.service_bus.forms.rule import RuleForm, TryForm
+from explorer.service_bus.forms.rule import RuleForm, RuleTestForm
 from explorer.shared.forms.queries import RULES
 from explorer.shared.shell import about, act, address_of, page, show, show_form
 
@@ -129,21 +129,21 @@ class Outcome:
 
 @page
 @require_GET
-def try_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+def test_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """Which rules of a topic, or of one subscription, match a message; `?like=12` takes those of message 12."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     if entity.kind == EntityKind.QUEUE:
         raise InvalidArgument("address", f"'{entity.address}' is a queue; topics and subscriptions have rules")
     like = request.GET.get("like")
     asked = set(request.GET) - {"like", "of"}
-    form = TryForm(
+    form = RuleTestForm(
         _query_like(request, address_of(namespace, request.GET.get("of", path)), like) if like else request.GET if asked else None
     )
     context = {**about(request, entity), "form": form}
     context["asked"] = form.is_bound
     if form.is_bound and form.is_valid():
         context["outcomes"] = outcomes(form.message(), entity, request.actor)
-    return show(request, "service_bus/try", context, status=400 if form.is_bound and not form.is_valid() else 200)
+    return show(request, "service_bus/test_rules", context, status=400 if form.is_bound and not form.is_valid() else 200)
 
 
 def outcomes(message: Message, entity: EntityRow, actor: Actor) -> list[Outcome]:

@@ -177,7 +177,7 @@ def tags(entity: EntityRow) -> list[tuple[str, str]]:
     return [*pages_of(entity.family).tags(entity)]
 
 
-def effects_told(effects: Sequence[Effect]) -> str:
+def effects_text(effects: Sequence[Effect]) -> str:
     """What a change did to the messages that are there, in a sentence for its notice: all lists together."""
     sums: dict[str, int] = {}
     for effect in effects:

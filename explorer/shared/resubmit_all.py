@@ -14,7 +14,7 @@ from django.urls import reverse
 from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import DeadLetterGroup, EntityRow
-from explorer.shared.forms.groups import BringBackForm, Key, group_text
+from explorer.shared.forms.groups import Key, ResubmitForm, group_text
 
 from .shell import Act, about, act, cleaned, show
 
@@ -63,10 +63,10 @@ class Line:
         return group_text(*self.key)
 
 
-def bring_back(request: HttpRequest, entity: EntityRow, way: Way) -> HttpResponse:
+def resubmit_all(request: HttpRequest, entity: EntityRow, way: Way) -> HttpResponse:
     """GET asks, about all or one group; POST brings back what was counted."""
     request.actor.require(Right.OPERATE, way.address)
-    given = cleaned(BringBackForm(request.POST if request.method == "POST" else request.GET))
+    given = cleaned(ResubmitForm(request.POST if request.method == "POST" else request.GET))
     lines, found = _lines(way, given["group"], request.actor)
     if request.method != "POST":
         return _ask(request, entity, way, given["group"], lines, found)
@@ -130,4 +130,4 @@ def _ask(
         "with_origin": any(line.group.origin for line in lines),
         "error": done.error,
     }
-    return show(request, "bring_back", context, fragment="bring_back", status=done.status)
+    return show(request, "resubmit_all", context, fragment="resubmit_all", status=done.status)

@@ -16,7 +16,7 @@ from broker_core.reads import EntityRow
 from broker_core.runtime.previews import Preview
 
 from .forms.typed_name import TypedNameForm
-from .presenters import effects_told, plural
+from .presenters import effects_text, plural
 from .shell import Act, act, show_form
 
 
@@ -74,7 +74,7 @@ def changed(page: SettingsPage, changes: Mapping[str, Any], told: Preview) -> st
         f"{page.names[name]} from {page.in_words(name, page.stored(name))} to {page.in_words(name, value)}"
         for name, value in changes.items()
     ]
-    return f"Changed {', '.join(parts)}. {effects_told(told.effects)}"
+    return f"Changed {', '.join(parts)}. {effects_text(told.effects)}"
 
 
 def delete_entity(

@@ -197,7 +197,7 @@
   // What had the focus may be gone after a swap (a resubmitted row, a settled message): the new part takes it, not the body.
   let focusedPart = "";
   document.addEventListener("htmx:before:swap", () => {
-    focusedPart = document.activeElement?.closest("#messages, #receiver, #hand, #get, #found, #audit, #try, #move")?.id ?? "";
+    focusedPart = document.activeElement?.closest("#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move")?.id ?? "";
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);

@@ -140,7 +140,7 @@ def _initial(rule: Rule) -> dict:
     return found | {"kind": "correlation", **rule.filter.texts}
 
 
-class TryForm(forms.Form):
+class RuleTestForm(forms.Form):
     """A message that is not sent: what filters see of one. `message()` gives it."""
 
     subject, correlation_id, message_id = _text("Subject"), _text("Correlation id"), _text("Message id")

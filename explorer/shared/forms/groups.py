@@ -9,7 +9,7 @@ from django import forms
 Key = tuple[str | None, str | None]
 
 
-class BringBackForm(forms.Form):
+class ResubmitForm(forms.Form):
     """group: the one that goes alone, as `group_text` writes it; none: all. up_to: the highest number that was counted."""
 
     group = forms.CharField(required=False, max_length=5000, strip=False, widget=forms.HiddenInput)
