@@ -3,8 +3,14 @@
 Every change goes through a use case, as the person's own actor; the admin's history says who changed what from what.
 """
 
-from broker_core.rabbitmq.admin import BindingAdmin, ConnectionAdmin, ConsumerAdmin, ExchangeAdmin, PolicyAdmin
+from importlib import import_module
 
-from .configuration import EntityAdmin, NamespaceAdmin, RuleAdmin, SharedAccessPolicyAdmin
+import broker_core.families
+from broker_core.common.family import installed
+
+from .configuration import EntityAdmin, NamespaceAdmin
 from .history import MessageEventAdmin, SweepRunAdmin
 from .shared import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
+
+for family in installed():
+    import_module(family.admin)

@@ -1,4 +1,4 @@
-"""Admin of what is configured: namespaces with their clocks, entities, rules, shared-access shared_access."""
+"""Admin pages of namespaces with their clocks, and of entities."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Count, Q
 
-from broker_core import namespaces, queue_storage, rabbitmq
+from broker_core import namespaces
 from broker_core.common.durations import human
 from broker_core.common.family import definition_of
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
-from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
-from broker_core.service_bus import entities, shared_access
+from broker_core.common.types import EntityKind, Family
+from broker_core.models import Entity, Namespace
+from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import (
     ALL_SETTINGS,
     DURATIONS,
@@ -25,8 +25,8 @@ from broker_core.service_bus.rules.entity_settings import (
 )
 from broker_core.store.driver import UseCase
 
-from .forms import FAMILY_OF_KIND, EntityForm, NamespaceForm, PolicyForm, RuleForm, StorageQueueForm
-from .shared import UseCaseAdmin, actor_of
+from .forms import OTHER_QUEUES, EntityForm, NamespaceForm
+from .shared import UseCaseAdmin, actor_of, address_of, entity_parts
 
 
 @admin.register(Namespace)
@@ -71,7 +71,8 @@ class NamespaceAdmin(UseCaseAdmin):
     def save_model(self, request, obj, form, change):
         actor = actor_of(request)
         if not change:
-            obj.pk = _create_namespace(form.cleaned_data["new_family"], obj, actor).id
+            family = definition_of(form.cleaned_data["new_family"])
+            obj.pk = family.create_namespace(obj.name, obj.description, obj.tier, actor).id
             obj.refresh_from_db()
             return
         changes = {name: form.cleaned_data[name] for name in ("description", "tier") if name in form.changed_data}
@@ -86,12 +87,7 @@ class NamespaceAdmin(UseCaseAdmin):
             namespaces.resume_clock(obj.name, 1.0 if asked.get("rate") is None else asked["rate"], actor=actor)
 
     def delete_one(self, request, obj):
-        delete: dict[Family, UseCase[..., Any]] = {
-            Family.SERVICE_BUS: namespaces.delete_namespace,
-            Family.QUEUE_STORAGE: queue_storage.delete_account,
-            Family.RABBITMQ: rabbitmq.delete_vhost,
-        }
-        delete[Family(obj.family)](obj.name, actor=actor_of(request))
+        definition_of(obj.family).delete_namespace(obj.name, actor=actor_of(request))
 
     @admin.action(description="Pause the clock of the selected namespaces", permissions=["change"])
     def pause(self, request, queryset):
@@ -144,13 +140,14 @@ class EntityAdmin(UseCaseAdmin):
     ordering = ["namespace__name", "path"]
 
     def get_form(self, request, obj=None, change=False, **kwargs):
-        if obj and obj.family == Family.QUEUE_STORAGE:
-            kwargs["form"] = StorageQueueForm
+        if obj and (part := entity_parts.get(obj.family)) and part.form:
+            kwargs["form"] = part.form
         return super().get_form(request, obj, change, **kwargs)
 
     def get_fieldsets(self, request, obj=None):
-        if obj and obj.family != Family.SERVICE_BUS:
-            return _fieldsets_of_others(obj)
+        if obj and (part := entity_parts.get(obj.family)):
+            about = ["namespace", "path", "family", "created_at", "updated_at"]
+            return [(None, {"fields": about}), (part.title, {"fields": part.fields})]
         own = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")
         settings = SETTINGS_OF[EntityKind(obj.kind)] if obj else ALL_SETTINGS
         ours, service = [n for n in own if n in settings], [n for n in settings if n not in own]
@@ -164,8 +161,8 @@ class EntityAdmin(UseCaseAdmin):
     def get_readonly_fields(self, request, obj=None):
         if obj is None:
             return []
-        if obj.family != Family.SERVICE_BUS:
-            return ["namespace", "path", "family", "created_at", "updated_at", "given", "in_force"]
+        if part := entity_parts.get(obj.family):
+            return ["namespace", "path", "family", "created_at", "updated_at", *part.read_only]
         fixed = [name for name in FIXED if name in SETTINGS_OF[EntityKind(obj.kind)]]
         return ["namespace", "path", "family", "kind", "created_at", "updated_at", *fixed]
 
@@ -173,7 +170,8 @@ class EntityAdmin(UseCaseAdmin):
         return super().get_queryset(request).filter(deleted_at=None)
 
     def has_change_permission(self, request, obj=None):
-        fixed = obj and (obj.namespace.is_system or obj.family == Family.RABBITMQ)
+        part = entity_parts.get(obj.family) if obj else None
+        fixed = obj and (obj.namespace.is_system or (part is not None and part.form is None))
         return super().has_change_permission(request, obj) and not fixed
 
     def has_delete_permission(self, request, obj=None):
@@ -214,10 +212,8 @@ class EntityAdmin(UseCaseAdmin):
         if change:
             self._change(obj, form, actor)
             return
-        if form.cleaned_data["new_kind"] in FAMILY_OF_KIND:
-            family = FAMILY_OF_KIND[form.cleaned_data["new_kind"]]
-            declare = queue_storage.create_queue if family is Family.QUEUE_STORAGE else rabbitmq.declare_queue
-            declare(_address(obj), actor=actor)
+        if other := OTHER_QUEUES.get(form.cleaned_data["new_kind"]):
+            other.create_queue(address_of(obj), actor=actor)
             obj.pk = Entity.objects.get(namespace=obj.namespace, path=obj.path, deleted_at=None).pk
             obj.refresh_from_db()
             return
@@ -229,139 +225,21 @@ class EntityAdmin(UseCaseAdmin):
         }
         given = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
         own = {name: value for name, value in given.items() if value != default_settings(kind)[name]}  # else the tier's default
-        obj.pk = creators[kind](_address(obj), actor=actor, **own).id
+        obj.pk = creators[kind](address_of(obj), actor=actor, **own).id
         obj.refresh_from_db()
 
     def _change(self, obj, form, actor) -> None:
-        if obj.family == Family.QUEUE_STORAGE:
-            level = {"history_level": form.cleaned_data["history_level"]} if "history_level" in form.changed_data else {}
-            if changes := form.changes() | level:
-                queue_storage.update_queue(_address(obj), actor=actor, **changes)
+        if (part := entity_parts.get(obj.family)) and part.change:
+            part.change(obj, form, actor)
             return
         changes = {name: form.cleaned_data[name] for name in form.changed_data if name in ALL_SETTINGS}
-        entities.update_entity(_address(obj), actor=actor, **changes)
+        entities.update_entity(address_of(obj), actor=actor, **changes)
 
     def delete_one(self, request, obj):
-        if obj.family != Family.SERVICE_BUS:
-            delete = queue_storage.delete_queue if obj.family == Family.QUEUE_STORAGE else rabbitmq.delete_queue
-            delete(_address(obj), actor=actor_of(request))
-            return
-        if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # a topic that was deleted before took it along
-            entities.delete_entity(_address(obj), actor=actor_of(request))
+        if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # else it was deleted with its topic just before
+            definition_of(obj.family).delete_entity(address_of(obj), actor=actor_of(request))
 
 
 def _is_received_from(obj: Entity) -> bool:
     """Whether Service Bus' settings of locks, deliveries and expiry mean something for it."""
     return obj.family == Family.SERVICE_BUS and obj.kind != EntityKind.TOPIC
-
-
-def _fieldsets_of_others(obj: Entity) -> list:
-    about = (None, {"fields": ["namespace", "path", "family", "created_at", "updated_at"]})
-    if obj.family == Family.QUEUE_STORAGE:
-        own = ["metadata", "max_dequeue_count", "poison_queue", "expiry_grace", "strict_visibility", "history_level"]
-        return [about, ("Storage queue", {"fields": own})]
-    return [about, ("RabbitMQ queue", {"fields": ["given", "in_force"]})]
-
-
-def _create_namespace(family: Family, obj: Namespace, actor: Actor) -> Any:
-    match family:
-        case Family.QUEUE_STORAGE:
-            return queue_storage.create_account(obj.name, obj.description, actor=actor)
-        case Family.RABBITMQ:
-            return rabbitmq.create_vhost(obj.name, obj.description, actor=actor)
-    return namespaces.create_namespace(obj.name, obj.description, tier=obj.tier, actor=actor)
-
-
-@admin.register(Rule)
-class RuleAdmin(UseCaseAdmin):
-    form = RuleForm
-    list_display = ["name", "subscription", "takes", "does"]
-    list_filter = ["subscription__namespace"]
-    search_fields = ["name", "subscription__path"]
-    list_select_related = ["subscription__namespace"]
-    ordering = ["subscription__namespace__name", "subscription__path", "name"]
-
-    def get_fields(self, request, obj=None):
-        return ["subscription", "name", "filter", "action", *(["created_at"] if obj else [])]
-
-    def get_readonly_fields(self, request, obj=None):
-        return ["subscription", "name", "created_at"] if obj else []
-
-    def get_queryset(self, request):
-        return super().get_queryset(request).filter(subscription__deleted_at=None)
-
-    @admin.display(description="takes")
-    def takes(self, obj):
-        return obj.filter.get("expression") or json.dumps(obj.filter, ensure_ascii=False)
-
-    @admin.display(description="then")
-    def does(self, obj):
-        return obj.action["expression"] if obj.action else ""
-
-    def save_model(self, request, obj, form, change):
-        save = entities.update_rule if change else entities.create_rule
-        save(_address(obj.subscription), form.cleaned_data["rule"], actor=actor_of(request))
-        obj.pk = Rule.objects.get(subscription=obj.subscription, name__iexact=obj.name).pk
-
-    def delete_one(self, request, obj):
-        entities.delete_rule(_address(obj.subscription), obj.name, actor=actor_of(request))
-
-
-@admin.register(SharedAccessPolicy)
-class SharedAccessPolicyAdmin(UseCaseAdmin):
-    """Looking needs MANAGE, too: a look shows the keys."""
-
-    right_to_view = Right.MANAGE
-    form = PolicyForm
-    list_display = ["name", "namespace", "scope", "send", "listen", "manage", "created_at"]
-    list_filter = ["namespace", "send", "listen", "manage"]
-    search_fields = ["name", "entity__path"]
-    list_select_related = ["namespace", "entity__namespace"]
-    ordering = ["namespace__name", "entity__path", "name"]
-    actions = ["regenerate_primary_key", "regenerate_secondary_key"]
-
-    def get_readonly_fields(self, request, obj=None):
-        return ["namespace", "entity", "name", "primary_key", "secondary_key", "created_at"] if obj else []
-
-    def get_fields(self, request, obj=None):
-        about, rights = ["namespace", "entity", "name"], ["send", "listen", "manage"]
-        return [*about, *rights, "primary_key", "secondary_key", "created_at"] if obj else [*about, *rights]
-
-    @admin.display(description="entity", ordering="entity__path")
-    def scope(self, obj):
-        return obj.entity.path if obj.entity else "all"
-
-    def save_model(self, request, obj, form, change):
-        actor, rights = actor_of(request), {name: form.cleaned_data[name] for name in ("send", "listen", "manage")}
-        if change:
-            shared_access.update_policy(_scope(obj), obj.name, actor=actor, **rights)
-        else:
-            obj.pk = shared_access.create_policy(_scope(obj), obj.name, actor=actor, **rights).id
-            obj.refresh_from_db()
-
-    def delete_one(self, request, obj):
-        shared_access.delete_policy(_scope(obj), obj.name, actor=actor_of(request))
-
-    @admin.action(description="Regenerate the primary key of the selected policies", permissions=["change"])
-    def regenerate_primary_key(self, request, queryset):
-        self._regenerate(request, queryset, "primary")
-
-    @admin.action(description="Regenerate the secondary key of the selected policies", permissions=["change"])
-    def regenerate_secondary_key(self, request, queryset):
-        self._regenerate(request, queryset, "secondary")
-
-    def _regenerate(self, request, queryset, which: str) -> None:
-        for policy in queryset:
-            shared_access.regenerate_key(_scope(policy), policy.name, which=which, actor=actor_of(request))
-            self.log_change(request, policy, f"regenerated the {which} key")
-        self.message_user(
-            request, f"{queryset.count()} policies have a new {which} key; tokens signed with the old key are rejected."
-        )
-
-
-def _address(entity: Entity) -> EntityAddress:
-    return EntityAddress(entity.namespace.name, entity.path)
-
-
-def _scope(policy: SharedAccessPolicy) -> str | EntityAddress:
-    return _address(policy.entity) if policy.entity else policy.namespace.name

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from django import forms
 
 from broker_core import namespaces
-from broker_core.common.errors import EntityExists, InvalidArgument, InvalidFilter
-from broker_core.common.family import definition_of, installed
+from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
+from broker_core.common.family import FamilyDefinition, definition_of, installed
 from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.form_fields import DurationField
-from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
-from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
-from broker_core.queue_storage.rules import names as storage_names
-from broker_core.queue_storage.rules import options as storage_options
+from broker_core.models import Entity, Namespace
 from broker_core.service_bus.forms import DEFAULTS, EntitySettingsForm
 from broker_core.service_bus.rules import entity_settings
-from broker_core.service_bus.rules.filters import rule_from_json
 
-# Queues of the other families, which begin with their own defaults.
-FAMILY_OF_KIND = {"storage queue": Family.QUEUE_STORAGE, "RabbitMQ queue": Family.RABBITMQ}
+# Queues of the other families, which are created with their family's defaults.
+OTHER_QUEUES = {one.queue_noun: one for one in installed() if one.family is not Family.SERVICE_BUS}
 
 
 class EntityForm(EntitySettingsForm, forms.ModelForm):
     """A queue, topic or subscription with its settings; a new one's kind, too."""
 
     new_kind = forms.ChoiceField(
-        label="Kind", choices=[(k, k) for k in (*EntityKind, *FAMILY_OF_KIND)], initial=EntityKind.QUEUE,
+        label="Kind", choices=[(k, k) for k in (*EntityKind, *OTHER_QUEUES)], initial=EntityKind.QUEUE,
         help_text="Cannot be changed later. The settings below do not apply to the last two kinds; edit theirs after creation.",
     )  # fmt: skip
 
@@ -47,10 +42,11 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
     def clean(self):
         cleaned = super().clean()
         new_kind, namespace = cleaned.get("new_kind") or self.instance.kind, cleaned.get("namespace")
-        if namespace and namespace.family != FAMILY_OF_KIND.get(new_kind, Family.SERVICE_BUS):
+        other = OTHER_QUEUES.get(new_kind)
+        if namespace and namespace.family != (other.family if other else Family.SERVICE_BUS):
             self.add_error("namespace", f"is a {definition_of(namespace.family).container_noun}, which has no {new_kind}")
-        if new_kind in FAMILY_OF_KIND:
-            self._clean_other(new_kind, cleaned)
+        if other:
+            self._clean_other(other, cleaned)
             return cleaned
         kind = EntityKind(new_kind)
         for name in self.changed_data:
@@ -60,13 +56,13 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
             self._check("path", lambda: self._check_path(cleaned.get("namespace"), cleaned["path"], kind))
         return cleaned
 
-    def _clean_other(self, kind: str, cleaned: dict) -> None:
+    def _clean_other(self, family: FamilyDefinition, cleaned: dict) -> None:
         """A queue of another family: it has a name alone."""
         for name in entity_settings.ALL_SETTINGS:
             if name in self.changed_data and cleaned.get(name) not in (None, "", DEFAULTS[name]):
-                self.add_error(name, f"A {kind} does not have this setting; leave it unchanged.")
-        if "path" in cleaned and kind == "storage queue":
-            self._check("path", lambda: storage_names.check_queue_name(cleaned["path"]))
+                self.add_error(name, f"A {family.queue_noun} does not have this setting; leave it unchanged.")
+        if "path" in cleaned:
+            self._check("path", lambda: family.check_queue_name(cleaned["path"]))
         if "path" in cleaned and cleaned.get("namespace"):
             self._check("path", lambda: self._check_is_new(cleaned["namespace"], cleaned["path"]))
 
@@ -89,7 +85,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
         return self._check_is_new(namespace, path) if namespace else path
 
     def _check_is_new(self, namespace: Namespace, path: str) -> str:
-        same = "path" if namespace.family == Family.RABBITMQ else "path__iexact"
+        same = "path" if definition_of(namespace.family).paths_have_case else "path__iexact"
         if Entity.objects.filter(namespace=namespace, deleted_at=None, **{same: path}).exists():
             raise InvalidArgument("path", str(EntityExists(str(EntityAddress(namespace.name, path)))))
         return path
@@ -97,36 +93,8 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
     def _check(self, name, check):
         try:
             self.cleaned_data[name] = check()
-        except InvalidArgument as exc:
-            self.add_error(name, exc.problem)
-
-
-class StorageQueueForm(QueueOptionsForm, forms.ModelForm):
-    """The metadata and options of a storage queue that is there."""
-
-    class Meta:
-        model = Entity
-        fields = ["history_level"]
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        stored = storage_options.from_json(self.instance.options or {})
-        self.initial |= {field.name: getattr(stored, field.name) for field in fields(stored)}
-        self.initial["metadata"] = as_lines(stored.metadata)
-
-    def clean(self):
-        cleaned = super().clean()
-        if not self.errors:
-            try:
-                storage_options.changed(self.instance.path, storage_options.from_json(self.instance.options), self.changes())
-            except InvalidArgument as exc:
-                self.add_error(exc.name if exc.name in self.fields else None, exc.problem)
-        return cleaned
-
-    def changes(self) -> dict[str, Any]:
-        """Those of QueueOptions that are given otherwise."""
-        options = self.options()
-        return {name: options[name] for name in self.changed_data if name != "history_level"}
+        except BrokerError as exc:
+            self.add_error(name, exc.problem if isinstance(exc, InvalidArgument) else str(exc))
 
 
 class NamespaceForm(forms.ModelForm):
@@ -179,75 +147,4 @@ class NamespaceForm(forms.ModelForm):
                 definition_of(cleaned["new_family"]).check_namespace_name(cleaned["name"])
             except InvalidArgument as exc:
                 self.add_error("name", exc.problem)
-        return cleaned
-
-
-class RuleForm(forms.ModelForm):
-    """A rule of a subscription, as it is stored: `cleaned_data["rule"]` is the rule."""
-
-    class Meta:
-        model = Rule
-        fields = ["subscription", "name", "filter", "action"]
-        help_texts = {
-            "filter": '{"type": "sql", "expression": "total > 100"}, {"type": "correlation", "subject": "vip"}, '
-            '{"type": "true"} or {"type": "false"}. Parameters and properties: {"least": ["int", "100"]}.',
-            "action": '{"expression": "SET priority = 1"}, or empty.',
-        }
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if "subscription" in self.fields:
-            subscriptions = Entity.objects.filter(deleted_at=None, kind=EntityKind.SUBSCRIPTION)
-            self.fields["subscription"].queryset = subscriptions.select_related("namespace")
-
-    def clean(self):
-        cleaned = super().clean()
-        if not self.errors:
-            stored = {"name": cleaned.get("name", self.instance.name), "filter": cleaned["filter"], "action": cleaned["action"]}
-            try:
-                cleaned["rule"] = rule_from_json(stored)
-            except InvalidArgument as exc:
-                self.add_error(self._field_of(exc), exc.problem)
-        return cleaned
-
-    def _field_of(self, refusal: InvalidArgument) -> str | None:
-        if refusal.name == "rule name" and "name" in self.fields:
-            return "name"
-        return refusal.name if isinstance(refusal, InvalidFilter) else "filter"
-
-
-class PolicyForm(forms.ModelForm):
-    """A policy's scope, name and rights; its keys are made by the broker."""
-
-    class Meta:
-        model = SharedAccessPolicy
-        fields = ["namespace", "entity", "name", "send", "listen", "manage"]
-        help_texts = {
-            "entity": "Empty: the policy applies to the whole namespace.",
-            "manage": "Includes the other two.",
-        }
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if "namespace" in self.fields:
-            self.fields["namespace"].queryset = Namespace.objects.filter(family=Family.SERVICE_BUS, deleted_at=None)
-        if "entity" in self.fields:
-            shared = Entity.objects.filter(deleted_at=None, family=Family.SERVICE_BUS).exclude(
-                kind=EntityKind.SUBSCRIPTION
-            )  # theirs are their topic's
-            self.fields["entity"].queryset = shared.select_related("namespace")
-
-    def clean_name(self):
-        try:
-            return entity_settings.check_policy_name(self.cleaned_data["name"])
-        except InvalidArgument as exc:
-            raise forms.ValidationError(exc.problem) from exc
-
-    def clean(self):
-        cleaned = super().clean()
-        entity, namespace = cleaned.get("entity"), cleaned.get("namespace")
-        if entity and namespace and entity.namespace_id != namespace.pk:
-            self.add_error("entity", f"is in the namespace {entity.namespace}, not in {namespace}")
-        if not (cleaned.get("send") or cleaned.get("listen") or cleaned.get("manage")):
-            self.add_error("send", "a policy needs at least one right")
         return cleaned

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -11,12 +13,14 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION, LogEntry
 from django.core.paginator import Paginator
 from django.db import transaction
+from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.module_loading import import_string
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, Right
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.models import Entity
 from broker_core.store.connections import callers_transaction
 
 MOST_COUNTED = 2000
@@ -156,3 +160,26 @@ class UseCaseAdmin(RightsAdmin):
     def _shown(self, form: Any, name: str, *, before: bool = False) -> str:
         value = form.get_initial_for_field(form.fields[name], name) if before else form.cleaned_data[name]
         return human(value) if isinstance(value, timedelta) or name in self.durations else str(value)
+
+
+@dataclass(frozen=True)
+class EntityPart:
+    """What a family other than Service Bus adds to the admin page of its queues.
+
+    title, fields: of the group of its settings. read_only: those of them that are shown only.
+    form:   edits a queue that exists; None: its settings are fixed once it is created.
+    change: (queue, valid form, actor) saves what the form changed.
+    """
+
+    title: str
+    fields: Sequence[str]
+    read_only: Sequence[str] = ()
+    form: type[ModelForm] | None = None
+    change: Callable[[Entity, Any, Actor], None] | None = None
+
+
+entity_parts: dict[str, EntityPart] = {}  # by family; each family's admin module adds its own
+
+
+def address_of(entity: Entity) -> EntityAddress:
+    return EntityAddress(entity.namespace.name, entity.path)

@@ -37,7 +37,13 @@ class FamilyDefinition:
     has_expired:    (row of `entities_with_due`) -> whether the expiry sweep is to look at the entity.
     expire:         (that row, deadline, pause) -> a use case's steps that remove what has expired; they return how many messages.
     delete_idle:    (row of `idle_entities`) -> a use case's steps that delete an idle entity; they return whether it was deleted.
+    create_namespace: (name, description, tier, actor) -> the namespace created.
     delete_namespace: the use case that deletes a namespace by its name.
+    queue_noun:     what one of its queues is called where all families are listed, "storage queue".
+    check_queue_name: (name) raises InvalidArgument or the family's own error for a name that a queue cannot have.
+    create_queue, delete_entity: use cases, given an address.
+    paths_have_case: whether names of queues differ by case alone.
+    admin:          the dotted path of the module that adds the family to Django's admin, imported when the admin is.
     transfer:       the module that knows the family's part of an export (see transfer.part).
     delivery_timeout_ms: how long a delivery may stay unacknowledged by default; None: the family's locks end by themselves.
     """
@@ -53,11 +59,18 @@ class FamilyDefinition:
     has_expired: Callable[[Any], bool]
     expire: Callable[[Any, float, Callable[[float], None]], Steps]
     delete_idle: Callable[[Any], Steps]
+    create_namespace: Callable[[str, str, Any, Any], Any]
     delete_namespace: Callable[..., Any]
+    queue_noun: str
+    check_queue_name: Callable[[str], Any]
+    create_queue: Callable[..., Any]
+    delete_entity: Callable[..., Any]
+    admin: str
     transfer: ModuleType
     namespace_created: Callable[[int], Steps] = _nothing
     check_tier: Callable[[Any, Any], Steps] = _nothing
     delivery_timeout_ms: int | None = None
+    paths_have_case: bool = False
 
 
 _registered: dict[Family, FamilyDefinition] = {}

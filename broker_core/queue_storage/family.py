@@ -6,18 +6,23 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.family import FamilyDefinition
-from broker_core.common.types import Family
-from broker_core.queue_storage.rules.names import check_account_name
+from broker_core.common.types import Actor, Family, Tier
+from broker_core.namespaces import Namespace
+from broker_core.queue_storage.rules.names import check_account_name, check_queue_name
 from broker_core.store.driver import Steps
 
 from . import tidying, transfer
-from .queues import delete_account
+from .queues import create_account, create_queue, delete_account, delete_queue
 from .rules import display_state, explaining
 
 
 def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
     """A queue has no default time-to-live: a message's own expiry decides (QS-070)."""
     return own
+
+
+def _create_account(name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
+    return create_account(name, description, actor=actor)
 
 
 def _never_idle(row: Any) -> Steps[bool]:
@@ -38,6 +43,12 @@ QUEUE_STORAGE = FamilyDefinition(
     has_expired=tidying.is_due,
     expire=tidying.expire,
     delete_idle=_never_idle,
+    create_namespace=_create_account,
     delete_namespace=delete_account,
+    queue_noun="storage queue",
+    check_queue_name=check_queue_name,
+    create_queue=create_queue,
+    delete_entity=delete_queue,
+    admin="broker_core.queue_storage.admin",
     transfer=transfer,
 )

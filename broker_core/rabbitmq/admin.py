@@ -11,7 +11,7 @@ from django import forms
 from django.contrib import admin
 
 from broker_core import rabbitmq
-from broker_core.admin.shared import ReadOnlyAdmin, UseCaseAdmin, actor_of, to_the_millisecond
+from broker_core.admin.shared import EntityPart, ReadOnlyAdmin, UseCaseAdmin, actor_of, entity_parts, to_the_millisecond
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Family
 from broker_core.models import Binding, Connection, Consumer, Exchange, Namespace, Policy
@@ -23,6 +23,7 @@ from .rules import policies as rules
 from .rules import table
 
 _TYPES = [(kind.value, kind.value) for kind in ExchangeType]
+entity_parts[Family.RABBITMQ] = EntityPart("RabbitMQ queue", fields=["given", "in_force"], read_only=["given", "in_force"])
 _FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has another name for it
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from broker_core.common.family import FamilyDefinition
-from broker_core.common.types import Family
-from broker_core.rabbitmq.rules.names import check_vhost_name
+from broker_core.common.types import Actor, Family, Tier
+from broker_core.namespaces import Namespace
+from broker_core.rabbitmq.rules.names import check_new_queue_name, check_vhost_name
 
 from . import transfer
 from .messages import tidying
 from .rules import display_state, explaining
 from .topology import queue_expiry
+from .topology.queues import declare_queue, delete_queue
+from .topology.vhosts import create_vhost
 from .vhost_deletion import delete_vhost
 
 
@@ -19,6 +22,10 @@ def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelt
     """The message's own expiry or the queue's, whichever comes first (RMQ-008, RMQ-902)."""
     by_queue = None if default is None else enqueued_at + default
     return min((at for at in (own, by_queue) if at is not None), default=None)
+
+
+def _create_vhost(name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
+    return create_vhost(name, description, actor=actor)
 
 
 RABBITMQ = FamilyDefinition(
@@ -33,7 +40,14 @@ RABBITMQ = FamilyDefinition(
     has_expired=lambda entity: entity.expired,
     expire=tidying.expire,
     delete_idle=queue_expiry.delete_idle,
+    create_namespace=_create_vhost,
     delete_namespace=delete_vhost,
+    queue_noun="RabbitMQ queue",
+    check_queue_name=check_new_queue_name,
+    create_queue=declare_queue,
+    delete_entity=delete_queue,
+    admin="broker_core.rabbitmq.admin",
+    paths_have_case=True,
     transfer=transfer,
     delivery_timeout_ms=display_state.DEFAULT_TIMEOUT,
 )

@@ -23,7 +23,6 @@ from .entities import (
     namespaces,
     now,
     overview,
-    overview_of,
     subscriptions,
     traffic,
 )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps, use_case
@@ -156,13 +155,6 @@ def overview(
     """
     require(actor, Right.BROWSE, namespace or "all namespaces")
     return (yield from _overview(namespace=namespace, prefix=prefix, hidden=include_hidden))
-
-
-@use_case
-def overview_of(entity_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
-    """The overview's lines of these entities alone; those deleted meanwhile are missing."""
-    require(actor, Right.BROWSE, "entities")
-    return (yield from _overview(ids=whole_numbers(entity_ids, "entity_ids"), hidden=True))
 
 
 @use_case

@@ -8,15 +8,15 @@ from typing import Any
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.family import FamilyDefinition
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Tier
-from broker_core.namespaces import Namespace, delete_namespace
+from broker_core.namespaces import Namespace, create_namespace, delete_namespace
 from broker_core.runtime.configured_limits import limits
 from broker_core.service_bus.entities.kinds import from_row
-from broker_core.service_bus.rules.entity_settings import check_namespace_name, check_tier
+from broker_core.service_bus.rules.entity_settings import check_namespace_name, check_path, check_tier
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from . import shared_access, tidying, transfer
-from .entities import delete_entity
+from .entities import create_queue, delete_entity
 from .rules import display_state, explaining
 
 
@@ -44,6 +44,10 @@ def _check_tier(namespace: Namespace, tier: Tier) -> Steps[None]:
             ) from exc
 
 
+def _create_namespace(name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
+    return create_namespace(name, description, tier=tier, actor=actor)
+
+
 def _delete_idle(row: Any) -> Steps[bool]:
     yield from delete_entity.steps(EntityAddress(row.namespace_name, row.path), actor=Actor.local("broker"))
     return True
@@ -61,7 +65,13 @@ SERVICE_BUS = FamilyDefinition(
     has_expired=lambda entity: entity.expired,
     expire=tidying.expire,
     delete_idle=_delete_idle,
+    create_namespace=_create_namespace,
     delete_namespace=delete_namespace,
+    queue_noun="queue",
+    check_queue_name=check_path,
+    create_queue=create_queue,
+    delete_entity=delete_entity,
+    admin="broker_core.service_bus.admin",
     transfer=transfer,
     namespace_created=_add_root_policy,
     check_tier=_check_tier,

@@ -21,10 +21,8 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor
 from explorer.roles import actor_for
 
-from .feed import Feed
-from .frames import refused
-from .pages import watch_for
-from .watches import Watch
+from .feed import Feed, refused
+from .page import View
 
 log = logging.getLogger(__name__)
 RIGHTS_BEATS = 10  # between two looks at whether the viewer is still allowed
@@ -35,7 +33,8 @@ MAX_PAGE_LENGTH = 4000
 class LiveConsumer(AsyncWebsocketConsumer):
     """Serves the page named in the address's `page`, or later in a message {"page": ...}; {} asks for its whole state again."""
 
-    watch: Watch | None = None
+    view: View | None = None
+    group = ""
     actor: Actor  # from `connect` on; nothing is received before
     version = 0
     beats = 0
@@ -48,13 +47,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.actor = await database_sync_to_async(actor_for)(user)
         [page] = parse_qs(self.scope["query_string"].decode()).get("page", ["/"])[:1]
         try:
-            watch = watch_for(page, self.actor)
+            view = View.of(page, self.actor, user)
         except BrokerError as exc:
             log.info("A live connection was refused: %s", exc)
             await self.close()
             return
         await self.accept()
-        await self._show(watch)
+        await self._show(view)
 
     async def disconnect(self, code: int) -> None:
         await self._leave()
@@ -64,12 +63,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if page is None:
             return
         try:
-            watch = watch_for(page, self.actor) if page else self.watch
+            view = View.of(page, self.actor, self.scope["user"]) if page else self.view
         except BrokerError as exc:
             await self.send(refused(str(exc)))
             return
-        if watch is not None:  # a page that was refused has no state to be asked for
-            await self._show(watch)
+        if view is not None:  # a page that was refused has no state to be asked for
+            await self._show(view)
 
     async def live_frame(self, event: dict) -> None:
         if event["version"] > self.version:  # those made before this viewer joined are in what it was told then
@@ -83,24 +82,23 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         await self.send(json.dumps({"beat": event["age"]}))
 
-    async def _show(self, watch: Watch) -> None:
-        if self.watch is not None and self.watch.group != watch.group:
+    async def _show(self, view: View) -> None:
+        if view != self.view:
             await self._leave()
-        self.watch, self.version = watch, 0
+        self.view = view
         try:
-            state = await Feed.here().join(watch, self.channel_name)
+            self.group, self.version, state = await Feed.here().join(view, self.channel_name)
         except BrokerError as exc:  # no such queue, no right to it
             await self.send(refused(str(exc)))
-            await self._leave()
+            self.view, self.group = None, ""
             return
         if state:
-            self.version, frame = state
-            await self.send(frame)
+            await self.send(state)
 
     async def _leave(self) -> None:
-        watch, self.watch = self.watch, None
-        if watch is not None:
-            await Feed.here().leave(watch, self.channel_name)
+        group, self.group, self.view = self.group, "", None
+        if group:
+            await Feed.here().leave(group, self.channel_name)
 
     def _is_still_allowed(self) -> bool:
         """Whether the person still has these rights, and has neither signed out nor changed the password."""

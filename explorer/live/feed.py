@@ -1,15 +1,24 @@
-"""One reader a process: looks for news of what its viewers watch, some times a second, and sends each page what changed.
+"""One reader a process: looks for events of what its viewers see, some times a second, and sends pages what changed in them.
 
 The database is asked in one thread with a connection of its own, however many viewers there are. A page that several look at with
-the same rights is read and rendered once. The in-memory channel layer suffices, since each web process has its own feed.
+the same rights is drawn once. The in-memory channel layer suffices, since each web process has its own feed.
+
+A frame is JSON, and live.js applies it:
+  version    grows with each frame of a page
+  clock      {"now": ms, "rate": seconds a second, "read": ms of real time}: what the page's deadlines are read by; one that was
+             read no later than what the page knows is ignored
+  fragments  HTML of those parts that look different, to be morphed by the ids of their elements
+  left       {row id: word} of messages that are no longer in their list, and what became of them
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,32 +29,112 @@ from channels.layers import get_channel_layer
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EventKind
 from broker_core.history.feed import Follower, News
+from broker_core.reads import ClockReading
 from broker_core.store import connections
+from explorer.shared.presenters import epoch_ms
 
-from .frames import Picture, difference, refused, whole
-from .watches import Watch
+from .page import REFRESH_SECONDS, Live, View, comparable, rows_left, seconds_to_deadline
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
 BEAT_SECONDS = 1.0
-REFRESH_SECONDS = 5.0  # without any news: rates fall, instants pass
-SHARE = 0.25  # of the time, at most, goes into reading one page again and again
+SHARE = 0.5  # of a processor, at most, goes into drawing
+SHARE_OF_A_PAGE = 0.25
+FEW_PAGES = 4  # while no more are watched, each may be drawn every FEW_SECONDS, else every MANY_SECONDS
+FEW_SECONDS, MANY_SECONDS = 0.25, 1.0
+FRESH_SECONDS = 0.1  # a page that was drawn so lately is not drawn again for one who asks, but at the next look
+SHORTEST_WAIT = 0.2  # for an instant that passes
+DRIFT_MS = 250  # a browser's idea of the clock may be off by this before it is told
 BACK_OFF_SECONDS = (0.2, 5.0)
 TOO_SLOW = (BrokerError, psycopg.Error, OSError)
 
 
 @dataclass(slots=True)
 class Watched:
-    """A page that somebody looks at, as last told to all of them. not_before and due: on the monotonic clock."""
+    """A page that somebody looks at, as last sent. not_before, due and drawn_at are read by the monotonic clock."""
 
-    watch: Watch
+    view: View
+    group: str = ""
     viewers: set[str] = field(default_factory=set)
-    picture: Picture | None = None
+    live: Live | None = None
+    clock: ClockReading | None = None
+    fragments: dict[str, str] = field(default_factory=dict)
+    drawn_at: dict[str, float] = field(default_factory=dict)
     version: int = 0
     due: float = 0.0
     not_before: float = 0.0
     touched: dict[int, dict[int, EventKind]] = field(default_factory=dict)
+
+    def note(self, news: News) -> None:
+        """Mark the page by what happened."""
+        if news.overflow or news.clocks_moved:
+            self.due, self.drawn_at = 0.0, {}
+        if self.live is None:
+            return
+        for entity in self.live.entities:
+            happened = news.latest.get(entity.id)
+            if happened and (self.live.number is None or self.live.number in happened):
+                self.touched.setdefault(entity.id, {}).update(happened)
+
+    def forget(self, why: BrokerError, seconds: float) -> str:
+        """The frame of a page that there is no more. Should it come back, all of it is sent."""
+        self.fragments, self.drawn_at, self.clock, self.touched = {}, {}, None, {}
+        self.version, self.due = self.version + 1, time.monotonic() + seconds
+        return refused(str(why))
+
+    def draw(self, pages: int, *, all_fragments: bool = False) -> str | None:
+        """Draw again what may be. Returns the frame of what is different; None: nothing. pages: how many are watched."""
+        began, worked = time.monotonic(), time.thread_time()
+        wanted = None if self.live is None or all_fragments else self._may_be_drawn(self.live, began)
+        if self.live and wanted is not None and not wanted:
+            self.touched, self.due = {}, self._later(self.live, began)
+            return None
+        answer = self.view.draw(wanted)
+        ended = time.monotonic()
+        touched, clock = self.touched, self.clock
+        self.touched, self.clock, self.live = {}, answer.clock, answer.live
+        different: list[str] = []
+        left: dict[str, str] = {}
+        for name, html in answer.fragments.items():
+            before = self.fragments.get(name, "")
+            if comparable(before) != comparable(html):
+                different.append(html)
+                left |= _fates(answer.live, rows_left(before, html), touched)
+            self.fragments[name], self.drawn_at[name] = html, began
+        self.not_before = ended + max(
+            (time.thread_time() - worked) * (1 / SHARE_OF_A_PAGE - 1),
+            FEW_SECONDS if pages <= FEW_PAGES else MANY_SECONDS,
+            answer.live.least_seconds,
+        )
+        self.due = min(ended + answer.live.refresh_seconds, self._later(answer.live, began), self._countdown_end(ended))
+        if not different and not is_set_otherwise(clock, self.clock):
+            return None
+        self.version += 1
+        return self._frame(different, left)
+
+    def whole(self) -> str:
+        """The frame that brings any older page to this state."""
+        return self._frame(self.fragments.values(), {})
+
+    def _may_be_drawn(self, live: Live, now: float) -> set[str]:
+        return {name for name, least in live.fragments.items() if now - self.drawn_at.get(name, -least) >= least}
+
+    def _later(self, live: Live, began: float) -> float:
+        """When the first of the fragments may be drawn that were left out."""
+        drawn = ((self.drawn_at.get(name, 0.0), least) for name, least in live.fragments.items())
+        return min((at + least for at, least in drawn if at < began), default=math.inf)
+
+    def _countdown_end(self, now: float) -> float:
+        ahead = seconds_to_deadline(self.fragments.values(), self.clock) if self.clock else None
+        return math.inf if ahead is None else now + max(ahead, SHORTEST_WAIT)
+
+    def _frame(self, fragments: Iterable[str], left: dict[str, str]) -> str:
+        frame: dict = {"version": self.version, "fragments": list(fragments), "left": left}
+        if self.clock:
+            now, read = epoch_ms(self.clock.now), epoch_ms(self.clock.real_now)
+            frame["clock"] = {"now": now, "rate": self.clock.rate, "read": read}
+        return json.dumps(frame)
 
 
 class Feed:
@@ -67,39 +156,69 @@ class Feed:
             cls._of_loop.pop(loop)._thread.shutdown(wait=False)
         return cls._of_loop.setdefault(asyncio.get_running_loop(), cls())
 
-    async def join(self, watch: Watch, channel: str) -> tuple[int, str] | None:
-        """Add a viewer. Returns the page's version and the frame of its present state; None: the database does not answer now,
-        and the frame comes by the group as soon as it does.
+    async def join(self, view: View, channel: str) -> tuple[str, int, str | None]:
+        """Add a viewer. Returns the group of the page, its version and the frame of its present state. No frame: the database
+        does not answer now, and it comes by the group as soon as it does.
 
         Raises BrokerError where there is no such page, or the viewer lacks the right to it.
         """
-        await get_channel_layer().group_add(watch.group, channel)
-        page = self._pages.setdefault(watch.group, Watched(watch))
+        page = self._of(view) or await self._first(view)
+        page.group = page.group or view.group(personal=page.live is None or page.live.personal)
+        page = self._pages.setdefault(page.group, page)
+        asks_again = channel in page.viewers  # after an act of its own, say: so it must not get what was before that
         page.viewers.add(channel)
+        await get_channel_layer().group_add(page.group, channel)
         if self.task is None:
             self._read_at = time.monotonic()
             self.task = asyncio.create_task(self._run())
-        return await self._in_thread(self._present_state, page)
+        try:
+            version, frame, for_others = await self._in_thread(self._present_state, page, asks_again)
+        except BrokerError:
+            await self.leave(page.group, channel)
+            raise
+        if for_others:
+            await self._send(page.group, for_others, version)
+        return page.group, version, frame
 
-    async def leave(self, watch: Watch, channel: str) -> None:
+    async def leave(self, group: str, channel: str) -> None:
         """Take a viewer away; what nobody looks at any more is forgotten."""
-        await get_channel_layer().group_discard(watch.group, channel)
-        page = self._pages.get(watch.group)
+        await get_channel_layer().group_discard(group, channel)
+        page = self._pages.get(group)
         if page is None:
             return
         page.viewers.discard(channel)
         if not page.viewers:
-            del self._pages[watch.group]
+            del self._pages[group]
         if not self._pages and self.task is not None:
             task, self.task = self.task, None
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            if self.task is None:
-                await self._in_thread(self._close)
+            await self._close_if_unused()
+
+    async def _close_if_unused(self) -> None:
+        if self.task is None:
+            await self._in_thread(self._close)
+
+    async def _first(self, view: View) -> Watched:
+        """A page that nobody looked at, as it is now, or not drawn yet where the database does not answer."""
+        page = Watched(view)
+        try:
+            await self._in_thread(self._drawn, page)
+        except BrokerError:
+            await self._close_if_unused()
+            raise
+        return page
+
+    def _of(self, view: View) -> Watched | None:
+        groups = (view.group(personal=personal) for personal in (False, True))
+        return next((self._pages[group] for group in groups if group in self._pages), None)
 
     async def _in_thread(self, work, *args):
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    async def _send(self, group: str, frame: str, version: int) -> None:
+        await get_channel_layer().group_send(group, {"type": "live.frame", "frame": frame, "version": version})
 
     async def _run(self) -> None:
         beats = asyncio.create_task(self._beat())
@@ -108,11 +227,10 @@ class Feed:
             while True:
                 try:
                     began = time.monotonic()
-                    for group, frame, version in await self._in_thread(self._tick, list(self._pages.values())):
-                        await get_channel_layer().group_send(group, {"type": "live.frame", "frame": frame, "version": version})
+                    worked = await self._in_thread(self._tick, list(self._pages.values()), asyncio.get_running_loop())
                     self._read_at = began
                     pause = BACK_OFF_SECONDS[0]
-                    await asyncio.sleep(max(POLL_SECONDS - (time.monotonic() - began), 0.02))
+                    await asyncio.sleep(max(POLL_SECONDS - (time.monotonic() - began), worked * (1 / SHARE - 1), 0.02))
                 except TOO_SLOW as exc:
                     log.warning("The live feed cannot read events; retrying in %.1f s: %s", pause, exc)
                     await asyncio.sleep(pause)
@@ -133,66 +251,63 @@ class Feed:
 
     # What follows runs in the feed's thread.
 
-    def _present_state(self, page: Watched) -> tuple[int, str] | None:
-        picture = page.picture
-        if picture is None:
-            try:
-                self._follower.begin()
-                picture = self._read(page, None)
-            except psycopg.OperationalError:
+    def _drawn(self, page: Watched) -> str | None:
+        """Draw the whole page. Returns the frame for those who look at it already."""
+        try:
+            self._follower.begin()
+            return page.draw(len(self._pages), all_fragments=True)
+        except psycopg.OperationalError:
+            return None
+        except BrokerError as exc:
+            if exc.retryable:
                 return None
-            except BrokerError as exc:
-                if exc.retryable:
-                    return None
-                raise
-        return page.version, whole(picture, page.version)
+            raise
 
-    def _tick(self, pages: list[Watched]) -> Iterable[tuple[str, str, int]]:
-        news = self._follower.look({entity for page in pages for entity in page.watch.entity_ids})
-        told = []
+    def _present_state(self, page: Watched, anew: bool) -> tuple[int, str | None, str | None]:
+        """The page's version, the frame for who comes, and the one for the others where they do not know all of that yet."""
+        if anew and page.drawn_at and time.monotonic() - min(page.drawn_at.values()) < FRESH_SECONDS:
+            anew, page.due = False, 0.0
+        for_others = self._drawn(page) if anew or not page.fragments else None
+        return page.version, page.whole() if page.fragments else None, for_others
+
+    def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
+        """Draw what is marked, and send it. Returns the seconds of processor time that it took."""
+        began = time.thread_time()
+        news = self._follower.look({entity.id for page in pages if page.live for entity in page.live.entities})
         for page in pages:
-            self._note(page, news)
+            page.note(news)
             now = time.monotonic()
             if now < page.not_before or not (page.touched or now >= page.due):
                 continue
-            frame = self._told_again(page)
+            try:
+                frame = page.draw(len(pages))
+            except BrokerError as exc:
+                if exc.retryable:
+                    raise
+                frame = page.forget(exc, REFRESH_SECONDS)
             if frame:
-                told.append((page.watch.group, frame, page.version))
-        return told
-
-    def _note(self, page: Watched, news: News) -> None:
-        if news.overflow or news.clocks_moved:
-            page.due = 0.0
-        for entity_id in page.watch.entity_ids & news.latest.keys():
-            page.touched.setdefault(entity_id, {}).update(news.latest[entity_id])
-
-    def _told_again(self, page: Watched) -> str | None:
-        old, touched = page.picture, page.touched
-        everything = old is None or time.monotonic() >= page.due
-        if not everything and not page.watch.concerns(touched):
-            page.touched = {}
-            return None
-        try:
-            new = self._read(page, None if everything else touched)
-        except BrokerError as exc:
-            if exc.retryable:
-                raise
-            page.picture, page.version, page.due = None, page.version + 1, time.monotonic() + REFRESH_SECONDS
-            return refused(str(exc))  # the queue was deleted, say; should it come back, the whole page is told
-        if old is None:
-            return whole(new, page.version)
-        return difference(old, new, page.version, page.watch.fates(touched))
-
-    def _read(self, page: Watched, touched: dict | None) -> Picture:
-        began = time.monotonic()
-        picture = page.watch.look(page.picture, touched)
-        page.picture, page.version, page.touched = picture, page.version + 1, {}
-        ended = time.monotonic()
-        page.not_before = ended + max((ended - began) * (1 / SHARE - 1), page.watch.least_seconds)
-        if touched is None:
-            page.due = ended + page.watch.refresh_seconds(REFRESH_SECONDS)
-        return picture
+                asyncio.run_coroutine_threadsafe(self._send(page.group, frame, page.version), loop)
+        return time.thread_time() - began
 
     def _close(self) -> None:
         self._follower.forget()
         connections.close_all_of_this_thread()
+
+
+def refused(why: str) -> str:
+    """What a page is told for which there is nothing to show: {"refused": why}."""
+    return json.dumps({"refused": why})
+
+
+def _fates(live: Live, left: Mapping[str, tuple[int, int]], touched: dict[int, dict[int, EventKind]]) -> dict[str, str]:
+    """What became of messages whose rows left, in a word."""
+    kinds = {row: touched.get(entity, {}).get(number) for row, (entity, number) in left.items()}
+    return {row: word for row, kind in kinds.items() if live.word and kind is not None and (word := live.word(kind))}
+
+
+def is_set_otherwise(old: ClockReading | None, new: ClockReading | None) -> bool:
+    """Whether a clock goes otherwise than a browser expects that knows an older reading of it."""
+    if old is None or new is None:
+        return old is not new
+    expected = old.now + (new.real_now - old.real_now) * old.rate
+    return (old.rate, old.is_manual) != (new.rate, new.is_manual) or abs((new.now - expected).total_seconds()) * 1000 > DRIFT_MS

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, HoldKind
-from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
 from explorer.shared import figures
@@ -59,18 +58,6 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The lists with their counts; the history last."""
     views = [TabView(one.slug, one.word, one.hue, one.count(entity), one.slug == selected) for one in LISTS]
     return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
-
-
-def has(tab: str, row: MessageRow) -> bool:
-    """Whether a message belongs to a list, by what keeps it at the instant it was read."""
-    holds = _BY_SLUG[tab].holds
-    display_state = row.display_state
-    keeps: int | None
-    if display_state is DisplayState.EXPIRED:
-        keeps = EXPIRED
-    else:
-        keeps = 0 if display_state is DisplayState.VISIBLE else row.hold_kind
-    return holds is None or keeps in holds
 
 
 def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:

@@ -11,17 +11,20 @@ from django.http import HttpRequest, HttpResponse
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound, InvalidArgument
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
+from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
+from explorer.shared import timeline
 from explorer.shared.actions import selected_numbers
-from explorer.shared.forms.queries import StorageQuery
+from explorer.shared.forms.queries import HISTORY, StorageQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.presenters import numbered
-from explorer.shared.shell import Act, about, act, address_of, cleaned, show, shown_or_acted_on, wants_fragment
+from explorer.shared.shell import Act, about, act, address_of, cleaned, draws, show, shown_or_acted_on
 
 from . import lists
 
+HEAD = "explorer/queue_storage/queue.html#head"
 HIDDEN_LISTS = ("all", "delayed", "leased")  # where something may be released
 
 
@@ -33,6 +36,7 @@ class Sibling:
     entity: EntityRow | None
 
 
+@live
 def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """GET shows; POST acts on the selected messages of the list, and answers with the list as it is then."""
     address = address_of(namespace, path)
@@ -55,7 +59,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
         context["came_from"] = queue_storage.came_from(address, numbers, actor=request.actor)
     context["releasable"] = context["tab"] in HIDDEN_LISTS
-    if not wants_fragment(request):
+    if draws(request, HEAD):
         stored = queue_storage.get_queue(address, actor=request.actor)
         context |= {
             "stored": stored,
@@ -64,7 +68,14 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
             "glance": at_a_glance(stored),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
-    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status)
+    slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
+    shown = Live(
+        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow},
+        entities=[entity],
+        refresh_seconds=refresh_seconds([entity]),
+        word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
+    )
+    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status, live=shown)
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:

@@ -14,6 +14,7 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.messages import number_of
 from broker_core.reads import MessageRow, Tab
+from explorer.live.page import live, of_receiver
 from explorer.shared import figures
 from explorer.shared.bodies import LOOKED_AT, preview_of
 from explorer.shared.presenters import plural
@@ -36,6 +37,7 @@ class Got:
         return self.row.display_state is not DisplayState.VISIBLE
 
 
+@live
 def receiver(request: HttpRequest, namespace: str, path: str, subqueue: str) -> HttpResponse:
     if subqueue != "main":
         raise Http404("A storage queue has no sub-queues")
@@ -68,7 +70,8 @@ def _show(
         "error": done.error,
         "holder": request.actor.holder_label,
     }
-    return show(request, "queue_storage/receiver", context, fragment="queue_storage/_receiver", status=status)
+    shown = of_receiver("explorer/queue_storage/_receiver.html", entity)
+    return show(request, "queue_storage/receiver", context, fragment="queue_storage/_receiver", status=status, live=shown)
 
 
 def got(address: EntityAddress, actor: Actor) -> list[Got]:

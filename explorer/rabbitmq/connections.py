@@ -14,11 +14,13 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, HeldInQueue
+from explorer.live.page import Live, live
 from explorer.shared.shell import Act, act, page, tell_refusal
 
 from .shared import draw, vhost_of
 
 LEASE_IS_LATE = timedelta(0)
+SECONDS = 1.0  # connections leave no event: they are looked at so often
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class ConnectionLine:
         return self.connection.lease_left <= LEASE_IS_LATE
 
 
+@live
 @page
 @require_http_methods(["GET", "POST"])
 def connections(request: HttpRequest, namespace: str) -> HttpResponse:
@@ -50,7 +53,8 @@ def connections(request: HttpRequest, namespace: str) -> HttpResponse:
             tell_refusal(request, done.error)
         return HttpResponseRedirect(request.path)
     context = {"lines": lines_of(host.name, request.actor)}
-    return draw(request, "connections", host, context, place="connections", fragment="_connections_table")
+    shown = Live({"explorer/rabbitmq/_connections_table.html": SECONDS, "explorer/_clock.html": 0.0}, refresh_seconds=SECONDS)
+    return draw(request, "connections", host, context, place="connections", fragment="_connections_table", live=shown)
 
 
 def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:

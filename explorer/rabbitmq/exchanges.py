@@ -23,7 +23,7 @@ from .presenters import Argument, Tag
 from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, matching, vhost_of
 from .vhost import is_system
 
-MOST_DESTINATION_FIELD = 500  # names that a field suggests
+MOST_OFFERED = 500  # names that a field suggests
 _DESTINATION_FIELD = {"others": "destinations", "other_label": "Queue or exchange"}
 
 
@@ -87,7 +87,7 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, host.name)
     form = ExchangeForm(request.POST if request.method == "POST" else None)
     names = [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name]
-    context = {"form": form, "exchange_names": names[:MOST_DESTINATION_FIELD]}
+    context = {"form": form, "exchange_names": names[:MOST_OFFERED]}
     if not form.is_valid():
         return draw(
             request,
@@ -199,7 +199,7 @@ def _show(
             line for line in lines if line.binding.destination == found.name and line.binding.destination_type == "exchange"
         ],
         "form": form or BindingForm(**_DESTINATION_FIELD),
-        "destinations": [one.name for one in queues][:MOST_DESTINATION_FIELD] + others[:MOST_DESTINATION_FIELD],
+        "destinations": [one.name for one in queues][:MOST_OFFERED] + others[:MOST_OFFERED],
     }
     return draw(request, "exchange", host, context, here=exchange_slug(found.name), place="exchanges", done=done)
 

@@ -12,17 +12,19 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import EntityAddress, EventKind, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
+from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
 from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
 from explorer.rabbitmq.forms.move import BACK, QUEUE
 from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
+from explorer.shared import timeline
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.lists import TabView
-from explorer.shared.shell import Act, act, cleaned, page, tell_refusal, wants_fragment
+from explorer.shared.shell import Act, act, cleaned, draws, page, tell_refusal
 
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind
@@ -31,7 +33,9 @@ from .presenters import Death
 from .queues import is_neglected
 from .shared import draw, vhost_of
 
+HEAD = "explorer/rabbitmq/_queue.html#head"
 KINDS = ("argument", "policy", "operator policy")  # the columns of the effective settings
+LIST_SECONDS = 1.0  # between two updates of a live list
 UNACKED = 10  # in MessageFilter.holds
 HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXPIRED,)}
 _TABS = (
@@ -86,6 +90,7 @@ class InForce:
     rule: str
 
 
+@live
 @page
 @require_http_methods(["GET", "POST"])
 def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
@@ -179,7 +184,7 @@ def _show(
     }
     if tab == "bindings":
         context |= _bindings(request, host.name, bindings, binding)
-    if not wants_fragment(request):
+    if draws(request, HEAD):
         context |= {
             "spark": spark(reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor), words=("arrived", "acknowledged")),
             "in_force": in_force(rabbitmq.effective(found.address, actor=request.actor))[:6],
@@ -193,6 +198,15 @@ def _show(
         place="queues",
         fragment="_queue_lists",
         done=done,
+        live=Live(
+            {
+                HEAD: HEAD_SECONDS,
+                "explorer/rabbitmq/_queue_lists.html": FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS,
+            },
+            entities=[entity],
+            refresh_seconds=refresh_seconds([entity]),
+            word=timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED),
+        ),
     )
 
 

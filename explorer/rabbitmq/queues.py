@@ -14,6 +14,7 @@ from broker_core import rabbitmq, reads
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
+from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
 from explorer.shared import presenters as presenters_of_all
 from explorer.shared.forms.typed_name import TypedNameForm
@@ -25,6 +26,7 @@ from .presenters import Tag
 from .shared import draw, link, matching, queue_link, vhost_of
 
 ROWS = 100
+CONSUMERS_SECONDS = 2.0  # consumers come and go without an event
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+@live
 @page
 @require_GET
 def queues(request: HttpRequest, namespace: str) -> HttpResponse:
@@ -93,7 +96,6 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
         "columns": columns(request.GET, query["sort"]),
         "lines": on_page,
         "legend": presenters.legend(line.features for line in on_page),
-        "stamp": presenters_of_all.order_stamp(line.queue.id for line in on_page),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,
         "last": min(len(shown), number * ROWS),
@@ -101,7 +103,13 @@ def queues(request: HttpRequest, namespace: str) -> HttpResponse:
         "page_after": number + 1 if len(shown) > number * ROWS else None,
         "any": bool(lines),
     }
-    return draw(request, "queues", host, context, place="queues", fragment="_queues_table")
+    is_steady = query["sort"].removeprefix("-") in ("", "name", "type")
+    shown_live = Live(
+        {"explorer/rabbitmq/_queues_table.html": 0.5 if is_steady else FOLLOW_SECONDS, "explorer/_clock.html": 0.0},
+        entities=[line.queue for line in lines],
+        refresh_seconds=CONSUMERS_SECONDS,
+    )
+    return draw(request, "queues", host, context, place="queues", fragment="_queues_table", live=shown_live)
 
 
 def lines_of(vhost: str, actor: Actor) -> list[QueueLine]:

@@ -13,9 +13,9 @@ from broker_core import reads
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import Actor, Family, Right
 from broker_core.reads import NamespaceRow
+from explorer.live.page import Live
 from explorer.shared.shell import Act, show
 
-LIVE = ("queue", "queues", "connections", "vhost")  # pages with a watch in explorer.live
 DEFAULT_EXCHANGE = "amq.default"  # the default exchange in URLs, as in RabbitMQ's management UI
 
 
@@ -68,11 +68,13 @@ def draw(
     here: str = "",
     fragment: str = "",
     done: Act = Act(),
+    live: Live | None = None,
 ) -> HttpResponse:
     """Render a page of a virtual host around `_template`.html; for htmx only that part, or the given fragment.
 
     place: the selected item of the navigation. parent: name and URL of the parent page. here: the name of this page.
     done: the result of an action; an error is shown with advice. The status is 400 for an invalid `form` in the context.
+    live: what keeps the page up to date.
     """
     part = f"explorer/rabbitmq/_{template}.html"
     known = places(vhost.name, f"rabbitmq_{place}")
@@ -85,14 +87,15 @@ def draw(
         "parent": parent,
         "here": here,
         "part": part,
-        "is_live": template in LIVE,
+        "is_live": live is not None,
         "error": done.error,
         **context,
     }
     form = context.get("form")
     is_bad = form is not None and form.is_bound and bool(form.errors)
     status = done.status if done.error else 400 if is_bad else 200
-    return show(request, "rabbitmq/page", whole, fragment=f"rabbitmq/{fragment or f'_{template}'}", status=status)
+    fragment = f"rabbitmq/{fragment or f'_{template}'}"
+    return show(request, "rabbitmq/page", whole, fragment=fragment, status=status, live=live)
 
 
 def link(page: str, *args: Any) -> str:

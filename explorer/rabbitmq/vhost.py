@@ -15,13 +15,15 @@ from broker_core.common.durations import human
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
+from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import VhostForm
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.presenters import order_stamp, rate
+from explorer.shared.presenters import rate
 from explorer.shared.shell import act, page, show_form
 
 from . import presenters
 from .policy_effects import Ruling, rulings, things_of
+from .queues import CONSUMERS_SECONDS
 from .shared import draw, link, vhost_of
 
 SHOWN = 8
@@ -46,6 +48,7 @@ class Figure:
     text: str
 
 
+@live
 @page
 @require_GET
 def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
@@ -59,14 +62,18 @@ def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
         "counts": browsing.vhost_counts(host.name, actor=request.actor),
         "figures": figures(host.name, queues, request.actor),
         "queues": fullest,
-        "stamp": order_stamp(queue.id for queue in fullest),
         "queue_count": len(queues),
         "exchanges": [(exchange, presenters.exchange_features(exchange)) for exchange in used[:SHOWN]],
         "rulings": judged[:SHOWN],
         "connections": browsing.connections(host.name, actor=request.actor)[:SHOWN],
         "surprises": surprises(queues, judged),
     }
-    return draw(request, "vhost", host, context, place="vhost", fragment="_fullest")
+    shown = Live(
+        {"explorer/rabbitmq/_vhost.html#numbers": 0.5, "explorer/rabbitmq/_fullest.html": FOLLOW_SECONDS},
+        entities=queues,
+        refresh_seconds=CONSUMERS_SECONDS,
+    )
+    return draw(request, "vhost", host, context, place="vhost", fragment="_fullest", live=shown)
 
 
 def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figure]:

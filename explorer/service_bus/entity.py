@@ -13,10 +13,12 @@ from django.views.decorators.http import require_http_methods
 from broker_core import reads, service_bus
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, EntityKind
+from broker_core.common.types import EntityAddress, EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
+from explorer.shared import timeline
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
@@ -29,12 +31,14 @@ from explorer.shared.shell import (
     act,
     address_of,
     cleaned,
+    draws,
     page,
     show,
     shown_or_acted_on,
-    wants_fragment,
 )
 
+HEAD = "explorer/service_bus/entity.html#head"
+_STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
 _TABS = (
     (SUBSCRIPTIONS, "subscriptions", "subscription"),
     ("active", "active", "active"),
@@ -64,6 +68,7 @@ class Setting:
     source: str
 
 
+@live
 @page
 @require_http_methods(["GET", "POST"])
 def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
@@ -90,14 +95,32 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "purgeable": tab in PURGEABLE,
         **_listing(request, entity, form, tab),
     }
-    if not wants_fragment(request):
+    if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
         context |= {
             "settings": settings_of(effective, entity.kind),
             "glance": at_a_glance(effective, entity.kind),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
         }
-    return show(request, "service_bus/entity", context, fragment="service_bus/_messages", status=done.status)
+    return show(
+        request,
+        "service_bus/entity",
+        context,
+        fragment="service_bus/_messages",
+        status=done.status,
+        live=_live(entity, tab, context),
+    )
+
+
+def _live(entity: EntityRow, tab: str, context: dict) -> Live:
+    shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
+    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS) else 0.0
+    return Live(
+        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow},
+        entities=shown,
+        refresh_seconds=refresh_seconds(shown),
+        word=timeline.leaving(Family.SERVICE_BUS, *_STAYING),
+    )
 
 
 def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str) -> dict:

@@ -12,6 +12,7 @@ from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, StoredMessage, SubQueue
 from broker_core.reads import MessageRow, Tab
+from explorer.live.page import live, of_receiver
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
 from explorer.shared.bodies import LOOKED_AT, preview, preview_of
 from explorer.shared.presenters import SUBQUEUES, numbered, plural
@@ -30,6 +31,7 @@ class LockedByUser:
     preview: str | None
 
 
+@live
 @page
 @require_http_methods(["GET", "POST"])
 def receiver(request: HttpRequest, subqueue: str, namespace: str, path: str) -> HttpResponse:
@@ -76,7 +78,8 @@ def _show(
         "error": done.error,
         "holder": request.actor.holder_label,
     }
-    return show(request, "service_bus/receiver", context, status=status)
+    live = of_receiver("explorer/service_bus/_receiver.html", entity)
+    return show(request, "service_bus/receiver", context, status=status, live=live)
 
 
 def held(address: EntityAddress, actor: Actor) -> list[LockedByUser]:

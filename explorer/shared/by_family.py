@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import namespaces
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import Family
+from explorer.live.page import live
 
 from .family import View, installed, pages_of
 from .shell import page
@@ -26,7 +27,7 @@ def by_family(name: str) -> View:
         _check(family, views, namespace)
         return views[family](request, namespace=namespace, **parts)
 
-    return dispatched
+    return live(dispatched) if any(getattr(one, "is_live", False) for one in views.values()) else dispatched
 
 
 def only_of(family: Family, view: View) -> View:

@@ -14,7 +14,6 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods
 
 from broker_core import namespaces, reads, sweeps
@@ -100,11 +99,6 @@ class ClockView:
     @property
     def url(self) -> str:
         return reverse("explorer:clock", args=(self.namespace,))
-
-    @property
-    def fragment_url(self) -> str:
-        """Where this view is drawn anew."""
-        return f"{self.url}?{urlencode({'page': self.page, 'entity': self.entity})}"
 
 
 def view_of(namespace: str, actor: Actor, *, page: str, entity: str = "") -> ClockView:

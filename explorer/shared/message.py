@@ -15,6 +15,7 @@ from broker_core import namespaces, reads
 from broker_core.common.errors import InvalidArgument, MessageNotFound
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import Event, MessageDetail
+from explorer.live.page import Live, live, refresh_seconds
 
 from . import bodies, timeline
 from .family import MessagePage, pages_of
@@ -24,6 +25,7 @@ DOWNLOAD_CHUNK = 1024 * 1024
 _MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
 
 
+@live
 @page
 @require_http_methods(["GET", "POST"])
 def message(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
@@ -66,7 +68,14 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
         "error": done.error,
         **_body(request, address, number, detail),
     }
-    return show(request, "message", context, status=done.status)
+    shown = Live(
+        {"explorer/_message.html": 0.0, "explorer/_clock.html": 0.0},
+        entities=[entity],
+        number=number,
+        refresh_seconds=refresh_seconds([entity]),
+        personal=True,
+    )
+    return show(request, "message", context, status=done.status, live=shown)
 
 
 class MessageGone(MessageNotFound):

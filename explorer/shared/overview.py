@@ -16,12 +16,14 @@ from broker_core.common.family import installed
 from broker_core.common.types import EntityKind
 from broker_core.reads import EntityRow
 from explorer.demo import pages
+from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
 from .figures import Figure
 from .shell import cleaned, page, show
 
+TABLE_SECONDS = 1.0  # between two drawings of the table
 ROWS = 100  # on a page: drawing a row takes longer than reading it
 _LATE = datetime.max.replace(tzinfo=UTC)
 _KEYS = {
@@ -64,6 +66,7 @@ _AFTER = (
 )
 
 
+@live
 @page
 @require_GET
 def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse:
@@ -90,18 +93,24 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "kinds": KINDS,
         "families": families_among(namespaces),
         "entities": on_page,
-        "stamp": presenters.order_stamp(row.id for row in on_page),
         "beneath": beneath(on_page, query["sort"]),
         "matching": len(shown),
         "first": (number - 1) * ROWS + 1,
+        "last": min(len(shown), number * ROWS),
         "page_before": number - 1,
         "page_after": number + 1 if len(shown) > number * ROWS else None,
         "totals": totals(shown, counted),
         "any_entity": bool(rows),
         "neglected": [e for e in shown if presenters.is_neglected(e)],
-        "demonstration": pages.shown() if namespace in (None, "demo") else None,
     }
-    return show(request, "overview", context, fragment="_overview_table")
+    is_steady = query["sort"].removeprefix("-") in ("", "name")
+    fragments = {"explorer/_overview_table.html": TABLE_SECONDS if is_steady else FOLLOW_SECONDS}
+    if here:
+        fragments["explorer/overview.html#clock"] = 0.0
+    shown_live = Live(fragments, entities=shown)
+    if not isinstance(request, LiveRequest):
+        context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
+    return show(request, "overview", context, fragment="_overview_table", live=shown_live)
 
 
 def without_system(rows: list[EntityRow], namespaces: Iterable[reads.NamespaceRow], namespace: str | None) -> list[EntityRow]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -149,11 +148,6 @@ def numbered(numbers: Sequence[int]) -> str:
 def epoch_ms(at: datetime) -> int:
     """Whole milliseconds, rounded down everywhere alike: what is 30 s apart is so in the browser, too."""
     return (at - EPOCH) // timedelta(milliseconds=1)
-
-
-def order_stamp(ids: Iterable[int]) -> str:
-    """Equal for lists of the same rows in the same order."""
-    return hashlib.sha256(repr(list(ids)).encode()).hexdigest()[:16]
 
 
 def absolute(at: datetime) -> str:

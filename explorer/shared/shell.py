@@ -26,6 +26,7 @@ from broker_core.common.errors import (
 from broker_core.common.types import EntityAddress, Right, SubQueue
 from broker_core.reads import EntityRow
 from explorer import audit
+from explorer.live.page import Live, LiveAnswer, LiveRequest
 from explorer.roles import actor_for
 
 from .presenters import SUBQUEUES
@@ -95,6 +96,8 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @vary_on_headers("HX-Request", "Cookie")
     @wraps(view)
     def wrapped(request: HttpRequest, *args, **kwargs) -> HttpResponse:
+        if isinstance(request, LiveRequest):
+            return _live_answer(view, request, *args, **kwargs)
         request.actor = actor_for(request.user)
         try:
             return view(request, *args, **kwargs)
@@ -104,6 +107,14 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             return refusal(request, status_of(exc), str(exc), error=exc)
 
     return wrapped
+
+
+def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:
+    """For the feed, which knows who asks, and says itself what was refused."""
+    try:
+        return view(request, *args, **kwargs)
+    except BadQuery as exc:
+        raise InvalidArgument("page", "; ".join(f"{name}: {problem}" for name, problem in exc.problems)) from exc
 
 
 def refusal(
@@ -130,11 +141,17 @@ def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
     }
 
 
-def show(request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200) -> HttpResponse:
-    """Render `name`.html; for htmx the fragment it includes (`_name`.html in the same folder unless named otherwise)."""
+def show(
+    request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200, live: Live | None = None
+) -> HttpResponse:
+    """Render `name`.html; for htmx the fragment it includes (`_name`.html in the same folder unless named otherwise); for the
+    feed what is `live`."""
+    context = {"may": May(request.actor.rights), **context}
+    if live and isinstance(request, LiveRequest):
+        return LiveAnswer(request, live, context)
     folder, slash, page = name.rpartition("/")
     template = (fragment or f"{folder}{slash}_{page}") if wants_fragment(request) else name
-    return render(request, f"explorer/{template}.html", {"may": May(request.actor.rights), **context}, status=status)
+    return render(request, f"explorer/{template}.html", context, status=status)
 
 
 def show_form(
@@ -168,6 +185,11 @@ def wants_fragment(request: HttpRequest) -> bool:
         and headers.get("HX-Request-Type") != "full"
         and "HX-History-Restore-Request" not in headers
     )
+
+
+def draws(request: HttpRequest, fragment: str) -> bool:
+    """Whether a part of the page that htmx never asks for is drawn now: with the whole page, or for the feed."""
+    return request.wants(fragment) if isinstance(request, LiveRequest) else not wants_fragment(request)
 
 
 def status_of(error: BrokerError) -> int:

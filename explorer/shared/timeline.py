@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -105,6 +105,11 @@ _GAPS = {
 }
 
 COMMON = EventTexts({}, {}, _GAPS)
+
+
+def leaving(family: Family, *staying: EventKind) -> Callable[[EventKind], str]:
+    """What became of a message that left its list, in a word; empty for events that are no reason to leave."""
+    return lambda kind: "" if kind in staying else words(kind, family).word
 
 
 def words(kind: EventKind, family: Family | None = None, reason: str | None = None) -> Words:

@@ -1,4 +1,4 @@
-"""What the web server runs: pages by Django, the Service Bus REST API beside them, the live feed over WebSockets."""
+"""What the web server runs: pages by Django, the broker's HTTP front ends beside them, the live feed over WebSockets."""
 
 import os
 
@@ -11,10 +11,11 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from broker_core.service_bus import http as service_bus_http  # noqa: E402
+from broker_core.store import aio  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
 
 from .bodies import bounded_bodies  # noqa: E402
+from .front_ends import FRONT_ENDS  # noqa: E402
 
 pages = bounded_bodies(django_application)
 
@@ -32,9 +33,20 @@ def under_prefix(app, prefix):
 
 
 async def http(scope, receive, send):
-    """The REST API under /servicebus/, which needs the header names as they came, and Django for the rest."""
-    app = service_bus_http.application if service_bus_http.is_mounted(scope) else pages
-    await app(scope, receive, send)
+    """The front end whose path this is, else Django. Front ends get the header names as they were sent."""
+    application = next((one.application for one in FRONT_ENDS if one.is_mounted(scope)), pages)
+    await application(scope, receive, send)
+
+
+async def lifespan(scope, receive, send):
+    """Closes the broker's connections at the end."""
+    while True:
+        event = (await receive())["type"]
+        if event == "lifespan.shutdown":
+            await aio.close()
+        await send({"type": f"{event}.complete"})
+        if event == "lifespan.shutdown":
+            return
 
 
 application = under_prefix(
@@ -42,7 +54,7 @@ application = under_prefix(
         {
             "http": http,
             "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
-            "lifespan": service_bus_http.application,  # closes the broker's connections at the end
+            "lifespan": lifespan,
         }
     ),
     settings.PATH_PREFIX,

@@ -1,6 +1,6 @@
 // The live page: countdowns by the namespace's clock, frames from the feed, and the one indicator that says how live it all is.
-// A frame is described in explorer/live/frames.py. hx-ws keeps the connection; applying a frame is done here, with htmx's morph,
-// so that focus, selection and typed text stay. Nothing here evaluates code or writes styles.
+// A frame is described in explorer/live/feed.py. hx-ws keeps the connection; applying a frame is done here, with htmx's morph, so
+// that focus, selection and typed text stay. Nothing here evaluates code or writes styles.
 (() => {
   "use strict";
 
@@ -8,9 +8,7 @@
   const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
   const SAME_CLOCK_MS = 5000; // what a page takes to arrive, at most
   const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
-  // what is fetched again where rows do not tell all
-  const RELOADED = "#messages, #message, #receiver, #queues, #connections, #overview, #fullest";
-  const UNREPEATABLE = "[role=alert], #taken-title"; // but not while it shows a refusal, or what was received and deleted
+  const UNREPEATABLE = "[role=alert], #taken-title"; // a fragment that shows a refusal, or what was received and deleted, stays
 
   const connection = document.getElementById("live-connection");
   const button = document.getElementById("live");
@@ -38,14 +36,6 @@
     const control = document.getElementById("clock");
     const { clock: now, rate, read } = control?.dataset ?? {};
     if (now) setClock(Number(now), Number(rate), at, Number(read));
-  }
-
-  // Who paused or resumed it somewhere else: the notice of it comes, or goes.
-  function fetchClockControl(manual) {
-    const control = document.getElementById("clock");
-    if (!control?.dataset.url) return;
-    if (Number(control.dataset.rate) === clock.rate && Boolean(control.dataset.manual) === manual) return;
-    htmx.ajax("GET", control.dataset.url, { source: connection, target: control, swap: "outerMorph" });
   }
 
   function clockText() {
@@ -196,102 +186,109 @@
 
   // --- Frames. ---
 
-  let stamp = reloaded()?.dataset.stamp; // of what the page was fetched for, where it is fetched again rather than told
-  let order = null; // ids of the list as it should be, from top to bottom; null: not known, or no whole list
-  const coming = new Map(); // id -> row that is not in the page yet
-  const ghosts = new Map(); // id -> timer of a row that left
+  const latest = new Map(); // id of a fragment -> its HTML as last sent
+  const ghosts = new Map(); // id of a row that left its list -> when it goes
+  const waiting = new Set(); // ids of rows that are held back
 
   function apply(frame) {
     const told = frame.clock;
-    if (told && setClock(told.now, told.rate, performance.now(), told.read)) fetchClockControl(told.manual);
-    for (const [id, text] of Object.entries(frame.texts ?? {})) {
-      const element = document.getElementById(id);
-      if (element) setText(element, text);
-    }
-    for (const [id, fate] of Object.entries(frame.left ?? {})) leave(id, fate);
-    morph(Object.entries(frame.rows ?? {}));
-    if (frame.order) order = frame.order;
-    if (order) arrange();
-    else coming.clear();
-    if (frame.next) turnFurther(frame.next);
-    if (frame.stamp !== undefined && frame.stamp !== stamp) {
-      stamp = frame.stamp;
-      fetchAgain();
-    }
-  }
-
-  function reloaded() {
-    return document.querySelector(RELOADED);
+    if (told) setClock(told.now, told.rate, performance.now(), told.read);
+    const elements = (frame.fragments ?? []).flatMap(parsed);
+    for (const element of elements) latest.set(element.id, element.outerHTML);
+    show(elements, frame.left);
   }
 
   function parsed(html) {
     const template = document.createElement("template");
     template.innerHTML = html;
-    return template.content.firstElementChild;
+    return [...template.content.children];
   }
 
-  function morph(contents) {
+  // Morph elements into the page by their ids. left: what became of rows. evenIfHeld: new rows are not held back.
+  async function show(elements, left = {}, evenIfHeld = false) {
+    const token = document.querySelector("input[name=csrfmiddlewaretoken]")?.value;
     let fragments = "";
-    for (const [id, html] of contents) {
-      const element = parsed(html);
-      if (!element) continue;
-      if (document.getElementById(id)) {
-        stay(id);
-        element.setAttribute("hx-swap-oob", "outerMorph");
-        fragments += element.outerHTML;
-      } else {
-        coming.set(id, element);
-      }
+    for (const element of elements) {
+      const old = document.getElementById(element.id);
+      if (!old || old.querySelector(UNREPEATABLE)) continue;
+      for (const input of element.querySelectorAll("input[name=csrfmiddlewaretoken]")) input.setAttribute("value", token);
+      keepRows(old, element, left, evenIfHeld);
+      element.setAttribute("hx-swap-oob", "outerMorph");
+      fragments += element.outerHTML;
     }
-    if (fragments) htmx.swap({ sourceElement: connection, target: connection, swap: "none", text: fragments, transition: false });
+    if (!fragments) return;
+    const focused = document.activeElement;
+    await htmx.swap({ sourceElement: connection, target: connection, swap: "none", text: fragments, transition: false });
+    // Where rows cannot be moved with the focus in them, it is given back.
+    if (document.activeElement === document.body && focused.isConnected) focused.focus({ preventScroll: true });
   }
 
-  function leave(id, fate) {
-    coming.delete(id);
-    const row = document.getElementById(id);
-    if (!row || ghosts.has(id)) return;
+  function showAgain(evenIfHeld) {
+    show([...latest.values()].flatMap(parsed), {}, evenIfHeld);
+  }
+
+  // In a list, rows that left stay a moment, and new ones wait while somebody is at work in it.
+  function keepRows(old, element, left, evenIfHeld) {
+    const list = old.querySelector("#rows");
+    if (!list) return;
+    let next = element.querySelector("#rows");
+    const wanted = new Set([...(next?.rows ?? [])].map((row) => row.id));
+    for (const id of wanted) ghosts.delete(id);
+    const kept = [...list.rows].filter((row) => !wanted.has(row.id) && stays(row, left[row.id]));
+    if (kept.length && !next) next = tableInsteadOfWords(list, element);
+    waiting.clear();
+    if (next && !evenIfHeld && isHeld(list)) [...next.rows].filter((row) => !document.getElementById(row.id)).forEach(holdBack);
+    for (const row of next ? kept.reverse() : []) {
+      next.insertBefore(row.cloneNode(true), following(row, next));
+    }
+    newRowsButton.hidden = waiting.size === 0;
+    if (waiting.size) setText(newRowsButton, `${waiting.size} new`);
+  }
+
+  // Whether a row that is no longer in the list stays a moment, saying what became of it.
+  function stays(row, fate) {
     const badge = row.querySelector(".state");
-    if (!fate || !badge) {
-      remove(id);
-      return;
+    if (!ghosts.has(row.id) && (fate && badge || inUse(row))) {
+      ghosts.set(row.id, performance.now() + GHOST_MS);
+      setTimeout(endGhosts, GHOST_MS + 10);
     }
-    badge.className = "state state-gone";
-    badge.textContent = fate;
-    ghosts.set(id, setTimeout(remove, GHOST_MS, id));
-  }
-
-  function stay(id) {
-    clearTimeout(ghosts.get(id));
-    ghosts.delete(id);
-  }
-
-  function remove(id) {
-    const row = document.getElementById(id);
-    if (row && inUse(row)) {
-      ghosts.set(id, setTimeout(remove, GHOST_MS, id));
-      return;
+    if (fate && badge) {
+      badge.className = "state state-gone";
+      badge.textContent = fate;
+      row.querySelector("[data-deadline]")?.closest("td").replaceChildren(); // nothing is to come
     }
-    ghosts.delete(id);
-    row?.remove();
-    fetchIfEmpty();
+    return ghosts.has(row.id);
   }
 
-  // An empty list has words instead of a table, so both ways between the two are the server's to draw.
-  function fetchIfEmpty() {
-    const list = document.getElementById("rows");
-    if (order && (list ? !order.length && !list.rows.length : order.length)) fetchAgain();
-  }
-
-  // Rows that new ones push off this page are the first of the next.
-  function turnFurther(cursor) {
-    const link = document.querySelector("#messages a[rel=next]");
-    if (!link) {
-      fetchAgain();
-      return;
+  function endGhosts() {
+    for (const [id, end] of ghosts) {
+      if (end > performance.now()) continue;
+      ghosts.delete(id); // one that is in use stays again
     }
-    const address = new URL(link.href);
-    address.searchParams.set("cursor", cursor);
-    link.href = address;
+    if (!paused) showAgain();
+  }
+
+  function tableInsteadOfWords(list, element) {
+    const words = element.querySelector(".empty");
+    const table = list.closest(".scroller")?.cloneNode(true);
+    if (!words || !table) return null;
+    words.replaceWith(table);
+    const rows = table.querySelector("#rows");
+    rows.replaceChildren();
+    return rows;
+  }
+
+  function following(row, next) {
+    for (let other = row.nextElementSibling; other; other = other.nextElementSibling) {
+      const found = [...next.rows].find((one) => one.id === other.id);
+      if (found) return found;
+    }
+    return null;
+  }
+
+  function holdBack(row) {
+    waiting.add(row.id);
+    row.remove();
   }
 
   function inUse(row) {
@@ -310,64 +307,11 @@
     );
   }
 
-  function arrange(evenIfHeld = false) {
-    const list = document.getElementById("rows");
-    const wanted = new Set(order);
-    for (const id of coming.keys()) if (!wanted.has(id)) coming.delete(id);
-    fetchIfEmpty();
-    if (!list) return;
-    for (const row of [...list.rows]) if (!wanted.has(row.id) && !ghosts.has(row.id)) remove(row.id);
-    if (evenIfHeld || !isHeld(list)) insert(list);
-    showWaiting();
-  }
-
-  function insert(list) {
-    let before = null;
-    for (const id of [...order].reverse()) {
-      let row = document.getElementById(id);
-      if (!row && coming.has(id)) {
-        row = coming.get(id);
-        coming.delete(id);
-        list.insertBefore(row, before);
-        htmx.process(row);
-      }
-      before = row ?? before;
-    }
-  }
-
-  function showWaiting() {
-    newRowsButton.hidden = coming.size === 0;
-    if (coming.size) setText(newRowsButton, `${coming.size} new`);
-  }
-
-  let fetching = false;
-  let fetchOnceMore = false;
-
-  async function fetchAgain() {
-    const target = reloaded();
-    if (!target || target.querySelector(UNREPEATABLE)) return;
-    fetchOnceMore = fetching;
-    if (fetching) return;
-    fetching = true;
-    const address = location.pathname + location.search;
-    const focused = document.activeElement;
-    try {
-      await htmx.ajax("GET", address, { source: connection, target, swap: "outerMorph" });
-    } finally {
-      fetching = false;
-    }
-    // Where rows cannot be moved with the focus in them, it is given back.
-    if (document.activeElement === document.body && focused.isConnected) focused.focus({ preventScroll: true });
-    if (address !== location.pathname + location.search) fetchOnceMore = true; // the reader went on to another list meanwhile
-    forgetList();
-    if (fetchOnceMore) fetchAgain();
-    else ask(); // for what changed while it was under way
-  }
-
-  function forgetList() {
-    order = null;
-    coming.clear();
-    showWaiting();
+  function forget() {
+    latest.clear();
+    ghosts.clear();
+    waiting.clear();
+    newRowsButton.hidden = true;
   }
 
   // --- Wiring. ---
@@ -392,8 +336,7 @@
       return;
     }
     if (source?.closest?.("#clock")) readClockControl(performance.now());
-    stamp = reloaded()?.dataset.stamp ?? stamp;
-    forgetList();
+    forget();
     ask(); // what was swapped in may be older than frames that came while it was under way
   }
 
@@ -415,7 +358,7 @@
     button.hidden = false;
     button.addEventListener("click", () => pause(!paused));
     newRowsButton.addEventListener("click", () => {
-      arrange(true);
+      showAgain(true);
       document.getElementById("rows")?.closest("section")?.scrollIntoView();
     });
     connection.addEventListener("htmx:ws:after:connection", onConnected);

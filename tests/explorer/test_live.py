@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import time
@@ -18,15 +19,19 @@ from django.urls import reverse
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.types import Actor, EntityAddress, Message, Right
-from broker_core.reads import Clock
+from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
 from explorer.live import feed as feeds
-from explorer.live.feed import Feed
-from explorer.live.frames import Element, Picture, difference, whole
+from explorer.live import page
+from explorer.live.feed import Feed, Watched
+from explorer.live.page import REFRESH_SECONDS
+from explorer.queue_storage.rows import Progress
+from explorer.queue_storage.tags import progress
+from explorer.service_bus import entity as entity_page
 from explorer.shared.presenters import epoch_ms
+from explorer.templatetags.explorer import ago, countdown
 from explorer.templatetags.live import live_address
 from tests.eventually import eventually
-from tests.html import as_shown
 
 HOST = "testserver.example"
 
@@ -107,6 +112,25 @@ async def opened(page, cookie):
     return communicator, await frame(communicator)
 
 
+def html(told):
+    return "".join(told.get("fragments", ()))
+
+
+def rows(told):
+    """The rows in a frame's fragments, from top to bottom, by their ids."""
+    return dict(re.findall(r'<tr id="([^"]+)">(.*?)</tr>', html(told), re.DOTALL))
+
+
+def text_of(told, element_id):
+    """The text of an element in a frame; None: it is not there."""
+    found = re.search(rf'id="{element_id}"[^>]*>\s*(?:<[^/][^>]*>)?\s*([^<]*?)\s*<', html(told))
+    return found and found[1]
+
+
+def has_list(told):
+    return 'id="messages"' in html(told)
+
+
 # Whom it serves
 
 
@@ -145,17 +169,20 @@ async def test_a_page_that_was_refused_has_no_state_to_be_asked_for(queue, cooki
     assert "refused" in told
     await communicator.send("{}")
     await communicator.send(json.dumps({"page": page_of(queue)}))
-    assert (await frame(communicator))["order"] == []
+    told = await frame(communicator)
+    assert has_list(told) and rows(told) == {}
     await communicator.disconnect()
 
 
 async def test_who_looks_at_a_queue_that_is_deleted_is_told_and_sees_it_come_back(queue, cookie, monkeypatch):
     monkeypatch.setattr(feeds, "REFRESH_SECONDS", 0.3)
+    monkeypatch.setattr(page, "REFRESH_SECONDS", 0.3)
     communicator, _ = await opened(page_of(queue), cookie())
     entities.delete_queue(queue)
     assert "could not be found" in (await frame(communicator))["refused"]
     entities.create_queue(queue)
-    assert (await frame(communicator, lambda told: "refused" not in told))["order"] == []
+    told = await frame(communicator, lambda told: "refused" not in told)
+    assert has_list(told) and rows(told) == {}
     await communicator.disconnect()
 
 
@@ -192,11 +219,9 @@ async def test_who_loses_the_rights_is_sent_away(queue, person, monkeypatch, wha
 async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
     service_bus.send(queue, [Message(b"x", message_id="first"), Message(b"y", message_id="second")])
     communicator, told = await opened(page_of(queue), cookie())
-    [first, second] = reversed(told["order"])
-    assert "first" in told["rows"][first]
-    assert "second" in told["rows"][second]
-    assert "body" not in told["rows"][first]
-    assert [text for key, text in told["texts"].items() if key.endswith("-active")] == ["2"]
+    second, first = rows(told).values()
+    assert "first" in first and "second" in second and "body" not in first
+    assert text_of(told, r"c-\d+-active") == "2"
     assert told["clock"]["rate"] == 1
     assert abs(told["clock"]["now"] / 1000 - time.time()) < 5
     await communicator.disconnect()
@@ -204,20 +229,57 @@ async def test_whoever_connects_gets_the_state_as_it_is(queue, cookie):
 
 async def test_a_message_comes_is_locked_and_leaves_with_a_word(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie())
-    assert told.get("order") == []
+    assert rows(told) == {}
     [number] = service_bus.send(queue, [Message(b"x")])
-    told = await frame(communicator)
-    [row_id] = told["order"]
+    told = await frame(communicator, has_list)
+    [row_id] = rows(told)
     assert row_id.endswith(f"-0-{number}")
     [held] = service_bus.receive(queue)
-    told = await frame(communicator)
-    assert list(told["rows"]) == [row_id]
-    assert "order" not in told
-    assert "data-deadline" in told["rows"][row_id]
+    told = await frame(communicator, has_list)
+    assert "data-deadline" in rows(told)[row_id] and told["left"] == {}
     service_bus.complete(queue, [held.lock_token])
-    told = await frame(communicator)
-    assert (told["left"], told["order"]) == ({row_id: "completed"}, [])
+    told = await frame(communicator, has_list)
+    assert (told["left"], rows(told)) == ({row_id: "completed"}, {})
     await communicator.disconnect()
+
+
+async def test_what_moves_off_the_page_leaves_without_a_word(queue, cookie):
+    service_bus.send(queue, [Message(b"x")] * 50)
+    communicator, told = await opened(page_of(queue), cookie())
+    service_bus.send(queue, [Message(b"x")])
+    told = await frame(communicator, has_list)
+    assert len(rows(told)) == 50 and told["left"] == {} and 'rel="next"' in html(told)
+    await communicator.disconnect()
+
+
+async def test_only_the_fragments_that_look_different_are_sent(queue, cookie):
+    communicator, told = await opened(page_of(queue), cookie())
+    assert 'id="head"' in html(told) and has_list(told)
+    with pytest.raises(TimeoutError):  # it is drawn again and again, for ages and the time of reading are others
+        await frame(communicator, seconds=REFRESH_SECONDS + 1)
+    await communicator.disconnect()
+
+
+async def test_the_head_of_a_queue_follows(queue, cookie):
+    """Its size, the age of its oldest message, and the chart of its traffic."""
+    communicator, told = await opened(page_of(queue), cookie())
+    assert size_of(told) == "0 B" and not has_age(told) and "<polyline" not in html(told)
+    service_bus.send(queue, [Message(b"x" * 100)])
+    told = await frame(communicator, lambda told: 'id="head"' in html(told))
+    assert size_of(told) != "0 B" and has_age(told) and "<polyline" in html(told)
+    service_bus.receive_and_delete(queue)
+    told = await frame(communicator, lambda told: 'id="head"' in html(told))
+    assert size_of(told) == "0 B" and not has_age(told)
+    await communicator.disconnect()
+
+
+def size_of(told):
+    return re.search(r"([\d.]+)\s(\w+) stored", html(told)).expand(r"\1 \2")
+
+
+def has_age(told):
+    [lead] = re.findall(r'<p class="lead">(.*?)</p>', html(told), re.DOTALL)
+    return "data-since" in lead
 
 
 async def test_a_list_follows_its_own_tab(queue, cookie):
@@ -225,8 +287,8 @@ async def test_a_list_follows_its_own_tab(queue, cookie):
     communicator, _ = await opened(page_of(queue, "?tab=dead-letter"), cookie())
     [held] = service_bus.receive(queue)
     service_bus.dead_letter(queue, [held.lock_token], "Broken")
-    told = await frame(communicator, lambda told: told.get("rows"))
-    [row] = told["rows"].values()
+    told = await frame(communicator, rows)
+    [row] = rows(told).values()
     assert "Broken" in row
     assert "checkbox" in row  # this list can be acted on in bulk, and the live row too
     await communicator.disconnect()
@@ -237,11 +299,11 @@ async def test_a_topic_shows_what_its_subscriptions_get(queue, cookie):
     entities.create_topic(topic)
     entities.create_subscription(topic.subscription("all"))
     communicator, told = await opened(page_of(topic), cookie())
-    [row_id] = told["rows"]
-    assert row_id.startswith("e-") and "every message" in told["rows"][row_id]
+    [row_id] = rows(told)
+    assert row_id.startswith("e-") and "every message" in rows(told)[row_id]
     service_bus.send(topic, [Message(b"x")])
-    told = await frame(communicator, lambda told: told.get("rows"))
-    assert list(told["rows"]) == [row_id] and '<td class="num">1</td>' in told["rows"][row_id]
+    told = await frame(communicator, rows)
+    assert list(rows(told)) == [row_id] and '<td class="num">1</td>' in rows(told)[row_id]
     await communicator.disconnect()
 
 
@@ -250,53 +312,55 @@ async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(q
     entities.create_topic(topic)
     entities.create_subscription(topic.subscription("all"))
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
-    assert (told["texts"]["t-topics"], told["texts"]["t-subscriptions"]) == ("1", "1")
-    [row_id] = [key for key, html in told["rows"].items() if "name beneath" in html]
+    assert (text_of(told, "t-topics"), text_of(told, "t-subscriptions")) == ("1", "1")
+    [row_id] = [key for key, row in rows(told).items() if "name beneath" in row]
     service_bus.send(topic, [Message(b"x")])
-    told = await frame(communicator, lambda told: row_id in told.get("rows", {}))
-    assert "name beneath" in told["rows"][row_id]
+    told = await frame(communicator, lambda told: re.search(r'-active">\s*1\s', rows(told)[row_id]))
+    assert "name beneath" in rows(told)[row_id]
     await communicator.disconnect()
 
 
-async def test_a_list_of_sessions_is_fetched_again_when_one_is_accepted(queue, cookie):
+async def test_a_list_of_sessions_follows_when_one_is_accepted(queue, cookie):
     carts = EntityAddress(queue.namespace, "carts")
     entities.create_queue(carts, requires_session=True)
     service_bus.send(carts, [Message(b"x", session_id="a")])
     communicator, told = await opened(page_of(carts, "?tab=sessions"), cookie())
+    assert "data-deadline" not in html(told)
     service_bus.accept_session(carts, "a", max_count=1)
-    again = await frame(communicator, lambda told: "stamp" in told)
-    assert again["stamp"] != told["stamp"]
+    await frame(communicator, lambda told: "data-deadline" in html(told))
     await communicator.disconnect()
 
 
-async def test_a_filtered_list_keeps_what_it_found(queue, cookie):
+async def test_a_filtered_list_follows_but_is_not_searched_at_each_event(queue, cookie, monkeypatch):
+    monkeypatch.setattr(entity_page, "FILTERED_SECONDS", 1.5)
     service_bus.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
     communicator, told = await opened(page_of(queue, "?id=wanted"), cookie())
-    assert len(told["rows"]) == 1
-    assert "order" not in told
+    assert len(rows(told)) == 1
+    began = time.monotonic()
     service_bus.send(queue, [Message(b"x", message_id="wanted, too")])
     service_bus.receive(queue)
-    told = await frame(communicator, lambda told: told.get("rows"))
-    assert len(told["rows"]) == 1
+    told = await frame(communicator, has_list)
+    assert time.monotonic() - began > 1
+    assert len(rows(told)) == 2 and "data-deadline" in html(told)
     await communicator.disconnect()
 
 
 async def test_the_overview_tells_rows_and_totals(queue, cookie):
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
-    [row_id] = told["rows"]
+    [row_id] = rows(told)
     service_bus.send(queue, [Message(b"x")] * 3)
     told = await frame(communicator)
-    assert ">3<" in as_shown(told["rows"][row_id])
-    assert told["texts"]["t-active"] == "3"
+    assert list(rows(told)) == [row_id] and text_of(told, r"c-\d+-active") == "3"
+    assert text_of(told, "t-active") == "3"
     await communicator.disconnect()
 
 
-async def test_a_message_page_is_fetched_again_when_its_message_changes(queue, cookie):
+async def test_a_message_page_follows_its_message_alone(queue, cookie):
     first, _ = service_bus.send(queue, [Message(b"x"), Message(b"y")])
     communicator, told = await opened(f"/messages/{queue.namespace}/{queue.path}/{first}", cookie())
+    assert "data-deadline" not in html(told)
     service_bus.receive(queue)
-    changed = await frame(communicator)
-    assert changed["stamp"] != told["stamp"]
+    await frame(communicator, lambda told: "data-deadline" in html(told))
     service_bus.receive(queue)  # the other message
     with pytest.raises(TimeoutError):
         await frame(communicator, seconds=0.8)
@@ -306,27 +370,60 @@ async def test_a_message_page_is_fetched_again_when_its_message_changes(queue, c
 async def test_the_receiver_tells_what_is_available_and_when_a_lock_of_this_person_changes(queue, cookie):
     service_bus.send(queue, [Message(b"x")] * 3)
     communicator, told = await opened(f"/receive/main/{queue.namespace}/{queue.path}", cookie())
-    assert told["texts"]["available"] == "3 messages"
+    assert text_of(told, "available") == "3 messages"
     service_bus.receive(queue)  # somebody else
     after = await frame(communicator)
-    assert (after["texts"]["available"], after["stamp"]) == ("2 messages", told["stamp"])
+    assert text_of(after, "available") == "2 messages" and "data-deadline" not in html(after)
     name = get_user_model().objects.get().username
     service_bus.receive(queue, actor=Actor("user", name, Right.ALL))
-    assert (await frame(communicator))["stamp"] != told["stamp"]
+    assert 'id="held-2"' in html(await frame(communicator))
+    await communicator.disconnect()
+
+
+async def test_what_one_person_holds_is_shown_to_nobody_else(queue, cookie):
+    page = f"/receive/main/{queue.namespace}/{queue.path}"
+    service_bus.send(queue, [Message(b"x")] * 3)
+    one, _ = await opened(page, cookie())
+    name = get_user_model().objects.get().username
+    other, _ = await opened(page, cookie())
+    service_bus.receive(queue, actor=Actor("user", name, Right.ALL))
+    assert 'id="held-1"' in html(await frame(one))
+    assert "held-1" not in html(await frame(other))
+    for communicator in (one, other):
+        await communicator.disconnect()
+
+
+async def test_bodies_are_told_to_those_alone_who_may_see_them(queue, cookie):
+    [number] = service_bus.send(queue, [Message(b"secret")])
+    page = f"/messages/{queue.namespace}/{queue.path}/{number}"
+    sees, told = await opened(page, cookie())
+    assert "secret" in html(told)
+    sees_not, told = await opened(page, cookie("viewer"))
+    assert "secret" not in html(told)
+    service_bus.receive(queue)
+    assert "secret" not in html(await frame(sees_not))
+    for communicator in (sees, sees_not):
+        await communicator.disconnect()
+
+
+async def test_no_frame_has_anybodys_csrf_token(queue, cookie):
+    service_bus.send(queue, [Message(b"x")])
+    communicator, told = await opened(page_of(queue), cookie())
+    assert set(re.findall(r'name="csrfmiddlewaretoken" value="([^"]*)"', html(told))) == {"-"}
     await communicator.disconnect()
 
 
 async def test_one_socket_can_turn_to_another_page(queue, cookie):
     communicator, _ = await opened(page_of(queue), cookie())
     await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled")}))
-    assert (await frame(communicator))["order"] == []
+    assert rows(await frame(communicator)) == {}
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
-    told = await frame(communicator, lambda told: told.get("rows"))
-    assert "due in" in next(iter(told["rows"].values()))
+    told = await frame(communicator, rows)
+    assert "due in" in next(iter(rows(told).values()))
     for nonsense in ("", "[]", '{"page": 5}', '{"page": "/audit/"}', "\x00", json.dumps({"page": "x" * 5000})):
         await communicator.send(nonsense)
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
-    await frame(communicator, lambda told: told.get("rows"))  # it lives on
+    await frame(communicator, lambda told: len(rows(told)) == 2)  # it lives on
     await communicator.disconnect()
 
 
@@ -364,8 +461,8 @@ async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie,
     whole_look = type(follower).look
     monkeypatch.setattr(type(follower), "look", lambda self, ids: whole_look(self, ids, max_events=2))
     service_bus.send(queue, [Message(b"x")] * 7)
-    told = await frame(communicator)
-    assert len(told["order"]) == 7
+    told = await frame(communicator, has_list)
+    assert len(rows(told)) == 7
     await communicator.disconnect()
 
 
@@ -373,7 +470,7 @@ async def test_without_history_a_page_is_live_all_the_same(queue, cookie):
     entities.update_queue(queue, history_level=0)
     communicator, _ = await opened(page_of(queue), cookie())
     service_bus.send(queue, [Message(b"x")])
-    assert len((await frame(communicator))["order"]) == 1
+    assert len(rows(await frame(communicator, has_list))) == 1
     await communicator.disconnect()
 
 
@@ -387,14 +484,14 @@ async def test_viewers_with_the_same_rights_share_one_page_and_the_last_one_ends
     assert sorted(len(page.viewers) for page in Feed.here()._pages.values()) == [1, 2]
     service_bus.send(queue, [Message(b"x")])
     for communicator in (one, two, other):
-        assert len((await frame(communicator))["rows"]) == 1
+        assert len(rows(await frame(communicator, has_list))) == 1
     for communicator in (one, two):
         await communicator.disconnect()
     assert Feed.here().task is not None
     await other.disconnect()
     assert (Feed.here().task, Feed.here()._pages) == (None, {})
     again, told = await opened(page_of(queue), cookie())
-    assert len(told["rows"]) == 1
+    assert len(rows(told)) == 1
     await again.disconnect()
 
 
@@ -403,7 +500,7 @@ async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database
     communicator, _ = await opened(page_of(queue), cookie())
     assert (await communicator.receive(2))["beat"] < 1
 
-    def away(self, pages):
+    def away(self, pages, loop):
         raise OSError("the database is away")
 
     monkeypatch.setattr(Feed, "_tick", away)
@@ -412,15 +509,11 @@ async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database
             pass
     monkeypatch.undo()
     service_bus.send(queue, [Message(b"x")])
-    assert len((await frame(communicator, seconds=8))["rows"]) == 1
+    assert len(rows(await frame(communicator, has_list, seconds=8))) == 1
     await communicator.disconnect()
 
 
 # Frames, without any database
-
-
-def picture(*ids, looks="", ordered=True, **others):
-    return Picture(rows={i: Element((i, looks), f"<tr id={i}>".__str__) for i in ids}, ordered=ordered, **others)
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -428,47 +521,58 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        (picture("a"), picture("a"), None),
-        (picture("a"), picture("b", "a"), {"rows": {"b": "<tr id=b>"}, "order": ["b", "a"]}),
-        (picture("b", "a"), picture("b"), {"left": {"a": "completed"}, "order": ["b"]}),
-        (picture("b", "x"), picture("b"), {"left": {"x": ""}, "order": ["b"]}),
-        (picture("x", ordered=False), picture(ordered=False), {"left": {"x": "gone"}}),
-        (picture("a"), picture("a", looks="new"), {"rows": {"a": "<tr id=a>"}}),
-        (picture(texts={"t": "1", "u": "1"}), picture(texts={"t": "2", "u": "1"}), {"texts": {"t": "2"}}),
-        (picture(stamp="1"), picture(stamp="2"), {"stamp": "2"}),
-        (picture(stamp="1"), picture(stamp="1"), None),
-    ],
-)
-def test_a_frame_holds_what_changed_and_nothing_else(old, new, expected):
-    told = difference(old, new, 7, {"a": "completed"})
-    assert told is None if expected is None else json.loads(told) == {"version": 7, **expected}
-
-
-@pytest.mark.parametrize(
     ("then", "now", "told"),
     [
-        (Clock(NOON, NOON, 1, False), Clock(NOON + 9 * SECOND, NOON + 9 * SECOND, 1, False), False),
-        (Clock(NOON, NOON, 2, True), Clock(NOON + 18 * SECOND, NOON + 9 * SECOND, 2, True), False),
-        (Clock(NOON, NOON, 1, False), Clock(NOON, NOON, 0, True), True),
-        (Clock(NOON, NOON, 0, True), Clock(NOON + SECOND, NOON + SECOND, 0, True), True),
+        (ClockReading(NOON, NOON, 1, False), ClockReading(NOON + 9 * SECOND, NOON + 9 * SECOND, 1, False), False),
+        (ClockReading(NOON, NOON, 2, True), ClockReading(NOON + 18 * SECOND, NOON + 9 * SECOND, 2, True), False),
+        (ClockReading(NOON, NOON, 1, False), ClockReading(NOON, NOON, 0, True), True),
+        (ClockReading(NOON, NOON, 0, True), ClockReading(NOON + SECOND, NOON + SECOND, 0, True), True),
     ],
 )
 def test_a_clock_is_told_when_it_goes_otherwise_than_expected(then, now, told):
-    assert (difference(Picture(then), Picture(now), 1, {}) is not None) == told
+    assert feeds.is_set_otherwise(then, now) == told
 
 
 def test_a_frames_clock_is_rounded_as_a_pages_deadlines_are():
     """A lock of 30 s on a clock that stands still shows 0:30, not 0:29."""
     now = NOON + timedelta(microseconds=604_700)
-    told = json.loads(whole(Picture(Clock(now, now, 0, True)), 1))["clock"]["now"]
+    told = json.loads(Watched(None, clock=ClockReading(now, now, 0, True)).whole())["clock"]["now"]
     assert told == epoch_ms(now) == epoch_ms(now + 30 * SECOND) - 30_000
 
 
-def test_the_whole_is_enough_for_any_older_page():
-    told = json.loads(whole(picture("a", "b", texts={"t": "1"}, stamp="s"), 3))
-    assert (told["order"], set(told["rows"]), told["texts"], told["stamp"]) == (["a", "b"], {"a", "b"}, {"t": "1"}, "s")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ago(NOON, NOON + SECOND), ago(NOON, NOON + 9 * SECOND)),
+        (countdown(NOON + 9 * SECOND, NOON), countdown(NOON + 9 * SECOND, NOON + 5 * SECOND)),
+        (progress(Progress(NOON, NOON + 9 * SECOND, 0.1)), progress(Progress(NOON, NOON + 9 * SECOND, 0.9))),
+    ],
+)
+def test_what_the_browser_counts_by_itself_is_no_difference(before, after):
+    assert before != after and page.comparable(before) == page.comparable(after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ago(NOON, NOON), ago(NOON - SECOND, NOON)),
+        (countdown(NOON + 9 * SECOND, NOON), countdown(NOON + 8 * SECOND, NOON)),
+        (progress(Progress(NOON, NOON + SECOND, 0.1)), progress(Progress(NOON, NOON + 9 * SECOND, 0.1))),
+        ("<b>1</b>", "<b>2</b>"),
+    ],
+)
+def test_another_instant_or_text_is_a_difference(before, after):
+    assert page.comparable(before) != page.comparable(after)
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(1, 4), (2, 2), (0, None)])
+def test_a_page_is_drawn_again_when_its_next_countdown_ends(rate, seconds):
+    html = [countdown(NOON + n * SECOND, NOON) for n in (-3, 9, 4)]
+    assert page.seconds_to_deadline(html, ClockReading(NOON, NOON, rate, True)) == seconds
+
+
+def test_rows_that_left_are_those_that_stand_there_no_more():
+    assert page.rows_left('<tr id="m-7-0-1"><tr id="m-7-0-2"><tr id="e-3">', '<tr id="m-7-0-2">') == {"m-7-0-1": (7, 1)}
 
 
 # Other families
@@ -486,47 +590,37 @@ def jobs(transactional_db):
 
 async def test_a_storage_queue_tells_rows_and_counts_as_they_are_got_and_deleted(jobs, cookie):
     communicator, told = await opened(page_of(jobs), cookie())
-    assert len(told["order"]) == 2 and all("visible" in row for row in told["rows"].values())
+    assert len(rows(told)) == 2 and all("visible" in row for row in rows(told).values())
     [got] = queue_storage.get(jobs, visibility_timeout=timedelta(minutes=5))
-    told = await frame(communicator, lambda told: told.get("rows"))
-    [(row_id, row)] = told["rows"].items()
-    assert "leased" in row and "lease ends in" in row and "<progress" in row
-    assert [text for key, text in told["texts"].items() if key.endswith(("-visible", "-leased"))] == ["1", "1"]
+    told = await frame(communicator, has_list)
+    [(row_id, row)] = [(key, row) for key, row in rows(told).items() if "leased" in row]
+    assert "lease ends in" in row and "<progress" in row
+    assert [text_of(told, rf"c-\d+-{name}") for name in ("visible", "leased")] == ["1", "1"]
     queue_storage.delete(jobs, got.message_id, got.pop_receipt)
-    told = await frame(communicator, lambda told: told.get("left"))
-    assert told["left"] == {row_id: "deleted"} and len(told["order"]) == 1
+    told = await frame(communicator, has_list)
+    assert told["left"] == {row_id: "deleted"} and len(rows(told)) == 1
     await communicator.disconnect()
 
 
 async def test_a_list_by_reason_is_told_when_an_instant_alone_changes_it(jobs, cookie):
     queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=1))
     communicator, told = await opened(page_of(jobs, "?tab=leased"), cookie())
-    assert len(told["order"]) == 1
+    assert len(rows(told)) == 1
     began = time.monotonic()
-    told = await frame(communicator, lambda told: "order" in told, seconds=4)
-    assert told["order"] == [] and time.monotonic() - began < feeds.REFRESH_SECONDS - 1, "no event told it: the instant did"
+    told = await frame(communicator, has_list, seconds=4)
+    assert rows(told) == {} and time.monotonic() - began < REFRESH_SECONDS - 1, "no event told it: the instant did"
     await communicator.disconnect()
 
 
 async def test_getting_by_hand_is_told_when_a_receipt_of_this_person_begins_or_ends_to_count(jobs, cookie):
     communicator, told = await opened(f"/receive/main/{jobs.namespace}/{jobs.path}", cookie())
-    assert told["texts"]["available"] == "2 messages"
+    assert text_of(told, "available") == "2 messages"
     queue_storage.get(jobs)  # somebody else
     after = await frame(communicator)
-    assert (after["texts"]["available"], after["stamp"]) == ("1 message", told["stamp"])
+    assert text_of(after, "available") == "1 message" and "data-deadline" not in html(after)
     name = get_user_model().objects.get().username
     queue_storage.get(jobs, actor=Actor("user", name, Right.ALL))
-    assert (await frame(communicator))["stamp"] != told["stamp"]
-    await communicator.disconnect()
-
-
-async def test_a_filtered_list_of_a_storage_queue_keeps_what_it_found(jobs, cookie):
-    communicator, told = await opened(page_of(jobs, "?tab=visible&text=two"), cookie())
-    assert len(told["rows"]) == 1 and "order" not in told
-    queue_storage.put(jobs, "two more")
-    queue_storage.get(jobs, 2)
-    told = await frame(communicator, lambda told: told.get("left"))
-    assert list(told["left"].values()) == ["got"]
+    assert "data-deadline" in html(await frame(communicator))
     await communicator.disconnect()
 
 
@@ -537,15 +631,15 @@ async def test_a_bad_query_of_a_storage_queue_is_refused(jobs, cookie):
     await communicator.disconnect()
 
 
-async def test_a_rabbitmq_queues_page_is_fetched_again_when_messages_come_and_go(transactional_db, cookie):
+async def test_a_rabbitmq_queues_page_follows_as_messages_come_and_go(transactional_db, cookie):
     inbox = EntityAddress(f"live/{uuid.uuid4().hex[:8]}", "in/box")
     rabbitmq.create_vhost(inbox.namespace)
     rabbitmq.declare_queue(inbox)
     address = reverse("explorer:entity", args=[inbox.namespace, inbox.path])
     communicator, told = await opened(unquote(address), cookie())
+    assert rows(told) == {}
     rabbitmq.publish(inbox.namespace, [rabbitmq.Publication(b"x", routing_key=inbox.path)])
-    again = await frame(communicator, lambda told: "stamp" in told)
-    assert again["stamp"] != told["stamp"]
+    await frame(communicator, rows)
     await communicator.disconnect()
 
 

@@ -6,6 +6,7 @@ import pytest
 from django.urls import reverse
 
 from broker_core import reads
+from explorer.shared import overview
 from tests.html import body_of
 
 pytestmark = pytest.mark.django_db
@@ -38,3 +39,11 @@ def test_the_menu_names_the_namespace_one_is_in(namespaces, as_):
     html = body_of(as_("viewer").get(reverse("explorer:namespace", args=[here])))
     assert f'<summary class="button little">{here}</summary>' in html
     assert f'<li><a href="{reverse("explorer:overview")}">all</a></li>' in html
+
+
+@pytest.mark.parametrize(("number", "says"), [(1, "1 to 2 of 3"), (2, "3 to 3 of 3")])
+def test_the_pager_says_which_entities_are_on_the_page(market, as_, monkeypatch, number, says):
+    monkeypatch.setattr(overview, "ROWS", 2)
+    address = reverse("explorer:namespace", args=[market.namespace])
+    html = as_("viewer").get(f"{address}?kind=subscription&page={number}").content.decode()
+    assert says in html

@@ -296,7 +296,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "namespaces": dict,
             "overview": dict,
             "now": lambda: {"namespace": w.ns},
-            "overview_of": lambda: {"entity_ids": [w.entity_id]},
             "subscriptions": lambda: {"topic": w.topic},
             "*": lambda: at,
         },

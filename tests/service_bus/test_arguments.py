@@ -11,7 +11,7 @@ from broker_core.common.types import Actor, EntityAddress, ExpiryMode, HistoryLe
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.reads import list_messages, overview_of, traffic
+from broker_core.reads import list_messages, traffic
 from broker_core.service_bus import entities
 
 NUL, HALF = "a\x00b", "a\ud800b"
@@ -198,7 +198,6 @@ def test_what_is_inside_of_arguments_is_named(queue, vhost):
         (lambda: namespaces.limits(untyped("")), "tier"),
         (lambda: list_messages(queue, limit=-1), "limit"),
         (lambda: traffic(queue, minutes=2**31), "minutes"),
-        (lambda: overview_of(untyped([object()])), "entity_ids"),
         (lambda: EntityAddress("ns", "q", untyped({})), "subqueue"),
         (lambda: Actor("user", untyped(5)), "name"),
         (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=untyped(None))]), "properties"),

@@ -17,7 +17,7 @@ import psutil
 
 from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities, shared_access
-from broker_core.service_bus.http import sas
+from broker_core.service_bus.rules import sas
 from broker_core.store.connections import Database, close_all, using
 from explorer.site.embedded_postgres import server
 from tests.eventually import eventually

@@ -10,10 +10,10 @@ from xml.sax.saxutils import escape
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import StoredMessage
+from broker_core.service_bus.rules.sas import SCHEME
 
 from . import broker_properties, custom_headers
 from .errors import BodyTooLarge, MethodNotAllowed, wire_error
-from .sas import SCHEME
 from .wire import write_json
 
 RETRY_AFTER_SECONDS = 2

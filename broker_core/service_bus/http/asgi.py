@@ -7,7 +7,6 @@ import logging
 from contextlib import suppress
 
 from broker_core.common.errors import BrokerError
-from broker_core.store import aio
 
 from . import locks, receive, send
 from .addresses import Kind
@@ -26,13 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 async def application(scope, receive, send) -> None:
-    """Serves `http`; under a server of its own `lifespan`, too."""
-    if scope["type"] == "lifespan":
-        await _live(receive, send)
-    elif scope["type"] == "http":
-        await _serve(Request(scope, receive), send)
-    else:
+    """Serves `http`. Raises ValueError for other kinds of connection."""
+    if scope["type"] != "http":
         raise ValueError(f"the Service Bus REST API has no {scope['type']}")
+    await _serve(Request(scope, receive), send)
 
 
 async def _serve(request: Request, send) -> None:
@@ -79,13 +75,3 @@ async def _write(answer: Answer, request: Request, send) -> None:
         await answer.undo()
     else:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _live(receive, send) -> None:
-    while True:
-        event = (await receive())["type"]
-        if event == "lifespan.shutdown":
-            await aio.close()
-        await send({"type": f"{event}.complete"})
-        if event == "lifespan.shutdown":
-            return

@@ -6,9 +6,9 @@ import time
 
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.service_bus import shared_access
+from broker_core.service_bus.rules import sas
 from broker_core.service_bus.shared_access import AccessPolicy
 
-from . import sas
 from .request import Request
 
 HOLDER_HEADER = "vitrine-holder"

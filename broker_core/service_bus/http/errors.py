@@ -10,16 +10,7 @@ from dataclasses import dataclass
 
 from broker_core.common import errors
 from broker_core.common.errors import BrokerError
-
-
-class TokenRefused(BrokerError):
-    """A shared-access token that proves nothing. sub_code: which check it failed, one of the constants below."""
-
-    MISSING, SIGNATURE, AUDIENCE, EXPIRED = 40100, 40103, 40104, 40106
-
-    def __init__(self, sub_code: int, message: str):
-        super().__init__(message)
-        self.sub_code = sub_code
+from broker_core.service_bus.rules.sas import TokenRefused
 
 
 class UnknownResource(BrokerError):

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import shared_access
-from broker_core.service_bus.http import sas
+from broker_core.service_bus.rules import sas
 
 TIMEOUT_SECONDS = 2.0
 TOKEN_SECONDS = 300

@@ -17,10 +17,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
-from .errors import TokenRefused
+from broker_core.common.errors import BrokerError
 
 SCHEME = "SharedAccessSignature"
 _FIELDS = ("sr", "sig", "se", "skn")
+
+
+class TokenRefused(BrokerError):
+    """A shared-access token that proves nothing. sub_code: which check it failed, one of the constants below."""
+
+    MISSING, SIGNATURE, AUDIENCE, EXPIRED = 40100, 40103, 40104, 40106
+
+    def __init__(self, sub_code: int, message: str):
+        super().__init__(message)
+        self.sub_code = sub_code
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.service_bus.http import sas
-from broker_core.service_bus.http.errors import TokenRefused, wire_error
+from broker_core.service_bus.http.errors import wire_error
+from broker_core.service_bus.rules import sas
+from broker_core.service_bus.rules.sas import TokenRefused
 
 KEY = "c2VjcmV0LWtleS10aGF0LWxvb2tzLWxpa2UtYmFzZTY0"
 EXPIRES = 1_800_000_000
