@@ -82,7 +82,7 @@ def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
         target=str(run),
     )
     if act.error is not None:
-        shell.tell_refusal(request, act.error)
+        shell.notify_error(request, act.error)
     return redirect("explorer:analysis_run", run.pk)
 
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
 from explorer.models import Demonstration
-from explorer.shared.shell import act, page, tell_refusal
+from explorer.shared.shell import act, notify_error, page
 
 _MESSAGES = {
     "pause": "Demo paused. Waiting messages stay; TTLs, locks and schedules keep running.",
@@ -31,7 +31,7 @@ def demonstration(request: HttpRequest) -> HttpResponse:
         call=lambda: set_paused(action == "pause", request.actor),
     )  # fmt: skip
     if done.error:
-        tell_refusal(request, done.error)
+        notify_error(request, done.error)
     return HttpResponseRedirect(reverse("explorer:overview"))
 
 

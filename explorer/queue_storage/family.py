@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import as_azure_names_it
+from explorer.shared.presenters import azure_name
 
 from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
 
@@ -30,7 +30,7 @@ QUEUE_STORAGE = FamilyPages(
         carry_out=message.carry_out,
         explain=message.explain,
         is_held_by=message.is_held_by,
-        property_name=as_azure_names_it,
+        property_name=azure_name,
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,

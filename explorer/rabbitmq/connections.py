@@ -15,7 +15,7 @@ from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, HeldInQueue
 from explorer.live.page import Live, live
-from explorer.shared.shell import Act, act, page, tell_refusal
+from explorer.shared.shell import Act, act, notify_error, page
 
 from .shared import draw, vhost_of
 
@@ -50,7 +50,7 @@ def connections(request: HttpRequest, namespace: str) -> HttpResponse:
     if request.method == "POST":
         done = _close(request, host.name)
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
         return HttpResponseRedirect(request.path)
     context = {"lines": lines_of(host.name, request.actor)}
     shown = Live({"explorer/rabbitmq/_connections_table.html": SECONDS, "explorer/_clock.html": 0.0}, refresh_seconds=SECONDS)

@@ -16,7 +16,7 @@ from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
 from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.shell import Act, act, cleaned, page, tell_refusal
+from explorer.shared.shell import Act, act, cleaned, notify_error, page
 
 from . import presenters
 from .presenters import Argument, Tag
@@ -122,7 +122,7 @@ def exchange(request: HttpRequest, namespace: str, exchange: str) -> HttpRespons
     if request.POST.get("action") == "unbind":
         done = unbind(request, host.name, bindings_of(request, host.name, found))
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
         return HttpResponseRedirect(request.path)
     return _bind(request, host, found)
 

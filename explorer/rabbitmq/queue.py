@@ -24,7 +24,7 @@ from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuer
 from explorer.shared import timeline
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.lists import TabView
-from explorer.shared.shell import Act, act, cleaned, draws, page, tell_refusal
+from explorer.shared.shell import Act, act, cleaned, draws, notify_error, page
 
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind
@@ -108,7 +108,7 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if request.POST.get("action") == "unbind":
         done = unbind(request, host.name, lines_of(rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)))
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
         return HttpResponseRedirect(f"{request.path}?tab=bindings")
     return _bind(request, host, found, form, values)
 
@@ -142,7 +142,7 @@ def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
             says=lambda _: f"Changed message expiry of {found.name}.",
         )  # fmt: skip
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
     return HttpResponseRedirect(f"{request.path}?tab=in-force")
 
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from broker_core.common.types import EntityKind, Family
 from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import as_azure_names_it
+from explorer.shared.presenters import azure_name
 
 from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
 
@@ -31,7 +31,7 @@ SERVICE_BUS = FamilyPages(
         carry_out=message.carry_out,
         explain=message.explain,
         is_held_by=settling.is_held_by,
-        property_name=as_azure_names_it,
+        property_name=azure_name,
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,

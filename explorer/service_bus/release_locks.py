@@ -1,4 +1,4 @@
-"""Ending all locks on an entity at once, as a service update does: an operator can see what their clients make of it (SB-073)."""
+"""Releases all locks of an entity, as a service update does, so that operators can test how clients react (SB-073)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from explorer.shared.shell import Act, about, act, address_of, page, show
 @page
 @require_http_methods(["GET", "POST"])
 def release_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET asks, POST does it."""
+    """GET asks for confirmation; POST releases the locks."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     address = entity.address
     request.actor.require(Right.OPERATE, address)

@@ -1,4 +1,4 @@
-"""Addresses that only Service Bus's pages have. Those that every family has are in explorer.urls."""
+"""URLs of the pages that only Service Bus has. Those that all families share are in explorer.urls."""
 
 from functools import partial
 

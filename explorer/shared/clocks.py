@@ -26,7 +26,7 @@ from explorer.shared.forms.clock import StepForm
 
 from . import presenters
 from .preferences import safe_next
-from .shell import Act, May, act, page, tell_refusal, wants_fragment
+from .shell import Act, May, act, notify_error, page, wants_fragment
 
 STEPS = ("1 s", "10 s", "1 min", "5 min")
 SAME = timedelta(seconds=1)  # a clock that is off by less shows real time, for a reader
@@ -138,7 +138,7 @@ def clock(request: HttpRequest, namespace: str) -> HttpResponse:
     if wants_fragment(request):
         return _draw(request, name, back, entity, done)
     if done.error:
-        tell_refusal(request, done.error)
+        notify_error(request, done.error)
     return HttpResponseRedirect(back)
 
 

@@ -232,7 +232,7 @@ def test_trying_a_message_tells_what_sending_it_would_do(pages, as_):
         (1, None), (1, None), (1, None), (1, "FilterException"),
     ]  # fmt: skip
     assert got["vips"].copies[0].changes == ["seen: yes (new)", "RuleName: Vip (new)"]
-    assert [tried.matches for tried in got["sums"].tried] == [True, None]
+    assert [one.matches for one in got["sums"].results] == [True, None]
     assert reads.entity(pages.market.subscription("all")).counts.total == 0
     service_bus.send(pages.market, [Message(b"", subject="vip", session_id="s", properties={"region": "eu"})])
     counts = {row.address.name: (row.counts.active, row.counts.dead_letter) for row in reads.subscriptions(pages.market)}
