@@ -1,4 +1,4 @@
-"""The registry of the installed families, one line each. To remove a family, delete its folder and its two lines here."""
+"""The registry of the installed families. To remove a family, delete its folder and its two lines here."""
 
 from broker_core.common.family import register
 from broker_core.queue_storage.family import QUEUE_STORAGE

@@ -18,9 +18,9 @@ _HISTORY = {
 
 
 class DurationField(forms.CharField):
-    """A duration in words or ISO 8601.
+    """A duration such as "5 min", or in ISO 8601.
 
-    never: "never" is allowed, and cleaned to None. too_short: the error for a duration that is zero or negative.
+    never: whether "never" is allowed; its value is None. too_short: the error for a duration that is zero or negative.
     """
 
     def __init__(self, *, never: bool = False, too_short: str = "Enter a duration longer than 0.", **kwargs):
@@ -43,7 +43,7 @@ class DurationField(forms.CharField):
         return found
 
     def prepare_value(self, value):
-        """In words where they say all of it, so that a form saved unchanged changes nothing."""
+        """Readable text if it is exact, else ISO 8601, so that saving an unchanged form changes nothing."""
         if value is None and self.never and self.required:
             return "never"
         if not isinstance(value, timedelta):
@@ -56,7 +56,7 @@ class DurationField(forms.CharField):
 
 
 class SpanField(DurationField):
-    """A duration that may be 0; empty is 0 as well."""
+    """A duration that may be 0; empty means 0."""
 
     def clean(self, value) -> timedelta | None:
         text = (value or "").strip()

@@ -1,4 +1,4 @@
-"""The sweeps as Celery tasks, `broker_core.<name>`. How often each runs is the site's decision; late or twice does no harm."""
+"""The sweeps as Celery tasks, `broker_core.<name>`. The site decides how often each runs; late or repeated runs do no harm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sweeps import runs
 
 
 def sweep_task(sweep: Callable[[], Any]) -> Any:
-    """A task `broker_core.<name>` that runs the sweep and records the run under its name."""
+    """A task `broker_core.<name>` that runs the sweep and records the run."""
 
     @wraps(sweep)
     def run() -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""What a worker of the job queue knows by itself, in a database of its own: SQLite here."""
+"""The worker's own database for the job queue example, here SQLite."""
 
 import sqlite3
 
 
 class Books:
-    """What each account has, and the ids of the messages that made it so."""
+    """Account balances, and the ids of the messages that have been processed."""
 
     def __init__(self, path: str = ":memory:"):
         self.database = sqlite3.connect(path)
@@ -12,8 +12,8 @@ class Books:
         self.database.execute("CREATE TABLE IF NOT EXISTS done (message_id TEXT PRIMARY KEY)")
 
     def pay(self, message_id: str, account: str, cents: int) -> bool:
-        """Pay once for each message id. Returns whether it was done now, and not before."""
-        with self.database:  # one transaction: the id and the money, or neither
+        """Pay once for each message id. Returns whether this call paid; False if the id was processed before."""
+        with self.database:  # one transaction: the id and the payment, or neither
             marked = self.database.execute("INSERT INTO done VALUES (?) ON CONFLICT DO NOTHING", [message_id])
             if marked.rowcount == 0:
                 return False

@@ -1,13 +1,12 @@
-"""A job queue whose jobs are done once, although messages come twice.
+"""A job queue that processes each job once, although messages can be delivered more than once.
 
-A broker delivers each message at least once. Two accidents make it more than once:
+A broker delivers each message at least once. There are two causes of a second delivery:
 
-- The sender gets no answer (its network went away) and does not know whether the job is in. It has to send again.
-- A worker dies after the work and before it said so. Its lock ends, and the message goes to another worker.
+- The sender gets no response (its network failed) and does not know whether the job was stored. It has to send it again.
+- A worker fails after the work and before it completes the message. Its lock expires, and another worker gets the message.
 
-Against the first, the queue has duplicate detection: it drops a message whose id it took in the last ten minutes. Against the
-second no broker can help, as it cannot look into the worker's books. So the worker writes the message's id into them, in the
-same transaction as the work: see `pay` in books.py.
+For the first, the queue has duplicate detection: it drops a message whose id was seen in the last ten minutes. For the second,
+the worker stores the message's id in its own database, in the same transaction as the work: see `pay` in books.py.
 """
 
 import json
@@ -32,7 +31,7 @@ def create_queue(jobs: EntityAddress) -> None:
         jobs,
         requires_duplicate_detection=True,
         duplicate_detection_history_time_window=timedelta(minutes=10),
-        lock_duration=timedelta(seconds=5),  # so long the job of a worker that died has to wait
+        lock_duration=timedelta(seconds=5),  # how long the job of a failed worker waits
     )
 
 
@@ -40,9 +39,9 @@ def create_queue(jobs: EntityAddress) -> None:
 
 
 def order_payout(jobs: EntityAddress, order: str, account: str, cents: int) -> bool:
-    """Send the job to pay for an order. Returns whether it is new: a duplicate is accepted and dropped, and gets no number.
+    """Send the job to pay for an order. Returns False for a duplicate, which is dropped and gets no sequence number.
 
-    The message's id comes from the order, not from chance. So whoever sends the same job again, sends the same message.
+    The message's id is derived from the order and is not random, so sending the same job again sends the same message.
     """
     body = json.dumps({"account": account, "cents": cents}).encode()
     (number,) = service_bus.send(jobs, [Message(body, message_id=f"payout-{order}", subject="payout")])
@@ -53,19 +52,19 @@ def order_payout(jobs: EntityAddress, order: str, account: str, cents: int) -> b
 
 
 class PowerCut(Exception):
-    """The worker's machine goes dark."""
+    """The worker fails between the work and completing the message."""
 
 
 def do_next_job(jobs: EntityAddress, books: Books, *, wait_seconds: float = 0, power_cut: bool = False) -> str | None:
-    """Do one job, or skip it where the books say that it is done. Returns which, or None if there was no job.
+    """Process one job, or skip it if it was processed before. Returns "done" or "skipped", or None if there was no job.
 
-    power_cut: die in the worst moment, between the work and the word about it.
+    power_cut: fail at the worst moment, after the work and before completing the message.
     """
     for message in service_bus.receive(jobs, max_wait_seconds=wait_seconds):
         is_new = books.pay(message.message_id, **json.loads(message.body))
         if power_cut:
             raise PowerCut
-        with suppress(LockLost):  # the lock ended meanwhile: another worker has the job by now, and will skip it
+        with suppress(LockLost):  # the lock has expired: another worker gets the job, and skips it
             service_bus.complete(jobs, message.lock_token)
         return "done" if is_new else "skipped"
     return None
@@ -75,16 +74,16 @@ def main() -> None:
     create_queue(PAYOUTS)
     books, order = Books(), uuid4().hex[:8]
 
-    print(f"order {order} is paid: the job is new:", order_payout(PAYOUTS, order, "alice", 1999))
-    print("no answer came, so it is sent again: new:", order_payout(PAYOUTS, order, "alice", 1999))
+    print(f"job for order {order} sent; new:", order_payout(PAYOUTS, order, "alice", 1999))
+    print("sent again after a lost response; new:", order_payout(PAYOUTS, order, "alice", 1999))
 
     try:
         do_next_job(PAYOUTS, books, power_cut=True)
     except PowerCut:
-        print("the first worker paid, and died before it could say so; its lock ends in 5 seconds")
+        print("the first worker paid and failed before completing the message; its lock expires in 5 seconds")
 
     print("the second worker gets the same message:", do_next_job(PAYOUTS, books, wait_seconds=10))
-    print("and then:", do_next_job(PAYOUTS, books))
+    print("next job:", do_next_job(PAYOUTS, books))
     print(f"alice has {books.balance('alice')} cents: paid once")
 
 

@@ -1,11 +1,11 @@
-"""Questions and answers over queues: each client has a reply queue of its own, which goes by itself.
+"""Request and reply over queues: each client has its own reply queue, which is deleted automatically.
 
-All clients put their questions into one queue, from which any number of servers take them. Where does an answer go? Into a
-queue that only its client reads. The question names it (reply_to), and the answer names the question (correlation_id), so
-that a client may have many questions under way.
+All clients send their questions to one queue, from which any number of servers receive. Each client receives its answers from
+its own queue. A question names that queue (reply_to), and an answer names its question (correlation_id), so that a client can
+have many open questions.
 
-A client makes its queue when it starts. Nobody has to remove it, which a client that crashed could not do anyway: when it was
-idle for five minutes, the broker deletes it with whatever lies in it (auto_delete_on_idle). A client that waits is not idle.
+A client creates its queue when it starts. After five idle minutes the broker deletes the queue with its messages
+(auto_delete_on_idle), also if the client has crashed. A waiting receive is activity.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ IDLE = timedelta(minutes=5)  # the shortest that the service allows
 
 
 class Client:
-    """Asks, and gives each answer to whoever asked. To be used in `async with`."""
+    """Sends questions and returns each answer to its caller. Use it with `async with`."""
 
     def __init__(self, questions: EntityAddress, name: str):
         self.questions = questions
         self.replies = EntityAddress(questions.namespace, f"replies/{name}-{uuid4().hex[:8]}")
-        self.asked: dict[str, asyncio.Future[str]] = {}  # by the question's id
+        self.asked: dict[str, asyncio.Future[str]] = {}  # by message id
 
     async def __aenter__(self) -> "Client":
         await entities.create_queue.aio(self.replies, auto_delete_on_idle=IDLE)
@@ -39,10 +39,10 @@ class Client:
         return self
 
     async def __aexit__(self, *_) -> None:
-        await stop(self.listening)  # and no more: the queue goes by itself
+        await stop(self.listening)  # the broker deletes the queue
 
     async def ask(self, question: str, *, within_seconds: float = 30) -> str:
-        """The answer. Raises TimeoutError; a server that is late then finds the question expired."""
+        """Return the answer. Raises TimeoutError; the question then expires, and no server answers it."""
         question_id = str(uuid4())
         self.asked[question_id] = asyncio.get_running_loop().create_future()
         message = Message(
@@ -61,30 +61,30 @@ class Client:
         while True:
             for answer in await service_bus.receive_and_delete.aio(self.replies, 100, max_wait_seconds=60):
                 waiting = self.asked.get(answer.correlation_id)
-                if waiting and not waiting.done():  # else it came too late
+                if waiting and not waiting.done():  # otherwise it came too late
                     waiting.set_result(answer.body.decode())
 
 
 async def serve(questions: EntityAddress, answer: Callable[[str], str]) -> None:
-    """Answer questions until cancelled. Several of these may run, here or on other machines."""
+    """Answer questions until cancelled. Several servers can run, here or on other machines."""
     while True:
         for question in await service_bus.receive.aio(questions, 10, max_wait_seconds=60):
             await reply(questions, question, answer(question.body.decode()))
-            with suppress(LockLost):  # its lock ended: it is answered once more, and the client ignores the second answer
+            with suppress(LockLost):  # the lock expired: another server answers too, and the client ignores that
                 await service_bus.complete.aio(questions, question.lock_token)
 
 
 async def reply(questions: EntityAddress, question: LockedMessage, text: str) -> None:
-    """Send an answer where the question wants it. If that queue is gone, so is the client: then nobody misses it."""
+    """Send an answer to the question's reply queue. If the queue was deleted, its client is no longer active."""
     to = EntityAddress(questions.namespace, question.broker_properties["reply_to"])
     try:
         await service_bus.send.aio(to, [Message(text.encode(), correlation_id=question.message_id)])
     except EntityNotFound:
-        print(f"{to} is gone, and its client with it")
+        print(f"{to} does not exist any more; the answer is dropped")
 
 
 async def ask_all(questions: EntityAddress, name: str, numbers: range) -> list[str]:
-    """One client's life: it asks for the squares of some numbers, all at once."""
+    """Run one client that asks for the squares of some numbers concurrently."""
     async with Client(questions, name) as client:
         return await asyncio.gather(*[client.ask(str(number)) for number in numbers])
 
@@ -107,8 +107,8 @@ async def main() -> None:
     for name, answers in zip(
         clients, await asyncio.gather(*[ask_all(QUESTIONS, name, numbers) for name, numbers in clients.items()]), strict=True
     ):
-        print(name, "was told", answers)
-    print("The reply queues are still there; in five minutes they are gone. See for yourself in the explorer.")
+        print(name, "received", answers)
+    print("The reply queues are deleted after five idle minutes; until then the explorer shows them.")
     await stop(*servers)
 
 

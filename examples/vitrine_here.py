@@ -1,7 +1,7 @@
-"""Lets a plain script use the broker: finds this repository, and the database of the Vitrine that runs in it.
+"""Set up Django, so that a plain script can use the broker of the Vitrine that runs in this repository.
 
-Another one is named as for the site: VITRINE_DATA=... or DATABASE_URL=... before the command. A program within a Django
-project of its own needs nothing of this: "broker_core" is one of its apps.
+To use another database, set VITRINE_DATA or DATABASE_URL, as for the site. A program in its own Django project does not need
+this module: it adds "broker_core" to its INSTALLED_APPS.
 """
 
 import os

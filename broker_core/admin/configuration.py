@@ -23,7 +23,7 @@ from broker_core.service_bus.rules.entity_settings import (
     SETTINGS_OF,
     default_settings,
 )
-from broker_core.store.driver import UseCase
+from broker_core.store.use_cases import UseCase
 
 from .forms import OTHER_QUEUES, EntityForm, NamespaceForm
 from .shared import UseCaseAdmin, actor_of, address_of, entity_parts

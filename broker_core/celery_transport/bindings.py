@@ -7,8 +7,9 @@ processes share. A binding ends with its queue.
 from __future__ import annotations
 
 from broker_core.common.types import EntityAddress
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 
 @use_case

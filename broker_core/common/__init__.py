@@ -1,1 +1,1 @@
-"""What all families share: types, errors, durations, values, limits. Standard library only; no clock, no I/O."""
+"""Types, errors, durations, values and limits shared by all families. Standard library only; no clock, no I/O."""

@@ -1,6 +1,6 @@
-"""Checks of values that would otherwise be stored wrongly, or understood wrongly; each refuses with the argument's name.
+"""Argument checks for values that would otherwise be stored or interpreted incorrectly. Errors name the argument.
 
-Annotations say what else a call takes. What reaches a statement is checked once more, against the types written in it
+Other arguments are only annotated. The parameters of a statement are also checked against the types in its SQL
 (store/statements.py).
 """
 
@@ -31,19 +31,19 @@ _UNSTORABLE = re.compile("\x00|[\ud800-\udfff]")
 
 
 def require_kind(name: str, value: Any, kind: Any) -> None:
-    """Raise InvalidArgument unless the value is of the kind."""
+    """Raise InvalidArgument unless the value is of this class."""
     if not isinstance(value, kind):
         raise wrong_kind(name, value, kind)
 
 
 def wrong_kind(name: str, value: Any, kind: Any) -> InvalidArgument:
-    """The refusal of a value that is not of the kind."""
+    """The error for a value that is not of this class."""
     word = _WORDS.get(kind) or f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
     return InvalidArgument(name, f"must be {word}, not {repr(value)[:80]}")
 
 
 def storage_problem(text: str) -> str | None:
-    """Why no database can hold the text; None: it can."""
+    """Why the database cannot store the text; None if it can."""
     found = None if text.isascii() and "\x00" not in text else _UNSTORABLE.search(text)
     if found is None:
         return None
@@ -52,19 +52,19 @@ def storage_problem(text: str) -> str | None:
 
 
 def is_storable(text: str) -> bool:
-    """Whether a database can hold the text."""
+    """Whether the database can store the text."""
     return storage_problem(text) is None
 
 
 def require_storable(name: str, text: str) -> str:
-    """The text, if a database can hold it. Raises InvalidArgument."""
+    """Return the text. Raises InvalidArgument if the database cannot store it."""
     if problem := storage_problem(text):
         raise InvalidArgument(name, problem)
     return text
 
 
 def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:
-    """Each number once, in the order given. Raises InvalidArgument."""
+    """The numbers without duplicates, in the order given. Raises InvalidArgument."""
     if not isinstance(given, Iterable):
         raise InvalidArgument(name, f"{given!r} must be a list of numbers")
     numbers = list(given)

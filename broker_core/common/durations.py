@@ -1,4 +1,4 @@
-"""Durations as people and the wire write them: ISO 8601 ("PT1M30S"), short words ("1 min 30 s"), and back."""
+"""Parses and formats durations: ISO 8601 ("PT1M30S"), .NET time spans, and readable text ("1 min 30 s")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from .errors import InvalidArgument
 
-# The largest .NET TimeSpan stands for "never" on the wire; anything that long cannot be told from it.
+# The largest .NET TimeSpan means "never" on the wire; durations of this length are treated the same.
 FOREVER = timedelta(days=365_000)
 
 _ISO = re.compile(
@@ -21,7 +21,7 @@ _NET = re.compile(r"(?P<sign>-)?(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minut
 
 
 def of_seconds(seconds: float) -> timedelta:
-    """To the microsecond, but never zero for a duration that is not zero (SB-039). Raises OverflowError."""
+    """Rounded to the microsecond, but never to zero unless `seconds` is zero (SB-039). Raises OverflowError."""
     duration = timedelta(seconds=seconds)
     if duration or not seconds:
         return duration
@@ -29,9 +29,9 @@ def of_seconds(seconds: float) -> timedelta:
 
 
 def parse_iso(text: str, name: str = "duration") -> timedelta | None:
-    """An ISO 8601 duration without years and months. None: so long that it means never.
+    """Parse an ISO 8601 duration without years and months. Returns None for one so long that it means never.
 
-    Raises InvalidArgument for anything else, naming `name`.
+    Raises InvalidArgument with this name for anything else.
     """
     found = _ISO.fullmatch(text.strip())
     if not found or not any(v for k, v in found.groupdict().items() if k != "sign"):
@@ -40,7 +40,7 @@ def parse_iso(text: str, name: str = "duration") -> timedelta | None:
 
 
 def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
-    """A .NET time span, `d.hh:mm:ss.fffffff`. None: never."""
+    """Parse a .NET time span, `d.hh:mm:ss.fffffff`. Returns None for never."""
     found = _NET.fullmatch(text.strip())
     if not found:
         raise InvalidArgument(name, f"{text!r} must be a time span such as 0.00:01:30")
@@ -48,7 +48,7 @@ def parse_timespan(text: str, name: str = "duration") -> timedelta | None:
 
 
 def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
-    """What a person types: "90 s", "1 min 30 s", "2 days", "PT90S", "1:30:00", or "never" (None)."""
+    """Parse user input: "90 s", "1 min 30 s", "2 days", "PT90S", "1:30:00", or "never" (None)."""
     text = text.strip()
     if text.lower() in ("never", "none", "forever"):
         return None
@@ -69,7 +69,7 @@ def parse_human_or_iso(text: str, name: str = "duration") -> timedelta | None:
 
 
 def format_iso(duration: timedelta | None) -> str:
-    """ISO 8601; None becomes the largest .NET TimeSpan, which means never."""
+    """Format as ISO 8601; None becomes the largest .NET TimeSpan, which means never."""
     if duration is None:
         return "P10675199DT2H48M5.4775807S"
     sign, duration = ("-", -duration) if duration < timedelta(0) else ("", duration)
@@ -84,7 +84,7 @@ def format_iso(duration: timedelta | None) -> str:
 
 
 def human(duration: timedelta | None) -> str:
-    """At most two units, the larger first: "1 min 30 s", "14 days", "250 ms"; None is "never"."""
+    """Format for people, with at most two units: "1 min 30 s", "14 days", "250 ms"; None is "never"."""
     if duration is None:
         return "never"
     sign = "-" if duration < timedelta(0) else ""

@@ -1,7 +1,7 @@
-"""What the broker refuses, as one class for each thing a caller can act on.
+"""The broker's errors: one class for each condition that a caller can act on.
 
-Each carries values rather than prose to parse; `str(exc)` says what was wrong and what to do. Every one has a tracking id
-(it is in the log, too) and says whether trying the same again can help (SB-001).
+Each has attributes with the values involved; `str(exc)` says what was wrong and what to do. Each has a tracking id, which is
+also logged, and says whether a retry can succeed (SB-001).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import ClassVar
 
 
 class BrokerError(Exception):
-    """Base of all refusals. retryable: whether the same call can succeed later without any change. where: the place in a file
-    that asked for what is refused. advice: what to do about it, in a sentence or two; empty where the message says so itself."""
+    """Base of all errors. retryable: whether the same call can succeed later without any change. where: the place in an imported
+    file that caused the error. advice: what to do, in a sentence or two; empty if the message already says so."""
 
     retryable = False
     where = ""
-    new_tracking_id: ClassVar[Callable[[], str]] = lambda: ""  # set by store/process.py: the rules make nothing up
+    new_tracking_id: ClassVar[Callable[[], str]] = lambda: ""  # set by store/process.py: this package is pure
 
     def __init__(self, message: str, advice: str = ""):
         super().__init__(message)
@@ -26,7 +26,7 @@ class BrokerError(Exception):
 
     @cached_property
     def tracking_id(self) -> str:
-        """Names this one refusal, in the log as well."""
+        """Identifies this occurrence of the error, also in the log."""
         return type(self).new_tracking_id()
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class BrokerError(Exception):
 
 
 class InvalidArgument(BrokerError):
-    """A value that cannot be accepted. name: which one; problem: what is wrong with it and what would be right."""
+    """A value that cannot be accepted. name: of the argument; problem: what is wrong with the value and what is allowed."""
 
     def __init__(self, name: str, problem: str):
         super().__init__(f"{name}: {problem}")
@@ -42,10 +42,9 @@ class InvalidArgument(BrokerError):
 
 
 class InvalidFilter(InvalidArgument):
-    """A filter or an action that cannot be understood (SB-F01): nothing of it is kept.
+    """A filter or an action that cannot be parsed (SB-F01). Nothing is stored.
 
-    what: "filter" or "action". column: of the first character that does not fit, counted from 1. found, expected: what stands
-    there, and what would be right.
+    what: "filter" or "action". column: of the first unexpected character, counted from 1. found, expected: at that column.
     """
 
     def __init__(self, what: str, text: str, position: int, found: str, expected: str):
@@ -54,7 +53,7 @@ class InvalidFilter(InvalidArgument):
 
 
 def _excerpt(text: str, position: int, around: int = 16) -> str:
-    """The text about a position, with a caret before it."""
+    """The text around a position, with a caret before it."""
     if not text:
         return ""
     before, after = text[max(0, position - around) : position], text[position : position + around]
@@ -63,11 +62,11 @@ def _excerpt(text: str, position: int, around: int = 16) -> str:
 
 
 class FilterEvaluationError(Exception):
-    """A filter or an action that has no answer for a message (SB-218). It concerns one subscription, never the sender."""
+    """A filter or an action that cannot be evaluated for a message (SB-218). It affects one subscription, never the sender."""
 
 
 class NotAllowed(BrokerError):
-    """The operation makes no sense here, whatever the values (SB-013, SB-089)."""
+    """The operation is not supported here, whatever the values (SB-013, SB-089)."""
 
 
 class NotAuthorized(BrokerError):
@@ -79,9 +78,9 @@ class NotAuthorized(BrokerError):
 
 
 class EntityNotFound(BrokerError):
-    """No such entity; also while it is being deleted (SB-240). The sentence is one that clients look for.
+    """The entity does not exist, or is being deleted (SB-240). Clients match the beginning of the message.
 
-    what: what was looked for; a namespace is called by its family's word where the family is known.
+    what: the kind of object; for a namespace of a known family, that family's noun.
     """
 
     def __init__(self, entity: str, what: str = "messaging entity"):
@@ -90,7 +89,7 @@ class EntityNotFound(BrokerError):
 
 
 class EntityExists(BrokerError):
-    """Creating what is there already; names are compared without case. what: as of EntityNotFound."""
+    """An entity of this name exists; names are compared case-insensitively. what: as in EntityNotFound."""
 
     def __init__(self, entity: str, what: str = "messaging entity"):
         super().__init__(f"The {what} '{entity}' already exists. Change it or choose another name.")
@@ -108,7 +107,7 @@ class EntityDisabled(BrokerError):
 
 
 class LockLost(BrokerError):
-    """The lock ended, the message was settled already, or its entity is gone (SB-070, SB-071, SB-076)."""
+    """The lock ended, the message was already settled, or its entity was deleted (SB-070, SB-071, SB-076)."""
 
     def __init__(self, tokens: Iterable[object]):
         self.tokens = tuple(tokens)
@@ -120,7 +119,7 @@ class LockLost(BrokerError):
 
 
 class SessionLockLost(BrokerError):
-    """The session is not held with this token any more: its lock ended, or it was closed (SB-117, SB-119)."""
+    """The token no longer locks the session: the lock ended, or the session was closed (SB-117, SB-119)."""
 
     def __init__(self, entity: str, session_id: str):
         super().__init__(
@@ -131,7 +130,7 @@ class SessionLockLost(BrokerError):
 
 
 class SessionCannotBeLocked(BrokerError):
-    """Another receiver holds the session (SB-112). Trying again helps once it is closed or its lock ends."""
+    """Another receiver holds the session (SB-112). A retry succeeds once it is closed or its lock has ended."""
 
     retryable = True
 
@@ -143,7 +142,7 @@ class SessionCannotBeLocked(BrokerError):
 
 
 class NoSessionAvailable(BrokerError):
-    """No session with something to deliver was free in the time given (SB-113). waited: seconds."""
+    """No unlocked session had messages to deliver within the given time (SB-113). waited: seconds."""
 
     retryable = True
 
@@ -173,7 +172,7 @@ class MessageTooLarge(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """The entity is full (SB-012). limit in bytes. Trying again helps once messages have been received."""
+    """The entity is full (SB-012). limit: in bytes. A retry succeeds once messages have been removed."""
 
     retryable = True
 
@@ -185,7 +184,7 @@ class QuotaExceeded(BrokerError):
 
 
 class BrokerUnavailable(BrokerError):
-    """The database could not be reached or ended the call; what happened to a send then is not known (SB-001)."""
+    """The database could not be reached or ended the call; it is unknown whether a send was stored (SB-001)."""
 
     retryable = True
 
@@ -197,13 +196,13 @@ class ServerBusy(BrokerError):
 
 
 class StorageFull(BrokerError):
-    """The database's disk is full: nothing was stored. Trying again helps once there is room."""
+    """The database's disk is full: nothing was stored. A retry succeeds once there is space."""
 
     retryable = True
 
 
 class PreviewOutdated(BrokerError):
-    """What was previewed is no longer what would happen. what: how it differs now. Nothing was changed; preview again."""
+    """The effects differ from those previewed, so nothing was changed. what: the difference."""
 
     def __init__(self, entity: str, what: str):
         super().__init__(f"'{entity}' has changed since the preview: {what}. Nothing was changed; preview again.")

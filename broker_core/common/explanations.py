@@ -1,4 +1,4 @@
-"""What an explanation is made of, in every family: reasons, of which some are obstacles, and a place in the queue. Pure."""
+"""The parts of an explanation in every family: reasons, some of which are obstacles, and a position in the queue. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that bears on whether the message is delivered.
+    """One fact that affects whether the message is delivered.
 
     code:    a member of its family's Code.
-    text:    a sentence for people. values: what decided it, by name. change: what would make it otherwise; may be empty.
-    ends_at: the instant (namespace's clock) at which the clock alone ends it; None: no instant does.
-    is_obstacle: whether it keeps the message from being received; the others say where the message stands.
+    text:    a sentence for people. values: the values that decided it, by name. change: what would remove it; may be empty.
+    ends_at: the instant (namespace's clock) at which it ends by itself; None: never.
+    is_obstacle: whether it prevents the message from being received; other reasons describe the message's state.
     """
 
     code: StrEnum
@@ -29,12 +29,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """How many deliverable messages a receive returns before this one; capped: counted no further."""
+    """How many deliverable messages a receive returns before this one; capped: there are at least so many."""
 
     before: int = 0
     capped: bool = False
 
 
 def is_deliverable(reasons: Sequence[Reason]) -> bool:
-    """Whether nothing of what `explain` found keeps the message back."""
+    """Whether none of the reasons is an obstacle."""
     return not any(reason.is_obstacle for reason in reasons)

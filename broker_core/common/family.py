@@ -1,6 +1,6 @@
-"""What a family provides to the parts that work on entities of any family. broker_core/families.py registers the installed ones.
+"""The interface of a family for code that works on entities of any family. broker_core/families.py registers the installed ones.
 
-The parts beneath the families (namespaces, reads) look a definition up here and so import no family.
+Packages below the families (namespaces, reads) look definitions up here and therefore import no family.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from .errors import InvalidArgument
 from .types import Family
 
-Steps = Generator[Any, Any, Any]  # of a use case (see store.driver)
+Steps = Generator[Any, Any, Any]  # see store.driver
 
 
 def _nothing(*_: Any) -> Steps:
@@ -23,29 +23,29 @@ def _nothing(*_: Any) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class FamilyDefinition:
-    """A family's answers to the questions that every family is asked.
+    """What a family provides.
 
     title:          the product's name, "Service Bus".
-    container_noun: what a set of entities is called, "storage account".
+    container_noun: the family's noun for a namespace, "storage account".
     check_namespace_name: returns the name unchanged. Raises InvalidArgument.
     display_state:  (message row, now) -> the state's name, a member of the family's DisplayState.
-    next_change_at: (message row, now) -> the instant at which the clock alone changes that state; None: never.
-    why_not:        (message row, now) -> one sentence on why the message cannot be received now; None where it can.
+    next_change_at: (message row, now) -> the instant at which that state changes by itself; None: never.
+    why_not:        (message row, now) -> one sentence on why the message cannot be received now; None if it can.
     life_ends_at:   (own expiry, enqueued at, the entity's default time-to-live) -> when a message of a main queue expires.
-    namespace_created: a use case's steps with what the family adds to a new namespace, given its id.
-    check_tier:     a use case's steps that raise NotAllowed if an entity of a namespace does not fit into another tier.
-    has_expired:    (row of `entities_with_due`) -> whether the expiry sweep is to look at the entity.
-    expire:         (that row, deadline, pause) -> a use case's steps that remove what has expired; they return how many messages.
-    delete_idle:    (row of `idle_entities`) -> a use case's steps that delete an idle entity; they return whether it was deleted.
+    namespace_created: (namespace id) -> steps that add the family's objects to a new namespace.
+    check_tier:     (namespace, tier) -> steps that raise NotAllowed if an entity of the namespace does not fit the tier.
+    has_expired:    (row of `entities_with_due`) -> whether the entity may have expired messages.
+    expire:         (that row, deadline, pause) -> steps that remove expired messages and return their number.
+    delete_idle:    (row of `idle_entities`) -> steps that delete an idle entity and return whether it was deleted.
     create_namespace: (name, description, tier, actor) -> the namespace created.
     delete_namespace: the use case that deletes a namespace by its name.
-    queue_noun:     what one of its queues is called where all families are listed, "storage queue".
-    check_queue_name: (name) raises InvalidArgument or the family's own error for a name that a queue cannot have.
-    create_queue, delete_entity: use cases, given an address.
-    paths_have_case: whether names of queues differ by case alone.
-    admin:          the dotted path of the module that adds the family to Django's admin, imported when the admin is.
-    transfer:       the module that knows the family's part of an export (see transfer.part).
-    delivery_timeout_ms: how long a delivery may stay unacknowledged by default; None: the family's locks end by themselves.
+    queue_noun:     the family's noun for a queue in lists of all families, "storage queue".
+    check_queue_name: (name) raises InvalidArgument or the family's own error for an invalid name.
+    create_queue, delete_entity: use cases that take an address.
+    paths_have_case: whether the names of queues are case-sensitive.
+    admin:          the dotted path of the module that adds the family to Django's admin, imported with the admin.
+    transfer:       the module with the family's part of an export (see transfer.part).
+    delivery_timeout_ms: how long a delivery may stay unacknowledged by default; None: the family's locks expire instead.
     """
 
     family: Family
@@ -77,7 +77,7 @@ _registered: dict[Family, FamilyDefinition] = {}
 
 
 def register(definition: FamilyDefinition) -> None:
-    """Make an installed family known."""
+    """Add an installed family."""
     _registered[definition.family] = definition
 
 

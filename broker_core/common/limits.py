@@ -1,8 +1,8 @@
 """Ranges and quotas, as data (SB sections 1.2, 1.3, 2.4).
 
-STRICT is what the service documents. RELAXED is wider where a short duration or a small queue helps a test or a lesson; no range
-is narrower. Both are for an entity of any tier; `of_tier` narrows them to what a namespace of a tier may have. The defaults of
-settings are those of the settings' own types, and where a tier has others, TIER_DEFAULTS.
+STRICT has the service's documented ranges. RELAXED has wider ranges where short durations or small queues help in tests and
+demonstrations; none is narrower. Both apply to the highest tier; `of_tier` narrows them to a namespace's tier. Defaults are those
+of the settings classes, except where a tier has others (TIER_DEFAULTS).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = TypeVar("Value", int, timedelta)
 
 @dataclass(frozen=True, slots=True)
 class Range(Generic[Value]):
-    """From minimum to maximum, both allowed; `step` counts from zero. A maximum of None has no end, and None is then "never"."""
+    """From minimum to maximum, inclusive, in multiples of `step`. If maximum is None there is no limit, and None means never."""
 
     minimum: Value
     maximum: Value | None
@@ -28,9 +28,9 @@ class Range(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every number the broker compares with. Texts are measured in characters, messages in bytes where the name says no more.
+    """All limits of the broker. Text is measured in characters, messages in bytes, unless the name says otherwise.
 
-    topics, sessions, duplicate_detection, forwarding: whether a namespace has them at all; only Basic has none.
+    topics, sessions, duplicate_detection, forwarding: whether a namespace supports them; only Basic does not.
     """
 
     lock_duration: Range[timedelta]
@@ -65,7 +65,7 @@ class Limits:
     sessions: bool = True
     duplicate_detection: bool = True
     forwarding: bool = True
-    tier: Tier | None = None  # of which these are; None: whichever has most
+    tier: Tier | None = None  # to which these apply; None: the widest of all tiers
     clock_rate: float = 86_400.0  # a day in a second
     clock_step: timedelta = timedelta(days=36_500)
 
@@ -108,7 +108,7 @@ _STRICT_TIERS: Mapping[Tier, Mapping[str, Any]] = {
 }
 _RELAXED_TIERS: Mapping[Tier, Mapping[str, Any]] = {Tier.BASIC: _BASIC, Tier.STANDARD: {}, Tier.PREMIUM: {}}
 
-# What a new entity gets where that is not the default of the settings' types.
+# Defaults of new entities where they differ from those of the settings classes.
 TIER_DEFAULTS: Mapping[Tier, Mapping[str, Any]] = {
     Tier.BASIC: {"default_message_time_to_live": LIFE_IN_BASIC},
     Tier.STANDARD: {},
@@ -117,7 +117,7 @@ TIER_DEFAULTS: Mapping[Tier, Mapping[str, Any]] = {
 
 
 def of_tier(limits: Limits, tier: Tier) -> Limits:
-    """What of STRICT or RELAXED the namespaces of a tier may have. RELAXED keeps only what Basic lacks."""
+    """STRICT or RELAXED narrowed to a tier. In RELAXED the tiers differ only by what Basic lacks."""
     tier = Tier(tier)
     narrower = dict((_RELAXED_TIERS if limits is RELAXED else _STRICT_TIERS)[tier])
     if tier is Tier.BASIC:

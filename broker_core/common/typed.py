@@ -1,7 +1,7 @@
-"""A value with the wire type it is sent as, for types that Python has none of its own for.
+"""A value with its wire type, for wire types that have no Python equivalent.
 
-`Typed("ubyte", 7)` is the integer 7 that remembers being a ubyte: it compares, adds, hashes, formats and serialises as 7.
-Numbers, texts and bytes are subclasses of int, float, Decimal, str and bytes; anything else is only wrapped.
+`Typed("ubyte", 7)` is the integer 7 with the type ubyte: it compares, adds, hashes, formats and serialises as 7.
+Numbers, text and bytes are instances of subclasses of int, float, Decimal, str and bytes; any other value is wrapped.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 
 class Typed:
-    """Typed("ubyte", 7). type: the wire type's name. value: the same value without it.
+    """Typed("ubyte", 7). type: the wire type's name. value: the plain value.
 
-    Two Typed numbers of different types are equal where their values are, as 1 == 1.0 in Python; compare `type` where it matters.
+    Typed numbers of different types are equal if their values are, as 1 == 1.0 in Python; compare `type` where it matters.
     """
 
     type: str

@@ -1,6 +1,6 @@
-"""The values the broker speaks in: addresses, messages, settlements, rights.
+"""The broker's value types: addresses, messages, settlements, rights.
 
-Instants are aware UTC datetimes, durations are timedeltas; an instant or a duration that does not exist is None.
+Instants are aware UTC datetimes, durations are timedeltas; a missing instant or duration is None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUBSCRIPTIONS = "Subscriptions"
 
 
 class SubQueue(IntEnum):
-    """The lists an entity has; the dead-letter queue always exists (SB-100)."""
+    """The lists of an entity; the dead-letter queue always exists (SB-100)."""
 
     MAIN = 0
     DEAD_LETTER = 1
@@ -31,7 +31,7 @@ class SubQueue(IntEnum):
 
 
 class MessageState(IntEnum):
-    """As the wire names them (SB-143). Locked, expired and due are no states: they follow from the clock."""
+    """The states of the wire protocol (SB-143). Locked, expired and due are derived from the clock and not stored."""
 
     ACTIVE = 0
     DEFERRED = 1
@@ -39,7 +39,7 @@ class MessageState(IntEnum):
 
 
 class HoldKind(IntEnum):
-    """Why a storage queue's message is invisible until its visible_at. Stored, and how the ledger counts holds."""
+    """Why a storage queue's message is invisible until its visible_at. Stored with the message and used by the ledger."""
 
     GET = 10
     PUT = 12
@@ -48,20 +48,20 @@ class HoldKind(IntEnum):
 
 
 class LedgerState(IntEnum):
-    """What the ledger counts besides the states: messages that are locked or invisible, by the instant at which that ends.
+    """Ledger states beyond MessageState: messages that are locked or invisible, counted by the instant at which that ends.
 
-    They are also counted in their own state: the ledger's active messages include the locked ones.
+    These messages are also counted in their own state: the ledger's active messages include the locked ones.
     """
 
-    LOCKED = 10  # of the active ones; in a storage queue: those a get returned
+    LOCKED = 10  # active and locked; in a storage queue: invisible since a get
     DEFERRED_LOCKED = 11  # always LOCKED + the state
-    DELAYED = 12  # in a storage queue, by their HoldKind: put with a delay,
+    DELAYED = 12  # in a storage queue, by HoldKind: put with a delay,
     RESCHEDULED = 13  # delayed by an update before any get,
-    EXTENDED = 14  # or kept longer by an update after one
+    EXTENDED = 14  # or by an update after a get
 
 
 class Family(StrEnum):
-    """Whose documented semantics a namespace follows (docs/design.md D10)."""
+    """The product whose documented semantics a namespace follows (docs/design.md D10)."""
 
     SERVICE_BUS = "service_bus"
     QUEUE_STORAGE = "queue_storage"
@@ -69,7 +69,7 @@ class Family(StrEnum):
 
 
 class EntityKind(StrEnum):
-    """What an entity is. A topic holds scheduled messages alone; a subscription has its own copies."""
+    """The kind of an entity. A topic stores only scheduled messages; a subscription stores its own copies."""
 
     QUEUE = "queue"
     TOPIC = "topic"
@@ -77,7 +77,7 @@ class EntityKind(StrEnum):
 
 
 class Tier(StrEnum):
-    """What a namespace may have: Basic has queues alone, and no message in it lives longer than 14 days."""
+    """The tier of a namespace. Basic has only queues, and its messages live at most 14 days."""
 
     BASIC = "basic"
     STANDARD = "standard"
@@ -85,7 +85,7 @@ class Tier(StrEnum):
 
 
 class EntityStatus(StrEnum):
-    """Who may use the entity (SB-230 to SB-233)."""
+    """Whether the entity accepts sends and receives (SB-230 to SB-233)."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -102,7 +102,7 @@ class EntityStatus(StrEnum):
 
 
 class ExpiryMode(StrEnum):
-    """When an expired message is taken away (SB-902); it is never delivered in any of them."""
+    """When an expired message is removed (SB-902). No mode ever delivers it."""
 
     EAGER = "eager"
     ON_ACTIVITY = "on_activity"
@@ -110,7 +110,7 @@ class ExpiryMode(StrEnum):
 
 
 class HistoryLevel(IntEnum):
-    """How much of a message's life is written down as events."""
+    """How many events are recorded for a message."""
 
     OFF = 0
     LIFECYCLE = 1
@@ -118,7 +118,7 @@ class HistoryLevel(IntEnum):
 
 
 class EventKind(IntEnum):
-    """What happened to a message. The numbers are stored, and in archives: never change one."""
+    """What happened to a message. The numbers are stored in tables and archives: never change one."""
 
     SENT = 1
     SCHEDULED = 2
@@ -138,14 +138,14 @@ class EventKind(IntEnum):
     DELETED = 16
     FORWARDED = 17
     RECEIVED_AND_DELETED = 18
-    DUPLICATE_DROPPED = 19  # of a later message with the id of this one (SB-131, SB-931)
-    PUBLISHED = 20  # by a topic, to the subscriptions that took it
-    DROPPED = 21  # by its queue, for the reason told: rejected, too many, delivered too often, with nowhere to go
-    MOVED = 22  # to other entities, for the reason told: dead-lettered by an exchange, or to a poison queue
+    DUPLICATE_DROPPED = 19  # a later message with the id of this one was dropped (SB-131, SB-931)
+    PUBLISHED = 20  # by a topic, to its matching subscriptions
+    DROPPED = 21  # by its queue; `reason` says why: rejected, over a limit, delivered too often, unroutable
+    MOVED = 22  # to other entities; `reason` says why: dead-lettered by an exchange, or moved to a poison queue
 
     @property
     def is_terminal(self) -> bool:
-        """Whether this number is gone from the entity afterwards."""
+        """Whether the entity no longer has a message of this number afterwards."""
         return self in TERMINAL_KINDS
 
 
@@ -168,7 +168,7 @@ TERMINAL_KINDS = frozenset(
 
 
 class Right(Flag):
-    """What an actor may do. Clients have Send, Listen, Manage; people have the finer ones too."""
+    """Rights of an actor. Clients have Send, Listen and Manage; people can have all of them."""
 
     NONE = 0
     BROWSE = auto()
@@ -182,13 +182,13 @@ class Right(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: named in events, locks and audit.
+    """The person, key or process that acts; recorded in events, locks and the audit log.
 
     kind:   "user", "key" or "process".
-    holder: how a lock's holder is shown; defaults to kind:name.
+    holder: how the actor is shown as the holder of a lock; defaults to kind:name.
     """
 
-    process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: the rules ask the system nothing
+    process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: this package is pure
 
     kind: str
     name: str
@@ -215,11 +215,11 @@ class Actor:
 
     @classmethod
     def local(cls, name: str | None = None) -> Actor:
-        """Code in the same process is trusted, because it could open the database itself. name: by default the process's."""
+        """An actor with all rights: code in this process could open the database itself. name: default: the process's."""
         return _process_actor(name or cls.process_name())
 
 
-BROKER = "process:broker"  # the actor of what nobody asked for
+BROKER = "process:broker"  # the actor of sweeps and other automatic changes
 
 
 def _require_enum(name: str, kind: type[Enum], value: Any) -> None:
@@ -233,7 +233,7 @@ def _process_actor(name: str) -> Actor:
 
 
 def require_text(name: str, value: Any) -> str:
-    """The value, if it is a text. name: what it is called in the refusal. Raises InvalidArgument."""
+    """Return the value. Raises InvalidArgument with this name if it is not a string."""
     if not isinstance(value, str):
         raise InvalidArgument(name, f"must be a string, not {repr(value)[:80]}")
     return value
@@ -241,7 +241,7 @@ def require_text(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EntityAddress:
-    """A queue, topic or subscription of a namespace, or one of its sub-queues. Compared by the broker without case.
+    """A queue, topic or subscription of a namespace, or one of its sub-queues. The broker compares addresses case-insensitively.
 
     path: a subscription's is topic/Subscriptions/name.
     """
@@ -313,7 +313,7 @@ class EntityAddress:
 
 
 class BodyKind(IntEnum):
-    """The AMQP section a body came in; HTTP and Python bodies are data."""
+    """The AMQP section of a body; HTTP and Python bodies are data."""
 
     DATA = 0
     SEQUENCE = 1
@@ -326,7 +326,7 @@ class Message:
 
     time_to_live: None means the entity's default applies (SB-021).
     properties:   application properties by name; plain Python values or values.Typed.
-    extra:        further broker properties kept and given back unread (user-id, content-encoding ...).
+    extra:        further broker properties, stored and returned unchanged (user-id, content-encoding ...).
     """
 
     body: bytes = b""
@@ -347,7 +347,7 @@ class Message:
     body_kind: BodyKind = BodyKind.DATA
 
 
-# Broker properties that live in one JSON column, by their names in Message; the others have columns of their own.
+# Broker properties stored in one JSON column, by their names in Message; the others have columns of their own.
 JSON_PROPERTIES = (
     "correlation_id",
     "subject",
@@ -362,10 +362,10 @@ JSON_PROPERTIES = (
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A message as the broker holds it: what peek shows and receive-and-delete returns.
+    """A message as stored; returned by peek and receive-and-delete.
 
     delivery_count:          failed deliveries so far (SB-090), 0 inside a dead-letter queue (SB-089).
-    expires_at:              from its own time-to-live, or from the entity's default where it has none.
+    expires_at:              from its own time-to-live, else from the entity's default.
     broker_properties:       correlation_id, subject, content_type ... as sent, present ones only.
     raw_application_properties: name -> [AMQP type, text]; `.properties` gives Python values.
     """
@@ -415,8 +415,7 @@ class StoredMessage:
 
 @dataclass(frozen=True)
 class LockedMessage(StoredMessage):
-    """A message received in peek-lock mode. The token proves the lock until `locked_until` (SB-061), lock_duration after the
-    receive."""
+    """A message received in peek-lock mode. The token is valid until `locked_until` (SB-061), lock_duration after the receive."""
 
     lock_token: UUID
     locked_until: datetime
@@ -426,10 +425,10 @@ class LockedMessage(StoredMessage):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session that is held: its messages are for this holder alone, in order, until `locked_until` (SB-114).
+    """A locked session: its messages are delivered to this holder only, in order, until `locked_until` (SB-114).
 
-    state:    what was last set, None if nothing was (SB-119), as it was when the session was accepted.
-    messages: those received in accepting it.
+    state:    as of accepting the session; None if none was set (SB-119).
+    messages: those received with accepting the session.
     """
 
     address: EntityAddress
@@ -443,10 +442,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """A session as a list shows it. first_number: of its lowest active message, None without one.
+    """A session as shown in lists. first_number: of its lowest active message; None: it has none.
 
-    locked_until, locked_by: of the last receiver to hold it, which it did not close.
-    state_size: bytes, None without a state.
+    locked_until, locked_by: of the last lock that was not closed; it may have ended.
+    state_size: bytes; None: no state.
     """
 
     session_id: str
@@ -459,14 +458,14 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class SettleReport:
-    """What became of each token of a settle or renew call, in one of two lists.
+    """The result of a settle or renew call for each token.
 
     A call with a single token raises LockLost instead of reporting it as lost; `require_all()` does so for a list.
 
-    settled: (token, sequence number) of those whose lock was held.
-    lost:    tokens that hold nothing any more (SB-070, SB-071): nothing was changed for them.
-    locked_until, lock_duration: after a renew, when the locks in `settled` end, and how long they were made.
-    lost_sessions: of the lost ones, those that were lost with their session (SB-117): (token, entity, session).
+    settled: (token, sequence number) of the tokens whose lock was valid.
+    lost:    tokens whose lock had ended (SB-070, SB-071): nothing was changed for them.
+    locked_until, lock_duration: after a renew: when the locks in `settled` end, and their duration.
+    lost_sessions: (token, entity, session) of those in `lost` whose session lock had ended (SB-117).
     """
 
     settled: tuple[tuple[UUID, int], ...]
@@ -486,20 +485,20 @@ class SettleReport:
 
 
 def sequence_number_of(token: UUID) -> int:
-    """The sequence number a lock token carries in its last 60 bits.
+    """The sequence number in the last 60 bits of a lock token.
 
-    So a token alone names its message, and settling needs no index on tokens (which each lock would have to write).
+    A token thus identifies its message, and settling needs no index on tokens, which each lock would have to update.
     """
     return token.int & ((1 << 60) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings of a queue with the service's defaults. None: never, or no text.
+    """The settings of a queue with the service's defaults. None: never, or not set.
 
     forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
-    expires_whole_sessions: one expired message ends the life of its session (SB-037, SB-901).
-    drops_locks_on_change: a change of the entity ends the locks on it (SB-072, SB-907).
+    expires_whole_sessions: one expired message expires its whole session (SB-037, SB-901).
+    drops_locks_on_change: a change of the entity ends its locks (SB-072, SB-907).
     """
 
     lock_duration: timedelta = timedelta(minutes=1)
@@ -525,7 +524,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic with the service's defaults. None: never, or no text."""
+    """The settings of a topic with the service's defaults. None: never, or not set."""
 
     default_message_time_to_live: timedelta | None = None
     auto_delete_on_idle: timedelta | None = None
@@ -541,9 +540,9 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """The settings of a subscription with the service's defaults; those it shares with a queue mean the same.
+    """The settings of a subscription with the service's defaults; see QueueSettings for those in common.
 
-    dead_lettering_on_filter_evaluation_exceptions: what its rules cannot judge goes to its dead-letter queue (SB-218).
+    dead_lettering_on_filter_evaluation_exceptions: messages whose rules raise an error are dead-lettered (SB-218).
     """
 
     lock_duration: timedelta = timedelta(minutes=1)
@@ -564,16 +563,16 @@ class SubscriptionSettings:
     hidden: bool = False
 
 
-Tokens = UUID | Sequence[UUID]  # one lock token, or a list of them; a text may stand for each
+Tokens = UUID | Sequence[UUID]  # one lock token or a list of them; a token may also be given as a string
 
 
 def is_one_token(tokens: Tokens | str | Sequence[str]) -> bool:
-    """Whether a call was given a token by itself, not a list: then a lost lock is an error."""
+    """Whether a single token was given rather than a list: a lost lock is then an error."""
     return isinstance(tokens, UUID | str)
 
 
 def unique_tokens(tokens: Tokens | str | Sequence[str]) -> list[UUID]:
-    """Tokens as UUIDs, each once, in the order given. Raises InvalidArgument for what is no UUID."""
+    """The tokens as UUIDs without duplicates, in the order given. Raises InvalidArgument for an invalid UUID."""
     given: Any = [tokens] if is_one_token(tokens) else tokens
     try:
         return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in given))

@@ -1,7 +1,7 @@
-"""Application properties: AMQP's simple types, kept without loss in JSON.
+"""Application properties: AMQP's simple types, stored losslessly in JSON.
 
-A stored property is `[type, text]`, the text canonical for its type, so that any two equal values are stored equally and can be
-searched by text. A null has no text.
+A stored property is `[type, text]`. The text is canonical for its type, so equal values are stored equally and can be searched as
+text. The text of a null is None.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TYPES = ("null", "boolean", *_INTEGERS, "float", "double", "timestamp", "uuid", 
 
 
 def encode_properties(properties: Mapping[str, Any]) -> dict[str, list]:
-    """Application properties as stored. Raises InvalidArgument naming the property that cannot be kept."""
+    """Application properties as stored. Raises InvalidArgument naming the property that cannot be stored."""
     return {_name(name): _encode(name, value) for name, value in properties.items()}
 
 
 def decode_properties(stored: Mapping[str, list]) -> dict[str, Any]:
-    """The inverse of encode_properties; types that Python lacks come back as Typed, which reads as the value."""
+    """The inverse of encode_properties. A value of a type that Python lacks is returned as Typed, which behaves as the value."""
     return {name: _decode(kind, text) for name, (kind, text) in stored.items()}
 
 
@@ -137,7 +137,7 @@ def _decode(kind: str, text: str | None) -> Any:
         case "int":
             return int(text)
         case "long":
-            # A long within int's range would come back as an int: keep the type.
+            # A long within the range of int would be encoded as an int again, so keep the type.
             low, high = _INTEGERS["int"]
             return Typed("long", int(text)) if low <= int(text) <= high else int(text)
         case "double":
@@ -165,5 +165,5 @@ def _decode(kind: str, text: str | None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The value without its AMQP type, for those who only want to read it."""
+    """The value without its AMQP type."""
     return value.value if isinstance(value, Typed) else value

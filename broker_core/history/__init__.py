@@ -1,1 +1,1 @@
-"""History beyond the event table: its archive in Parquet, who reads that, and how long events stay in Postgres."""
+"""The history beyond the event table: the archive in Parquet files, its manifest, and the retention of events in Postgres."""

@@ -1,8 +1,8 @@
-"""The event table into Parquet, each event exactly once (docs/design.md D11).
+"""Writes the event table to Parquet files, each event exactly once (docs/design.md D11).
 
-A slice is the events of a range of transaction ids below the horizon, where everything is decided. Its bounds are committed
-first, then its files are written under names that follow from its id, then it is marked done. After a crash the open slice is
-done again with the same bounds: same rows, same names. Readers take files from the manifest alone, not from a folder.
+A slice contains the events of a range of transaction ids below the horizon, where every transaction has ended. Its bounds are
+committed first, then its files are written under names derived from its id, then it is marked done. After a crash the open slice
+is written again with the same bounds, rows and names. Readers find files through the manifest, never by listing a folder.
 """
 
 import time
@@ -25,14 +25,14 @@ from broker_core.store.statements import SQL
 
 from . import schema, storage
 
-MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes an event
+MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
 APPLICATION_NAME = "vitrine archive"
 LOCK_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What one call of `archive_events` did. Every event of a transaction below `horizon` is in a finished slice."""
+    """The result of `archive_events`. Every event of a transaction below `horizon` is in a finished slice."""
 
     events: int
     slices: int
@@ -52,9 +52,9 @@ class _WrittenFile:
 
 
 def archive_events(*, max_events: int = MAX_EVENTS, wait_seconds: float = 0) -> Archived:
-    """Archive all events below the horizon as it is now, in slices of about `max_events`.
+    """Archive all events below the current horizon, in slices of about `max_events`.
 
-    Raises ServerBusy when another archiver is at work and has not ended after `wait_seconds`.
+    Raises ServerBusy if another archiver is still running after `wait_seconds`.
     """
     with _only_archiver(wait_seconds) as connection:
         system_identifier = row(connection, "history_cluster").system_identifier
@@ -72,7 +72,7 @@ def horizon_holder():
 
 @contextmanager
 def connected() -> Iterator[psycopg.Connection]:
-    """A connection of our own, so that a lock held on it ends with it."""
+    """A new connection; locks held on it are released when it closes."""
     parameters = current_database().parameters() | {"options": "-c timezone=UTC", "application_name": APPLICATION_NAME}
     with psycopg.connect(**parameters) as connection:
         yield connection
@@ -80,7 +80,7 @@ def connected() -> Iterator[psycopg.Connection]:
 
 @contextmanager
 def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
-    """The manifest is written on the connection that holds the lock: whoever lost the lock can no longer write it."""
+    """The connection that holds the archiver's lock. The manifest is written on it, so no archiver can write without the lock."""
     with connected() as connection:
         deadline = time.monotonic() + wait_seconds
         while not row(connection, "history_try_lock").locked:
@@ -88,11 +88,11 @@ def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
                 raise ServerBusy("Another process is archiving events. No events are lost; try again later.")
             time.sleep(LOCK_POLL_SECONDS)
         yield connection
-        row(connection, "history_unlock")  # the server may take a moment to notice that the connection is closed
+        row(connection, "history_unlock")  # at once: the server may notice a closed connection later
 
 
 def _epoch(connection: psycopg.Connection, system_identifier: int):
-    """The epoch of this cluster. Begins one for the first archive, and after a restore or copy into another cluster."""
+    """The epoch of this cluster. Begins one for the first archive, and after a restore or copy to another cluster."""
     epoch = row(connection, "history_epoch")
     if epoch is None:
         run(connection, "history_begin_epoch", system_identifier=system_identifier, from_xid=0)
@@ -104,9 +104,9 @@ def _epoch(connection: psycopg.Connection, system_identifier: int):
 
 
 def _move_to_cluster(connection: psycopg.Connection, old, system_identifier: int) -> None:
-    """Begin an epoch in a new cluster, where the events' transaction ids are foreign numbers.
+    """Begin an epoch in a new cluster, where the events' transaction ids are those of the old one.
 
-    Waits for writers and keeps them out while it renumbers events: a restore happens seldom, and is quiet.
+    Locks out writers while events are renumbered, which is acceptable after a restore.
     """
     with connection.transaction():
         connection.execute(SQL["history_lock_events"])
@@ -117,12 +117,12 @@ def _move_to_cluster(connection: psycopg.Connection, old, system_identifier: int
 
 
 def _slices(connection: psycopg.Connection, epoch, horizon: int, max_events: int) -> Iterator:
-    """The slice a killed archiver left open, then new ones up to the horizon. Each is finished before the next is asked for."""
+    """The slice that a killed archiver left open, then new ones up to the horizon. The caller finishes each before the next."""
     archived_to = epoch.archived_to
-    left_open = row(connection, "history_open_slice")
-    if left_open is not None:
-        yield left_open
-        archived_to = left_open.to_xid
+    unfinished = row(connection, "history_open_slice")
+    if unfinished is not None:
+        yield unfinished
+        archived_to = unfinished.to_xid
     while opened := row(
         connection, "history_next_slice", epoch_id=epoch.id, from_xid=archived_to, horizon=horizon, max_events=max_events
     ):
@@ -156,7 +156,7 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
 
 
 def read_arrow(connection: psycopg.Connection, name: str, **params) -> pa.Table:
-    """The rows of a named statement as an Arrow table, by ADBC on a connection of its own (1.3 M events a second)."""
+    """The rows of a named statement as an Arrow table, read by ADBC on a separate connection (1.3 M events per second)."""
     from adbc_driver_postgresql import dbapi
 
     sql = psycopg.ClientCursor(connection).mogrify(SQL[name], params)
@@ -167,7 +167,7 @@ def read_arrow(connection: psycopg.Connection, name: str, **params) -> pa.Table:
 
 
 def _by_day_and_namespace(events: pa.Table) -> Iterator[pa.Table]:
-    """The events by day and namespace, each part ordered by message, then by what happened."""
+    """The events of each day and namespace, ordered by message, then by event."""
     ordered = events.sort_by(
         [(name, "ascending") for name in ("day", "namespace_id", "entity_id", "sequence_number", "event_id")]
     )
@@ -179,7 +179,7 @@ def _by_day_and_namespace(events: pa.Table) -> Iterator[pa.Table]:
 
 
 def _write_part(archive, part: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:
-    """Write one day and namespace of a slice: its events, and the lives they ended."""
+    """Write one day and namespace of a slice: the events, and the lives that they ended."""
     day, namespace_id = part["day"][0].as_py(), part["namespace_id"][0].as_py()
     events = part.select(schema.EVENT.names).cast(schema.with_metadata(schema.EVENT, **facts))
     lives = schema.lives(events).cast(schema.with_metadata(schema.LIFE, **facts))
@@ -199,5 +199,5 @@ def row(connection: psycopg.Connection, name: str, **params):
 
 
 def run(connection: psycopg.Connection, name: str, **params) -> int:
-    """Run a named statement; returns how many rows it changed."""
+    """Run a named statement; returns the number of rows it changed."""
     return connection.execute(SQL[name], params or None).rowcount

@@ -1,7 +1,7 @@
-"""Follows the event table: what happened to some entities since one last asked.
+"""Follows the event table: reads the events of some entities since the previous read.
 
-By difference of snapshots, not by number or time: a number is given before its transaction commits, so whoever follows numbers
-misses late commits; and the horizon that the archive waits for stalls behind any open writer (docs/design.md D8).
+New events are found by comparing snapshots. Event numbers are assigned before the commit, so following them would miss late
+commits, and the archive's horizon stalls behind any open writer (docs/design.md D8).
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.common.types import EventKind
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 MAX_EVENTS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What became visible since the previous look.
+class NewEvents:
+    """The events that became visible since the previous read.
 
-    latest:   by entity, by sequence number: the last thing that happened to that message.
-    overflow: there was more than the cap: `latest` is not all, so any watched entity may have changed.
+    latest:   the kind of the last event, by entity and sequence number.
+    overflow: there were more events than the cap: `latest` is incomplete, so any watched entity may have changed.
     clocks_moved: a namespace's clock was paused, stepped or resumed.
     """
 
@@ -32,36 +33,36 @@ class News:
 
 
 class Follower:
-    """One reader's place in the event table. Not for use by two threads at once."""
+    """A reader's position in the event table. Not thread-safe."""
 
     def __init__(self) -> None:
         self._snapshot: str | None = None
         self._clocks: str | None = None
 
     def begin(self) -> str:
-        """Take a place, unless there is one: what happens from now on will be told. Who reads a state afterwards misses
-        nothing. Returns the place."""
+        """Set the position to now unless there is one; later reads return all events from there on. A state that is read after
+        this call therefore misses none. Returns the position."""
         if self._snapshot is None:
-            begun = _start()
-            self._snapshot, self._clocks = begun.snapshot, begun.clocks
+            start = _start()
+            self._snapshot, self._clocks = start.snapshot, start.clocks
         return self._snapshot
 
-    def look(self, entity_ids: Iterable[int], max_events: int = MAX_EVENTS) -> News:
-        """What happened to these entities since the last look, or since `begin`.
+    def read(self, entity_ids: Iterable[int], max_events: int = MAX_EVENTS) -> NewEvents:
+        """The events of these entities since the last read, or since `begin`.
 
-        Raises BrokerUnavailable when the database does not answer; the place is kept, so the next look misses nothing.
+        Raises BrokerUnavailable if the database does not respond; the position is kept, so the next read misses nothing.
         """
-        rows = _news(self.begin(), list(entity_ids), max_events)
+        rows = _new_events(self.begin(), list(entity_ids), max_events)
         clocks_moved = rows[0].clocks != self._clocks
         self._snapshot, self._clocks = rows[0].snapshot, rows[0].clocks
         latest: dict[int, dict[int, EventKind]] = {}
         for row in rows:
             if row.entity_id is not None:
                 latest.setdefault(row.entity_id, {})[row.sequence_number] = EventKind(row.kind)
-        return News(latest, rows[0].events >= max_events, clocks_moved)
+        return NewEvents(latest, rows[0].events >= max_events, clocks_moved)
 
     def forget(self) -> None:
-        """Begin anew at the next look."""
+        """Drop the position; the next read begins at its own time."""
         self._snapshot = None
 
 
@@ -72,5 +73,5 @@ def _start() -> Steps:
 
 
 @use_case
-def _news(previous: str, watched: list[int], max_events: int) -> Steps[list[Any]]:
+def _new_events(previous: str, watched: list[int], max_events: int) -> Steps[list[Any]]:
     return (yield call("feed", previous=previous, watched=watched, max_events=max_events))

@@ -1,4 +1,4 @@
-"""What readers of the archive ask its manifest: which files to open, and how far it reaches."""
+"""Reads the archive's manifest: which files to open, and how much is archived."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from . import storage
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
-    """events, bytes: in finished slices. done_at: when the newest of them was finished, None before the first."""
+    """events, bytes: in finished slices. done_at: when the newest of them was finished; None: there is none."""
 
     events: int
     bytes: int
@@ -23,7 +23,7 @@ class ArchiveState:
 
 @dataclass(frozen=True, slots=True)
 class LifeFiles:
-    """addresses: to open. rows: how many lives they hold together, those outside the range asked for included."""
+    """addresses: of the files. rows: the number of lives in them, including those outside the requested range."""
 
     addresses: list[str]
     rows: int

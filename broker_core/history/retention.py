@@ -1,7 +1,7 @@
-"""Day partitions of the event table: made ahead, and dropped when they are older than the retention and safely archived. With the
-last one that can tell of a deleted entity its row goes, too.
+"""Creates the day partitions of the event table ahead of time, and drops those that are older than the retention and archived.
+Then removes the rows of deleted entities that no event refers to any more.
 
-Days are UTC days of `recorded_at`. A missing partition loses nothing: its events go to the default one and are moved here.
+Days are UTC days of `recorded_at`. Events of a day without a partition go to the default partition and are moved from there.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ TABLE = "vitrine_message_event"
 DEFAULT = "vitrine_message_event_default"
 DAYS_AHEAD = 7
 RETENTION = timedelta(days=7)
-ENTITIES = 1_000  # whose rows go in one transaction
-LOCK_TIMEOUT = "2s"  # sends wait for us so long at most; the next sweep tries again
+ENTITIES = 1_000  # deleted per transaction
+LOCK_TIMEOUT = "2s"  # the longest that sends wait for this; the next sweep tries again
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What one call did.
+    """The result of drop_old_partitions.
 
-    dropped:    days removed.
-    unarchived: (day, events, archived events) of days that are old but not wholly in the archive; they stay.
-    busy:       days whose partition somebody else held; the next call tries again.
-    forgotten:  how many deleted entities no event names any more, so that their rows were removed.
+    dropped:    days whose partition was dropped.
+    unarchived: (day, events, archived events) of old days that are not completely archived; they are kept.
+    busy:       days whose partition was locked by others; the next call tries again.
+    forgotten:  the number of deleted entities whose rows were removed because no event refers to them any more.
     """
 
     dropped: tuple[date, ...]
@@ -42,9 +42,9 @@ class Dropped:
 
 
 def create_partitions(today: date | None = None, *, days_before: int = 0, days_ahead: int = DAYS_AHEAD) -> list[date]:
-    """Make the day partitions from `days_before` before to `days_ahead` after today, and for days stranded in the default one.
+    """Create the partitions from `days_before` before to `days_ahead` after today, and those of days in the default partition.
 
-    Returns the days made. One that cannot be made now, because writers hold the table, is left to the next call.
+    Returns the days created. A partition that cannot be created because writers lock the table is left to the next call.
     """
     today = today or datetime.now(UTC).date()
     with connected() as connection:
@@ -55,10 +55,7 @@ def create_partitions(today: date | None = None, *, days_before: int = 0, days_a
 
 
 def drop_old_partitions(today: date | None = None, *, retention: timedelta = RETENTION) -> Dropped:
-    """Drop the partitions of days that ended `retention` or longer ago, each only if the archive holds as many events.
-
-    Returns what was dropped, and what was not and why.
-    """
+    """Drop the partitions of days that ended at least `retention` ago, each only if the archive has as many events."""
     oldest_kept = (today or datetime.now(UTC).date()) - retention
     outcome: dict[str, list] = {"dropped": [], "unarchived": [], "busy": []}
     with connected() as connection:
@@ -76,9 +73,9 @@ def drop_old_partitions(today: date | None = None, *, retention: timedelta = RET
 
 
 def _create(connection: psycopg.Connection, day: date) -> bool:
-    """Make one day's partition, with the events of that day out of the default one. False if writers did not let us in time.
+    """Create one day's partition with that day's events from the default partition. False if the table lock timed out.
 
-    Made as a table first and attached last, so that the default partition holds nothing of the day when Postgres checks it.
+    Created as a table and attached last: Postgres checks that the default partition has no event of the day.
     """
     partition = sql.Identifier(partition_name(day))
     start, end = _bounds(day)
@@ -105,9 +102,9 @@ def _create(connection: psycopg.Connection, day: date) -> bool:
 
 
 def _drop_if_archived(connection: psycopg.Connection, name: str, day: date) -> tuple[int, int] | None:
-    """Drop a partition if it holds as many events as the manifest says of its day; else return both numbers.
+    """Drop a partition if it has as many events as the manifest records for its day; otherwise return both numbers.
 
-    The partition is locked against writers before it is counted, and stays so until it is gone.
+    The partition is locked against writers from before the count until it is dropped.
     """
     partition = sql.Identifier(name)
     with _brief_locks(connection):
@@ -121,8 +118,8 @@ def _drop_if_archived(connection: psycopg.Connection, name: str, day: date) -> t
 
 
 def _forget_entities(connection: psycopg.Connection) -> int:
-    """Remove the rows of entities that were deleted before the first day there is, and then of deleted namespaces. Returns how
-    many entities those were."""
+    """Remove the rows of entities that were deleted before the first remaining day, then those of deleted namespaces. Returns the
+    number of entities."""
     total, done = 0, ENTITIES
     days = [day for _, day in connection.execute(SQL["history_partitions"]).fetchall()]
     while days and done == ENTITIES:

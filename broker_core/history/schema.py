@@ -1,6 +1,6 @@
-"""The columns of the archive, in one place, and how a life follows from the event that ended it.
+"""The columns of the archive, and the derivation of a message's life from the event that ended it.
 
-A file says its schema's version in its metadata. A later version may add columns; it never changes the meaning of one.
+A file has its schema's version in its metadata. Later versions may add columns but never change the meaning of one.
 """
 
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from broker_core.common.types import EventKind, SubQueue
 
 VERSION = 1
-GENERATED_ACTOR = "generated"  # demonstration history: made up, and labelled wherever it is shown
+GENERATED_ACTOR = "generated"  # of generated demonstration history, which is labelled wherever it is shown
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -60,20 +60,20 @@ LIFE = pa.schema(
     ]
 )
 
-# A message's life in a list ends when it leaves that list for good. An activated message goes on under a new number: no end.
+# A message's life in a list ends when it leaves the list for good. An activated message continues under a new number.
 LIFE_ENDS = frozenset(kind for kind in EventKind if kind.is_terminal or kind is EventKind.DEAD_LETTERED) - {EventKind.ACTIVATED}
 
 
 def with_metadata(schema: pa.Schema, **facts) -> pa.Schema:
-    """The schema with its version and these facts in the file's metadata, under `vitrine.`."""
+    """The schema with its version and these facts in the metadata, under `vitrine.`."""
     stated = {"version": VERSION, **facts}
     return schema.with_metadata({f"vitrine.{name}": str(value) for name, value in stated.items()})
 
 
 def lives(events: pa.Table) -> pa.Table:
-    """The lives that these events ended, one row each. Needs EVENT, gives LIFE.
+    """The lives that these events ended, one row each. Takes EVENT, returns LIFE.
 
-    A life before dead-lettering was spent in the main queue, wherever its last event is filed.
+    A life that ended in dead-lettering was in the main queue, although the event is recorded in the dead-letter queue.
     """
     ends = events.filter(pc.is_in(events["kind"], pa.array(sorted(LIFE_ENDS), pa.int16())))
     dead_lettered = pc.equal(ends["kind"], int(EventKind.DEAD_LETTERED))

@@ -1,7 +1,7 @@
-"""Where the archive's files are: a folder by default, or any address pyarrow can write to (hdfs://, s3://).
+"""The storage of the archive's files: a folder by default, or any URL that pyarrow can write to (hdfs://, s3://).
 
-A file appears under its name complete or not at all. In a folder: written aside, flushed to the disk, renamed, and the folder
-flushed. Elsewhere: the store's own commit at the end of the upload.
+Files appear atomically. In a folder, a file is written under a temporary name, flushed, renamed, and the folder is flushed.
+Elsewhere, the store commits it at the end of the upload.
 """
 
 import os
@@ -17,7 +17,7 @@ PARQUET = {"compression": "zstd", "row_group_size": 1_000_000}
 
 
 def open_archive(url: str) -> "Folder | Remote":
-    """The archive at `url`: a path, file://, or a scheme of pyarrow's (s3a:// is read as s3://)."""
+    """The archive at `url`: a path, file://, or a scheme that pyarrow supports (s3a:// is treated as s3://)."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         return Folder(Path(parts.path))
@@ -31,23 +31,23 @@ class Folder:
         self.root = root.absolute()
 
     def write(self, table: pa.Table, path: str) -> int:
-        """Write a table as Parquet under `path`, durably; returns the file's bytes. A file of that name is replaced."""
+        """Write a table durably as a Parquet file at `path`, replacing any existing file; returns its size in bytes."""
         target = self.root / path
         self._make_folder(target.parent)
-        for left_over in target.parent.glob(f"{target.name}.*.tmp"):
-            left_over.unlink(missing_ok=True)
-        aside = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
-        with aside.open("wb") as file:
+        for leftover in target.parent.glob(f"{target.name}.*.tmp"):
+            leftover.unlink(missing_ok=True)
+        temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
+        with temporary.open("wb") as file:
             pq.write_table(table, file, **PARQUET)
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
-        aside.rename(target)
+        temporary.rename(target)
         _flush_folder(target.parent)
         return size
 
     def address(self, path: str) -> str:
-        """What Spark and pyarrow open."""
+        """The address at which Spark and pyarrow open the file."""
         return str(self.root / path)
 
     def _make_folder(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Folder:
 
 
 class Remote:
-    """An archive elsewhere. An object store shows an object when its upload is complete; hdfs renames."""
+    """An archive in an object store, which shows an object once its upload is complete, or in hdfs, which renames."""
 
     def __init__(self, url: str):
         self.url = url.rstrip("/")

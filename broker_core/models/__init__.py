@@ -1,7 +1,7 @@
-"""Tables only: no rule and no query lives here. The SQL that works on them is in `broker_core/store/sql`.
+"""The tables, without rules or queries; the SQL is in the `sql/` folders of `broker_core/store` and of the families.
 
-Messages, events and the counts ledger are written by hand-made statements alone, so their tables are made by SQL in the first
-migration (storage parameters, partitions, indexes that the ORM has no words for) and mapped here unmanaged, for reading.
+The tables of messages, events and the ledger of counts are written only by hand-written statements. A migration creates them in
+SQL (storage parameters, partitions and indexes that the ORM cannot express); they are mapped here unmanaged, for reading.
 """
 
 from .celery import CeleryBinding

@@ -1,4 +1,4 @@
-"""Bindings of the Celery transport: exchanges exist in every process alone, which queues hang on them is shared here."""
+"""Bindings of the Celery transport. kombu declares exchanges in each process; their bindings are shared in this table."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from .entities import Entity
 
 
 class CeleryBinding(models.Model):
-    """A queue that gets what is published to an exchange under a routing key. It ends with its queue: no constraint ties them."""
+    """A queue bound to an exchange with a routing key. The binding of a deleted queue is ignored and removed later."""
 
     entity = models.ForeignKey(Entity, db_constraint=False, on_delete=models.DO_NOTHING, related_name="+")
     exchange = models.CharField(max_length=255)

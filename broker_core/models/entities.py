@@ -10,10 +10,10 @@ DEFAULTS = QueueSettings()
 
 
 class Namespace(models.Model):
-    """A set of entities of one family with one clock (docs/design.md D6, D10): a namespace, a storage account, a virtual host.
+    """A set of entities of one family with one clock (docs/design.md D6, D10): a namespace, storage account or virtual host.
 
     While `clock_base_at` is set the clock is manual: it shows clock_base_at + (real time since clock_base_real) * clock_rate.
-    One that was deleted keeps its row, under a name that says so, as long as events name an entity it had.
+    A deleted namespace keeps its row, under another name, as long as events refer to its entities.
     """
 
     name = models.CharField(max_length=255)
@@ -29,7 +29,7 @@ class Namespace(models.Model):
     clock_rate = models.FloatField(default=1.0, editable=False)
     topology_version = models.BigIntegerField(
         default=1, db_default=1, editable=False
-    )  # raised when what a message is routed by changes
+    )  # raised with each change of the routing topology
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
@@ -42,13 +42,12 @@ class Namespace(models.Model):
 
 
 class Entity(models.Model):
-    """What has an address. A deleted one keeps its row, so that history can name it, until its messages are gone and
-    forgotten."""
+    """An object with an address. A deleted entity keeps its row as long as messages or events refer to it."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="entities")
     path = models.CharField(max_length=330)  # a subscription's: topic/Subscriptions/name
     family = models.CharField(max_length=20, choices=[(f, f) for f in Family], default=Family.SERVICE_BUS, editable=False)
-    key = models.GeneratedField(  # names are compared by it: of RabbitMQ exactly, else without case
+    key = models.GeneratedField(  # for comparing names: case-sensitive in RabbitMQ, case-insensitive elsewhere
         expression=Case(When(family=Family.RABBITMQ, then=F("path")), default=Lower("path")),
         output_field=models.CharField(max_length=330),
         db_persist=True,
@@ -57,7 +56,7 @@ class Entity(models.Model):
     topic = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="subscriptions", editable=False
     )
-    rules_version = models.BigIntegerField(default=1, editable=False)  # of a topic: raised when what it fans out to changes
+    rules_version = models.BigIntegerField(default=1, editable=False)  # of a topic: raised when its rules or subscriptions change
     lock_duration = models.DurationField(default=DEFAULTS.lock_duration)
     max_delivery_count = models.IntegerField(default=DEFAULTS.max_delivery_count)
     default_message_time_to_live = models.DurationField(null=True, blank=True)
@@ -80,10 +79,10 @@ class Entity(models.Model):
         choices=[(level, level.name.lower()) for level in HistoryLevel], default=HistoryLevel.FULL
     )
     hidden = models.BooleanField(default=False)
-    options = models.JSONField(default=dict, db_default={}, blank=True, editable=False)  # what its family alone knows
+    options = models.JSONField(default=dict, db_default={}, blank=True, editable=False)  # settings that only its family has
     effective = models.JSONField(
         default=dict, db_default={}, blank=True, editable=False
-    )  # what its family made of it, with policies
+    )  # the settings that apply, with policies
     owner_id = models.BigIntegerField(null=True, blank=True, editable=False)  # the connection an exclusive queue belongs to
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -105,7 +104,7 @@ class Entity(models.Model):
 
 
 class Rule(models.Model):
-    """A rule of a subscription: which messages it copies, and what it does to a copy. The JSON is that of semantics."""
+    """A rule of a subscription: a filter and an action. The JSON is that of service_bus.rules.filters."""
 
     subscription = models.ForeignKey(Entity, on_delete=models.CASCADE, related_name="rules")
     name = models.CharField(max_length=50)
@@ -123,7 +122,7 @@ class Rule(models.Model):
 
 
 class EntityCounter(models.Model):
-    """The next sequence number of an entity, and all bytes ever sent to it. The hottest row there is: nothing else lives here."""
+    """The next sequence number of an entity, and all bytes ever sent to it. Kept small: this row has the most updates."""
 
     entity = models.OneToOneField(Entity, primary_key=True, db_constraint=False, on_delete=models.DO_NOTHING, related_name="+")
     next_number = models.BigIntegerField(default=1)

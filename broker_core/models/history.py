@@ -1,10 +1,10 @@
-"""The manifest of the archive: which events are in which files. Written by `broker_core.history.archive` alone."""
+"""The manifest of the archive: which events are in which files. Written only by `broker_core.history.archive`."""
 
 from django.db import models
 
 
 class ArchiveEpoch(models.Model):
-    """Transaction ids mean something inside one cluster only. A restore or a copy into another begins a new epoch."""
+    """A period in one cluster, since transaction ids differ between clusters. A restore or copy into another begins a new one."""
 
     system_identifier = models.BigIntegerField()
     from_xid = models.BigIntegerField()
@@ -19,9 +19,9 @@ class ArchiveEpoch(models.Model):
 
 
 class ArchiveSlice(models.Model):
-    """The events of transactions from_xid (included) to to_xid (excluded), all decided when the slice was opened.
+    """The events of transactions from_xid (inclusive) to to_xid (exclusive), all of which had ended when the slice was opened.
 
-    open: its files may be missing or half written, and are written again with the same bounds and names. done: they are complete.
+    open: its files may be missing or incomplete, and are written again with the same bounds and names. done: they are complete.
     """
 
     OPEN, DONE = "open", "done"
@@ -48,10 +48,9 @@ class ArchiveSlice(models.Model):
 
 
 class ArchiveFile(models.Model):
-    """One Parquet file of a slice: the events, or the ended lives, of one day and namespace.
+    """One Parquet file of a slice: the events, or the ended lives, of one day and namespace. Readers open only files listed here.
 
-    path: below ARCHIVE_URL. first_at, last_at: of events their `at`; of lives when they were enqueued. Readers take only files
-    named here.
+    path: relative to ARCHIVE_URL. first_at, last_at: for events, of `at`; for lives, of the time of enqueueing.
     """
 
     EVENTS, LIVES = "events", "lives"

@@ -1,4 +1,4 @@
-"""Messages and their events, mapped for reading. The tables are made in SQL (migration 0001)."""
+"""Messages and their events, mapped for reading. The tables are created in SQL (migrations/message_tables.sql)."""
 
 from django.db import models
 
@@ -8,7 +8,7 @@ from .entities import Entity
 
 
 class Message(models.Model):
-    """A message where it is now. Its primary key begins with the entity, so that the table can be split by it later."""
+    """A message in its current list. The primary key begins with the entity, so that the table can be partitioned by it later."""
 
     pk = models.CompositePrimaryKey("entity_id", "subqueue", "state", "sequence_number")
     entity = models.ForeignKey(Entity, db_constraint=False, on_delete=models.DO_NOTHING, related_name="+")
@@ -28,7 +28,7 @@ class Message(models.Model):
 
 
 class MessageEvent(models.Model):
-    """Something that happened to a message. `event_id` orders events; it is unique, but no index says so."""
+    """An event of a message. `event_id` orders events; it is unique, though without an index."""
 
     event_id = models.BigIntegerField(primary_key=True)
     recorded_at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""RabbitMQ's own objects: what a virtual host routes by, and who is connected to it."""
+"""RabbitMQ's own objects: the topology of virtual hosts, and their connections."""
 
 from django.db import models
 
@@ -15,7 +15,7 @@ class Exchange(models.Model):
     auto_delete = models.BooleanField(default=False)
     internal = models.BooleanField(default=False)
     arguments = models.JSONField(default=dict, blank=True)  # name -> [type, text], see rabbitmq.rules.table
-    effective = models.JSONField(default=dict, blank=True, editable=False)  # with the policy that applies
+    effective = models.JSONField(default=dict, blank=True, editable=False)  # the arguments that apply, with policies
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -28,7 +28,7 @@ class Exchange(models.Model):
 
 
 class Binding(models.Model):
-    """A binding from an exchange to a queue, or to another exchange: one of the two is set."""
+    """A binding from an exchange to a queue or to another exchange; exactly one of the two is set."""
 
     source = models.ForeignKey(Exchange, on_delete=models.CASCADE, related_name="bindings")
     queue = models.ForeignKey(Entity, null=True, blank=True, on_delete=models.CASCADE, related_name="bindings")
@@ -77,7 +77,7 @@ class Policy(models.Model):
 
 
 class BrokerProcess(models.Model):
-    """A process that connections live in. It holds an advisory lock on its epoch, and renews its lease, as long as it lives."""
+    """A process with connections. While it runs it holds an advisory lock on its epoch and renews its lease."""
 
     epoch = models.BigAutoField(primary_key=True)
     label = models.CharField(max_length=255)
@@ -92,7 +92,8 @@ class BrokerProcess(models.Model):
 
 
 class Connection(models.Model):
-    """A connection to a virtual host: what it holds and owns ends with it. Messages name it in owner_id."""
+    """A connection to a virtual host. When it ends, its messages are requeued and its exclusive queues deleted. Messages refer to
+    it in owner_id."""
 
     process = models.ForeignKey(BrokerProcess, db_column="epoch", on_delete=models.CASCADE, related_name="connections")
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="connections")
@@ -108,7 +109,7 @@ class Connection(models.Model):
 
 
 class Consumer(models.Model):
-    """A consumer of a queue, of a channel of a connection. The lowest id is the first in line."""
+    """A consumer of a queue on a channel of a connection. Lower ids come first."""
 
     connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="consumers")
     channel = models.IntegerField(default=1)

@@ -1,11 +1,10 @@
-"""When each sweep ran and what it did."""
+"""Records of sweep runs."""
 
 from django.db import models
 
 
 class SweepRun(models.Model):
-    """One run of one sweep. outcome: counts by name. finished_at is empty while it runs, or for ever if its process was
-    killed."""
+    """One run of a sweep. outcome: counts by name. finished_at: None while it runs, or if its process was killed."""
 
     name = models.CharField(max_length=100)
     started_at = models.DateTimeField()

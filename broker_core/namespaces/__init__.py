@@ -1,8 +1,8 @@
 """Namespaces and their clocks: create, change, delete, get, list; pause, step and resume a clock.
 
-Each function is a use case (see store.driver). Changing needs the right MANAGE, reading BROWSE. They raise EntityNotFound,
-EntityExists, InvalidArgument, NotAllowed and NotAuthorized. The system namespace carries Vitrine's own work: only processes
-change it, and its clock is always the real one.
+Each function is a use case (see store.use_cases). Changes require the right MANAGE, reads BROWSE. They raise EntityNotFound,
+EntityExists, InvalidArgument, NotAllowed and NotAuthorized. The system namespace holds Vitrine's own queues: only processes can
+change it, and its clock always shows real time.
 """
 
 from .clocks import Clock, get_clock, pause_clock, resume_clock, step_clock, step_clock_to

@@ -1,4 +1,4 @@
-"""A namespace's clock: what it shows, and how it is paused, stepped and let run (docs/design.md D6)."""
+"""Reads, pauses, steps and resumes a namespace's clock (docs/design.md D6)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.runtime.configured_limits import limits
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .namespaces import changeable_namespace
 
-LAST_YEAR_OF_A_CLOCK = 3000  # far from what a datetime can hold, so that adding a time-to-live to it always works
+LAST_YEAR_OF_A_CLOCK = 3000  # far below the maximum of a datetime, so that adding a time-to-live cannot overflow
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What a namespace's clock shows. rate: its seconds in a real second, 0 while paused. is_manual: it left real time once."""
+    """The state of a namespace's clock. rate: its seconds per real second, 0 while paused. is_manual: it no longer shows real
+    time."""
 
     namespace: str
     now: datetime
@@ -31,7 +33,7 @@ class Clock:
 
 @use_case
 def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
-    """What the namespace's clock shows, and how fast it runs."""
+    """Read the namespace's clock."""
     (actor or Actor.local()).require(Right.BROWSE, namespace)
     rows = yield call("get_clock", name=namespace)
     if not rows:
@@ -41,13 +43,13 @@ def get_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
 
 @use_case
 def pause_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
-    """Stop the namespace's clock where it is; returns the Clock. Statements already running may still have read a little more."""
+    """Pause the namespace's clock; returns the Clock. Statements already running may have read a slightly later time."""
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=0.0))
 
 
 @use_case
 def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -> Steps[Clock]:
-    """Move the namespace's clock forward by `step`, running or paused; returns the Clock. It never goes back."""
+    """Move the namespace's clock, running or paused, forward by `step`; returns the Clock."""
     longest = limits().clock_step
     if not isinstance(step, timedelta) or not timedelta(0) <= step <= longest:
         shown = human(step) if isinstance(step, timedelta) else repr(step)
@@ -57,8 +59,8 @@ def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -
 
 @use_case
 def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -> Steps[Clock]:
-    """Move the namespace's clock forward to `at`, aware, running or paused; returns the Clock. Who asks twice at once for the
-    same instant gets there once. Raises InvalidArgument for one that lies behind."""
+    """Move the namespace's clock, running or paused, forward to the aware instant `at`; returns the Clock. Concurrent calls with
+    the same instant move it only once. Raises InvalidArgument if the instant is in the past."""
     if at.tzinfo is None:
         raise InvalidArgument("at", f"needs a time zone, such as UTC: {at}")
     shown = yield from get_clock.steps(namespace, actor=actor)
@@ -73,7 +75,7 @@ def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -
 
 @use_case
 def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = None) -> Steps[Clock]:
-    """Let the namespace's clock run on from where it is, `rate` times as fast as real time; returns the Clock."""
+    """Run the namespace's clock from its current time, `rate` times as fast as real time; returns the Clock."""
     fastest = limits().clock_rate
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or not 0 < rate <= fastest:
         raise InvalidArgument("rate", f"{rate!r} must be greater than 0 and at most {fastest:,.0f}; to stop the clock, pause it")

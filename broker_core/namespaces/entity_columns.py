@@ -1,4 +1,4 @@
-"""The settings columns of an entity's row. Every row has all of them; unused ones keep their defaults."""
+"""The settings columns of an entity's row. Every row has all of them; those that a family does not use keep their defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STORED_AS = {"status": str, "expiry_mode": str, "history_level": int}
 
 
 def entity_columns(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of an entity with these settings, as the statements `create_entity` and `update_entity` take them."""
+    """The columns of an entity with these settings, as parameters of `create_entity` and `update_entity`."""
     found = _DEFAULTS | dict(values)
     stored = {name: _STORED_AS[name](value) if name in _STORED_AS else value for name, value in found.items()}
     return stored | {"family": str(family), "options": "{}", "effective": "{}", "owner_id": None}

@@ -1,4 +1,4 @@
-"""Namespaces, and the limits that their tier sets to what is in them."""
+"""Namespaces and the limits of their tiers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from broker_core.common.limits import Limits
 from broker_core.common.types import Actor, EntityAddress, Family, Right, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.find_or_create import find_or_create
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Namespace:
 
     @property
     def limits(self) -> Limits:
-        """The ranges in force for its entities."""
+        """The limits for its entities."""
         return limits(None if self.is_system else self.tier)
 
 
@@ -44,10 +45,12 @@ def create_namespace(
     is_system: bool = False,
     actor: Actor | None = None,
 ) -> Steps[Namespace]:
-    """Create a namespace, of Service Bus with its policy RootManageSharedAccessKey, which has all rights. Raises EntityExists.
+    """Create a namespace. Raises EntityExists.
 
-    family: whose rules apply (docs/design.md D10); account and virtual host names have rules of their own.
-    tier:   what its entities may have; the system namespace is bound by none, other families have none.
+    A Service Bus namespace gets the policy RootManageSharedAccessKey with all rights.
+
+    family: the family of its entities (docs/design.md D10), which also decides which names are valid.
+    tier:   limits its entities. Does not apply to the system namespace and to other families.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name)
@@ -78,7 +81,7 @@ def ensure_namespace(
     is_system: bool = False,
     actor: Actor | None = None,
 ) -> Steps:
-    """The namespace of this name, created if it is not there; one that is there is left as it is."""
+    """Return the namespace of this name, creating it if it does not exist. An existing one is not changed."""
 
     def create() -> Steps:
         return create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor)
@@ -88,7 +91,7 @@ def ensure_namespace(
 
 @use_case
 def get_namespace(name: str, *, actor: Actor | None = None) -> Steps[Namespace]:
-    """One namespace; its name is compared without case."""
+    """The namespace of this name, compared case-insensitively."""
     (actor or Actor.local()).require(Right.BROWSE, name)
     rows = yield call("get_namespace", name=name)
     if not rows:
@@ -108,9 +111,9 @@ def list_namespaces(*, actor: Actor | None = None) -> Steps[list[Namespace]]:
 def update_namespace(
     name: str, *, description: str | None = None, tier: Tier | str | None = None, actor: Actor | None = None
 ) -> Steps[Namespace]:
-    """Change a namespace's description or tier; its name is part of every address and stays. What is None stays, too.
+    """Change a namespace's description or tier, unless None. The name is part of every address and cannot be changed.
 
-    Raises NotAllowed for a tier that lacks what one of its entities has.
+    Raises NotAllowed if one of its entities uses a feature that the tier does not have.
     """
     yield from changeable_namespace(name, actor)
     if description is not None:
@@ -129,8 +132,8 @@ def update_namespace(
 
 @use_case
 def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete a namespace that has no entity. Of those it had, the history stays readable until its retention is over: under the
-    namespace's name with the time of its deletion. The name itself is free at once."""
+    """Delete a namespace without entities. Its name can be reused at once. The history of its deleted entities stays readable
+    until the end of the retention, under the namespace's name with the time of deletion."""
     yield from changeable_namespace(name, actor)
 
     def steps() -> Steps:
@@ -154,15 +157,15 @@ def _refuse_taken(name: str, family: Family) -> Steps[NoReturn]:
 
 
 def hold_whole(name: str, family: Family) -> Steps:
-    """The namespace, held before it is deleted with all in it: nobody puts an entity into it, or connects to it, before the
-    transaction ends. Raises EntityNotFound, NotAllowed for one of another family."""
+    """Lock a namespace that is to be deleted with its content: until the transaction ends, nobody can create an entity in it or
+    connect to it. Raises EntityNotFound; NotAllowed for a namespace of another family."""
     if not (yield call("lock_namespace", name=name)):
         raise EntityNotFound(name, definition_of(family).container_noun)
     return (yield from of_family(name, family, None))
 
 
 def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
-    """A Namespace of this family. Raises EntityNotFound, NotAllowed."""
+    """The namespace of this name. Raises EntityNotFound; NotAllowed if it is of another family."""
     (actor or Actor.local()).require(Right.BROWSE, name)
     rows = yield call("get_namespace", name=name)
     if not rows:
@@ -174,13 +177,13 @@ def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
 
 
 def contents(namespace_id: int) -> Steps:
-    """What goes with a namespace: its entities (how many, and their ids), and their messages."""
+    """What a namespace contains: the number and ids of its entities, and the number of their messages."""
     (row,) = yield call("namespace_contents", namespace_id=namespace_id)
     return row
 
 
 def changeable_namespace(name: str, actor: Actor | None) -> Steps:
-    """A namespace that its caller may change: not Vitrine's own."""
+    """The namespace of this name. Raises NotAuthorized without MANAGE, and NotAllowed for Vitrine's own namespace."""
     (actor or Actor.local()).require(Right.MANAGE, name)
     namespace = yield from get_namespace.steps(name, actor=actor)
     if namespace.is_system:
@@ -191,8 +194,8 @@ def changeable_namespace(name: str, actor: Actor | None) -> Steps:
 
 
 def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family = Family.SERVICE_BUS) -> Steps:
-    """Hold the namespace of an entity that this actor is about to create, change or delete. Raises NotAllowed in one of another
-    family."""
+    """Lock the namespace of an entity that this actor is about to create, change or delete. Raises NotAllowed if the namespace is
+    of another family."""
     namespace = yield from hold_namespace(address.namespace)
     if namespace.family is not family:
         raise NotAllowed(
@@ -204,7 +207,7 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family 
 
 
 def hold_namespace(name: str) -> Steps[Namespace]:
-    """The namespace, whose tier and entities nobody else changes before the transaction ends."""
+    """Lock a namespace: nobody else can change its tier or entities until the transaction ends."""
     rows = yield call("hold_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, "namespace")

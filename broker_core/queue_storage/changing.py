@@ -12,8 +12,9 @@ from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
 from broker_core.queue_storage.rules.messages import as_uuid, check_receipt, check_update, number_of, seconds
 from broker_core.runtime.entity_cache import CachedEntity
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import listed, may, on_queue, there
 from .values import GotMessage, PutMessage, Updated

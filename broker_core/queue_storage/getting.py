@@ -17,8 +17,9 @@ from broker_core.queue_storage.rules.messages import check_count, check_get
 from broker_core.runtime.entity_cache import BoundedCache, CachedEntity
 from broker_core.runtime.pacing import ROUNDS
 from broker_core.store import connections
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .changing import key_of
 from .shared import may, on_queue, there

@@ -14,8 +14,9 @@ from broker_core.queue_storage.rules.messages import check_put
 from broker_core.queue_storage.rules.names import REQUEUED, requeued_to
 from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.pacing import BATCH
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import may, on_queue, one_row, there
 

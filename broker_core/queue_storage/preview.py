@@ -17,8 +17,9 @@ from broker_core.common.durations import human
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.queue_storage.rules.options import Poison, QueueOptions, changed, poison_of
 from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unchanged, token_of
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .queues import StorageQueue, checked_history_level, hold, update_queue
 from .shared import may

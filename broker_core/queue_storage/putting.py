@@ -9,8 +9,9 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put, encode_text
 from broker_core.runtime.entity_cache import CachedEntity
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import listed, may, on_queue
 from .values import put_message

@@ -27,8 +27,9 @@ from broker_core.queue_storage.rules.options import (
     poison_of,
 )
 from broker_core.runtime.find_or_create import find_or_create
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import FAMILY, may, one_row
 

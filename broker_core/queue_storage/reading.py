@@ -13,8 +13,9 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.options import from_json, poison_of
 from broker_core.reads.messages import Explanation, message_row
 from broker_core.runtime.entity_cache import CachedEntity
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .rules import explaining
 from .shared import may, on_queue, there

@@ -1,7 +1,7 @@
 """RabbitMQ's virtual hosts: exchanges, bindings, queues and policies, and what is done with messages.
 
-Each function is a use case (see store.driver). What RabbitMQ refuses raises AmqpError with its code and its text, a policy that
-is refused InvalidPolicy; nothing is stored then. Changing what there is needs the right MANAGE, looking at it BROWSE.
+Each function is a use case (see store.use_cases). What RabbitMQ refuses raises AmqpError with its code and its text, a policy
+that is refused InvalidPolicy; nothing is stored then. Changing what there is needs the right MANAGE, looking at it BROWSE.
 """
 
 from broker_core.rabbitmq.connections.channels import Channel

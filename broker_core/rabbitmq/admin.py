@@ -89,7 +89,7 @@ class BindingForm(forms.ModelForm):
         cleaned = super().clean()
         source, queue, exchange = (cleaned.get(name) for name in ("source", "queue", "exchange"))
         if (queue is None) == (exchange is None):
-            raise forms.ValidationError("Choose either a queue or an exchange.")
+            raise forms.ValidationError("Choose either a queue or an exchange, not both.")
         if source and (queue or exchange).namespace_id != source.namespace_id:
             raise forms.ValidationError("Both ends must be in the same virtual host.")
         if source and not self.errors:

@@ -24,8 +24,9 @@ from broker_core.rabbitmq.rules.exchanges import BindingDef, Router
 from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchanged, token_of
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .messages import length_limits
 from .rules import policies as rules

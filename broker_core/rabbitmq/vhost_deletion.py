@@ -9,8 +9,9 @@ from broker_core.common.types import Actor, Family, Right
 from broker_core.namespaces.namespaces import contents, hold_whole
 from broker_core.rabbitmq.topology.queue_removal import remove_queues
 from broker_core.rabbitmq.topology.vhosts import STORED, get_vhost
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .connections import ending
 from .messages import browsing

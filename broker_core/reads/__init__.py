@@ -60,7 +60,7 @@ from .shared import (
     PAGE_ROWS,
     Capped,
     ClockReading,
-    HistoryCursor,
+    LinkedMessage,
     Page,
 )
 from .timelines import (

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.types import Actor, Right
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import PAGE_ROWS, require
 

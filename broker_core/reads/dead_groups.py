@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import entity_id_of, require
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, clock_of, entity_id_of, require
 

@@ -23,8 +23,9 @@ from broker_core.common.types import (
     Right,
     SubQueue,
 )
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 

@@ -8,8 +8,9 @@ from enum import StrEnum
 
 from broker_core.common.family import installed
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import entity_id_of, require
 

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from broker_core.common.arguments import require_count
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .shared import PAGE_ROWS, Capped, Page, entity_id_of
 

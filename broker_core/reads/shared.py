@@ -70,8 +70,11 @@ class Page(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryCursor:
-    """A number that a message had or got elsewhere. address None: its entity was deleted long ago; number None: not known."""
+class LinkedMessage:
+    """A message that another one became, or was made from.
+
+    address None: its entity was deleted long ago. sequence_number None: not known.
+    """
 
     entity_id: int
     address: EntityAddress | None

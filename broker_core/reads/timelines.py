@@ -11,11 +11,12 @@ from typing import Any
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
-from .shared import PAGE_ROWS, HistoryCursor, Page, entity_id_of, names_of, pairs, require
+from .shared import PAGE_ROWS, LinkedMessage, Page, entity_id_of, names_of, pairs, require
 
 FOUND_CAP = 100
 TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, then the newest are shown
@@ -56,10 +57,10 @@ class Event:
     properties: Mapping[str, str] = field(default_factory=dict)
     application_properties: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     details: Mapping = field(default_factory=dict)
-    others: tuple[HistoryCursor, ...] = ()
+    others: tuple[LinkedMessage, ...] = ()
 
     @property
-    def other(self) -> HistoryCursor | None:
+    def other(self) -> LinkedMessage | None:
         """The one that it became, or was made from; the first where it became several."""
         return self.others[0] if self.others else None
 
@@ -219,7 +220,7 @@ def names_in(events: Sequence[Any]) -> Steps[dict[int, EntityAddress]]:
 
 def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
     address = names.get(row.entity_id)
-    others = tuple(HistoryCursor(entity_id, names.get(entity_id), number) for entity_id, number in _links(row))
+    others = tuple(LinkedMessage(entity_id, names.get(entity_id), number) for entity_id, number in _links(row))
     return Event(
         event_id=row.event_id,
         recorded_at=row.recorded_at,

@@ -1,1 +1,1 @@
-"""What the families run on, beneath their rules: the entity cache, waiting and waking, pacing of batches, previews."""
+"""Shared by the operations of all families: the entity cache, waiting and waking, pacing of batches, previews."""

@@ -1,4 +1,4 @@
-"""Which of the limits' two values holds here: the service's, or the wider one that a site may choose."""
+"""The limits that apply on this site: strict or relaxed, by the setting VITRINE_LIMITS."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from broker_core.common.types import Tier
 
 
 def limits(tier: Tier | None = None) -> Limits:
-    """The ranges in force: those of the service, or wider ones where the Django setting VITRINE_LIMITS is "relaxed".
+    """The service's limits, or wider ones if the Django setting VITRINE_LIMITS is "relaxed".
 
-    tier: as narrow as it makes them; None: as wide as any has them.
-    Outside Django (a Celery project that names its database by a DSN) there are no settings: those of the service.
+    tier: narrows them to this tier; None: the widest of all tiers.
+    Outside Django (a Celery project that gives its database as a DSN) there are no settings, so the service's limits apply.
     """
     in_django = django_settings.configured or bool(os.environ.get(ENVIRONMENT_VARIABLE))
     found = RELAXED if in_django and getattr(django_settings, "VITRINE_LIMITS", "strict") == "relaxed" else STRICT

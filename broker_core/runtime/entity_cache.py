@@ -1,4 +1,4 @@
-"""What a process remembers, first of all the entities behind addresses: what never changes about them."""
+"""Caches of a process, above all the immutable properties of the entities behind addresses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from broker_core.store.statements import call
 
 
 class BoundedCache(dict):
-    """What a process remembers, in all its threads: any of them may forget it at any time. With `most` it begins anew, so what
-    is gone for good takes no space for ever."""
+    """A cache shared by the threads of a process. It is cleared when it reaches `max_entries`."""
 
-    def __init__(self, most: int):
-        self.most = most
+    def __init__(self, max_entries: int):
+        self.max_entries = max_entries
 
     def keep(self, key: Any, value: Any) -> Any:
-        if len(self) >= self.most:
+        if len(self) >= self.max_entries:
             self.clear()
         self[key] = value
         return value
 
 
 class CachedEntity(NamedTuple):
-    """What never changes about an entity, so it can be remembered."""
+    """The properties of an entity that never change."""
 
     id: int
     kind: EntityKind
@@ -37,36 +36,36 @@ class CachedEntity(NamedTuple):
     requires_duplicate_detection: bool
 
 
-_known = BoundedCache(100_000)  # database, namespace and path -> Known
+_entities = BoundedCache(100_000)  # (database, namespace, path) -> CachedEntity
 
 
 def _key(address: EntityAddress):
-    require_kind("address", address, EntityAddress)  # it is a text, most often
+    require_kind("address", address, EntityAddress)  # callers often pass a string
     return connections.current_database(), address.namespace.lower(), address.path
 
 
 def forget(address: EntityAddress) -> None:
-    _known.pop(_key(address), None)
+    _entities.pop(_key(address), None)
 
 
 def cached_entity(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
-    """What is known of the entity behind an address, remembered: ids are never used again.
+    """The CachedEntity behind an address, from the cache if possible. It may have been deleted since; ids are never reused.
 
-    Raises EntityNotFound; NotAllowed for one of another family, which has operations of its own.
+    Raises EntityNotFound; NotAllowed for an entity of another family.
     """
     key = _key(address)
-    found = _known.get(key)
+    found = _entities.get(key)
     if found is None:
         row = yield from row_of(address)
         flags = row.requires_session, row.requires_duplicate_detection
-        found = _known.keep(key, CachedEntity(row.id, EntityKind(row.kind), Family(row.family), *flags))
+        found = _entities.keep(key, CachedEntity(row.id, EntityKind(row.kind), Family(row.family), *flags))
     if found.family is not family:
         raise NotAllowed(f"'{address}' is of the family {found.family}, whose operations differ from those of {family}.")
     return found
 
 
 def row_of(address: EntityAddress) -> Steps:
-    """The entity behind an address as it is now. Raises EntityNotFound."""
+    """The current row of the entity behind an address. Raises EntityNotFound."""
     require_kind("address", address, EntityAddress)
     rows = yield call("find_entity", namespace=address.namespace, path=address.path)
     if not rows:
@@ -75,32 +74,32 @@ def row_of(address: EntityAddress) -> Steps:
 
 
 def entity_id_of(address: EntityAddress) -> Steps:
-    """The id behind an address. Raises EntityNotFound."""
+    """The id of the entity behind an address. Raises EntityNotFound."""
     return (yield from cached_entity(address)).id
 
 
 def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], family: Family = Family.SERVICE_BUS) -> Steps:
-    """Attempt something on an entity. Returns what is known of it, the answer, and, if there is none, a look at the entity.
+    """Attempt an operation on an entity. Returns (CachedEntity, result, None), or without a result (CachedEntity, None, status).
 
-    What is remembered may be of an entity deleted since: it is looked up once more where nothing was found, or where it does not
-    allow the attempt. Raises EntityNotFound.
+    The cached entity may have been deleted. If the attempt has no result, or the entity does not allow it, the address is looked
+    up once more. Raises EntityNotFound.
     """
     for is_last in (False, True):
-        remembered = _key(address) in _known
+        was_cached = _key(address) in _entities
         entity = yield from cached_entity(address, family)
         try:
-            answer = yield from attempt(entity)
+            result = yield from attempt(entity)
         except NotAllowed:
-            if is_last or not remembered:
+            if is_last or not was_cached:
                 raise
             forget(address)
             continue
-        if answer:
-            return entity, answer, None
+        if result:
+            return entity, result, None
         status = yield call("entity_status", entity_id=entity.id)
         if status:
             return entity, None, status[0]
         forget(address)
-        if not remembered:
+        if not was_cached:
             break
     raise EntityNotFound(str(address))

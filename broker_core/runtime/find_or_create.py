@@ -1,4 +1,4 @@
-"""Finding what others may create or delete at the same time."""
+"""Finds or creates an object that other processes may create concurrently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker_core.store.driver import Steps
 
 
 def find_or_create(find: Callable[[], Steps], create: Callable[[], Steps]) -> Steps:
-    """What `find` finds, else what `create` makes, unless another process is faster: then what that made."""
+    """Return what `find` returns; if it raises EntityNotFound, create the object, or find the one created concurrently."""
     try:
         return (yield from find())
     except EntityNotFound:

@@ -1,4 +1,4 @@
-"""Long work in batches that let others through, and the bound below which an entity has nothing left."""
+"""Runs long work in batches, so that other operations can proceed, and advances the head of a list."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from broker_core.common.types import SubQueue
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 
-BATCH = 500  # messages of one transaction, so that others are let through
-ROUNDS = 20  # such batches at most in the way of another operation; a sweep does the rest
-HEAD_LAG = 1000  # numbers between a bound and what is received above it that make it worth raising
-PAUSE_SHARE = 3.0  # of the time that a sweep's batch took: receivers on other queues keep most of their rate
+BATCH = 500  # messages per transaction
+ROUNDS = 20  # maximum number of batches as part of another operation; a sweep does the rest
+HEAD_LAG = 1000  # distance between a head and the numbers received above it from which advancing the head pays
+PAUSE_SHARE = 3.0  # pause after a sweep's batch, in multiples of its duration, so that receivers keep most of their rate
 
 
 def in_batches(batch: Callable[[], Steps], deadline: float, pause: Callable[[float], None]) -> Steps:
-    """Run batches until the last one, or until the deadline (time.monotonic). Returns how many messages they took away.
+    """Run batches until the last one, or until the deadline (time.monotonic). Returns how many messages they removed.
 
-    batch: returns how many it took away, and whether there may be more. After each one that did something it pauses, for
-    PAUSE_SHARE of its time.
+    batch: returns how many messages it removed, and whether there may be more. After each batch that removed some, `pause` is
+    called with PAUSE_SHARE times its duration.
     """
     total, more = 0, True
     while more and time.monotonic() < deadline:
@@ -32,9 +32,9 @@ def in_batches(batch: Callable[[], Steps], deadline: float, pause: Callable[[flo
 
 
 def in_rounds(batch: Callable[[], Steps]) -> Steps:
-    """Run batches as long as they are full, at most ROUNDS of them. batch: returns how many messages it took away.
+    """Run batches as long as they are full, at most ROUNDS. batch: returns how many messages it removed.
 
-    Returns how many messages they took away, and whether that was all.
+    Returns the total number removed, and whether nothing is left to remove.
     """
     total = 0
     for _ in range(ROUNDS):
@@ -46,7 +46,7 @@ def in_rounds(batch: Callable[[], Steps]) -> Steps:
 
 
 def advance_head(entity_id: int, subqueue: SubQueue) -> Steps:
-    """Raise the bound below which nothing is present, unless another process is at it."""
+    """Advance the head of a list: the number below which it has no message. Does nothing while another process does the same."""
 
     def steps() -> Steps:
         if (yield call("take_head", entity_id=entity_id, subqueue=subqueue)):

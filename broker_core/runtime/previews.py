@@ -1,7 +1,7 @@
-"""Previews: what a change would do to existing messages, before it is made. Shared by all families.
+"""Previews: the effects of a change on existing messages, counted before it is made. Shared by all families.
 
-A preview counts effects, and its token stands for everything that was counted. A change that must do exactly what was previewed
-takes that token: the effects are counted again in the transaction that makes it, and if they differ nothing is done.
+The token of a preview identifies everything that was counted. A change given a token counts the effects again in its own
+transaction, and is rejected if they differ.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.store.driver import Atomically, Steps
 
-SCAN_CAP = 100_000  # messages that a preview of an entity looks at
+SCAN_CAP = 100_000  # maximum number of messages examined by a preview of an entity
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What would happen to `count` messages of one list.
 
-    what:     a member of its family's What. address: the list. reason: of dead-lettering.
-    samples:  the lowest of their sequence numbers, at most five.
-    at_least: not all messages were looked at, so there may be more.
+    what:     a member of the family's enum of effects. address: the list. reason: of dead-lettering.
+    samples:  the lowest sequence numbers, at most five.
+    at_least: not all messages were examined, so there may be more.
     """
 
     what: StrEnum
@@ -50,13 +51,13 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an action would do at `at` of the namespace's clock.
+    """The effects of an action at `at` of the namespace's clock.
 
-    subject:  the address of an entity, or what else is changed, in words.
-    before, after: the settings; None where there are none. changes: as asked for.
-    token:    of everything that was counted: equal tokens mean the same settings and the same effects on the same messages.
-    notes:    what the change means beside its effects on messages.
-    scanned:  messages looked at; capped: there are more than SCAN_CAP, so numbers are lower bounds.
+    subject:  the address of an entity, or the name of another object that is changed.
+    before, after: the settings; None if there are none. changes: as requested.
+    token:    equal tokens mean the same settings and the same effects on the same messages.
+    notes:    consequences of the change other than effects on messages.
+    scanned:  number of messages examined; capped: there are more than SCAN_CAP, so numbers are lower bounds.
     """
 
     subject: EntityAddress | str
@@ -73,12 +74,12 @@ class Preview:
 
     @property
     def address(self) -> EntityAddress:
-        """Of a preview of an entity."""
-        assert isinstance(self.subject, EntityAddress)
-        return self.subject
+        """The entity, in a preview of an entity."""
+        require_kind("subject", self.subject, EntityAddress)
+        return cast(EntityAddress, self.subject)
 
     def count(self, what: StrEnum) -> int:
-        """Messages of all lists to which this would happen."""
+        """The number of messages with this effect, in all lists."""
         return sum(effect.count for effect in self.effects if effect.what is what)
 
 
@@ -86,10 +87,10 @@ P = TypeVar("P", bound=Preview)
 
 
 def make_if_unchanged(counted: Steps[P], make: Callable[[], Steps], expected: Preview | str | None = None) -> Steps:
-    """Count, compare and make a change in one transaction. Returns (the preview as counted, what `make` returned).
+    """Count the effects, compare them with `expected` and make the change, in one transaction. Returns (preview, result).
 
-    expected: the preview that must still be true, or its token; None makes the change whatever its effects. Raises WorldMoved and
-    changes nothing if effects or settings differ now.
+    expected: the preview that must still hold, or its token; None makes the change whatever its effects. Raises PreviewOutdated
+    and changes nothing if effects or settings differ.
     """
 
     def steps() -> Steps:
@@ -101,12 +102,12 @@ def make_if_unchanged(counted: Steps[P], make: Callable[[], Steps], expected: Pr
 
 
 def token_of(*facts: Any) -> str:
-    """Equal for equal facts, whose texts say all of them."""
+    """A hash of the facts, which must have a complete repr."""
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
 def require_same(expected: Preview | str | None, now: Preview) -> None:
-    """Raise WorldMoved unless the same would happen now as was previewed."""
+    """Raise PreviewOutdated unless the effects are still those of the preview."""
     if expected is None or now.token == (expected if isinstance(expected, str) else expected.token):
         return
     if isinstance(expected, Preview) and now.before != expected.before:

@@ -1,4 +1,4 @@
-"""Waiting for messages of entities, and waking who waits (docs/design.md D8)."""
+"""Waiting for messages of entities, and waking waiting calls (docs/design.md D8)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from broker_core.store.driver import AfterCommit, Listening, Steps, WaitForMessages
 from broker_core.store.statements import call
 
-POLL_SECONDS = 1.0  # between looks while waiting; wake-ups come sooner
-FIRST_POLL_SECONDS = 0.05  # a send that was under way when the wait began may not know of it
+POLL_SECONDS = 1.0  # between attempts while waiting, if no wake-up arrives
+FIRST_POLL_SECONDS = 0.05  # a send already under way when the wait begins may not see the waiting call
 
 
-def look_again(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> Steps:
-    """What `patiently` does after a first look, for messages of any of these entities."""
+def poll_for_messages(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> Steps:
+    """Run `take` until it returns messages of these entities, at most so long; returns its last result."""
     deadline = time.monotonic() + max_wait_seconds
 
     def steps() -> Steps:
@@ -32,7 +32,7 @@ def look_again(take, entity_ids: tuple[int, ...], max_wait_seconds: float) -> St
 
 
 def wake(entity_ids: Iterable[int]) -> Steps[None]:
-    """Tell who waits for messages of these entities, after the commit (docs/design.md D8)."""
+    """Wake the calls that wait for messages of these entities, after the commit (docs/design.md D8)."""
     for entity_id in entity_ids:
         yield AfterCommit(_wake(entity_id))
 

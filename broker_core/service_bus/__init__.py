@@ -1,6 +1,6 @@
 """What clients do with messages: send, receive, settle, renew, peek, schedule, cancel, resubmit, purge; and with sessions.
 
-Each function is a use case (see store.driver): call it for the answer now, `await name.aio(...)` under asyncio,
+Each function is a use case (see store.use_cases): call it for the answer now, `await name.aio(...)` under asyncio,
 `name.steps(...)` to compose.
 All take an `actor`; without one the calling process itself acts, with all rights. They raise the refusals of common.errors,
 and nothing is stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek,

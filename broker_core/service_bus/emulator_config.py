@@ -21,7 +21,8 @@ from broker_core.service_bus.rules.entity_settings import (
     values_of,
 )
 from broker_core.service_bus.rules.filters import rule_to_json
-from broker_core.store.driver import Atomically, Steps, UseCase, use_case
+from broker_core.store.driver import Atomically, Steps
+from broker_core.store.use_cases import UseCase, use_case
 
 from . import entities
 from .entities import Entity

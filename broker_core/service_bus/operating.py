@@ -13,8 +13,9 @@ from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
 from .rules import messages as service_bus

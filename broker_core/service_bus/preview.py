@@ -23,8 +23,9 @@ from broker_core.service_bus.entities.lifecycle import settings_after
 from broker_core.service_bus.entities.rows import lock_entity
 from broker_core.service_bus.rules.entity_settings import Settings, values_of
 from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from . import entities
 

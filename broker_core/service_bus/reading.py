@@ -13,8 +13,9 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, EntitySta
 from broker_core.reads.messages import Explanation, message_row
 from broker_core.reads.shared import entity_id_of, require
 from broker_core.service_bus.rules.filters import Rule, rule_from_json
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .rules import explaining
 

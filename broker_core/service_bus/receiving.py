@@ -12,10 +12,11 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNo
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right, Session
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
-from broker_core.runtime.waiting import look_again
-from broker_core.store.driver import Steps, use_case
+from broker_core.runtime.waiting import poll_for_messages
+from broker_core.store.driver import Steps
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .renewal import renewer
 from .rules import sessions
@@ -184,4 +185,4 @@ def wait_for_messages(take, address: EntityAddress, max_wait_seconds: float) -> 
     if messages or max_wait_seconds <= 0:
         return messages
     entity_id = yield from entity_id_of(address)
-    return (yield from look_again(take, (entity_id,), max_wait_seconds))
+    return (yield from poll_for_messages(take, (entity_id,), max_wait_seconds))

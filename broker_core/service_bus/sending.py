@@ -10,8 +10,9 @@ from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllow
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.service_bus.rules.messages import Prepared
-from broker_core.store.driver import Steps, all_or_none, undo, use_case
+from broker_core.store.driver import Steps, all_or_none, undo
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .duplicates import claim_ids, note_ids
 from .forwarding import afterwards

@@ -22,9 +22,10 @@ from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
 from broker_core.runtime.pacing import HEAD_LAG
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .receiving import session_key, wait_for_messages
 from .renewal import Renewed, renewer

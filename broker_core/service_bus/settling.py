@@ -28,9 +28,10 @@ from broker_core.common.types import (
 )
 from broker_core.runtime.entity_cache import cached_entity, forget
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
 from .renewal import renewer

@@ -15,8 +15,9 @@ from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgum
 from broker_core.common.limits import STRICT
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus.rules.entity_settings import check_policy_name
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
+from broker_core.store.use_cases import use_case
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 Scope = str | EntityAddress

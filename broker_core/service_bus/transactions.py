@@ -19,8 +19,9 @@ from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import cached_entity, forget, on_entity
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
-from broker_core.store.driver import Atomically, Steps, UseCase
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import UseCase
 
 from . import settling
 from .forwarding import forward_on

@@ -1,3 +1,3 @@
-"""The only code that speaks SQL: named statements, the connections that run them, and rows turned into values."""
+"""The only code that runs SQL: named statements, the connections that run them, and the conversion of rows to values."""
 
-from . import process as process  # whoever uses the store is a process with a name
+from . import process as process  # gives actors and refusals the process's name and ids

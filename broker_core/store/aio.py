@@ -1,7 +1,7 @@
-"""The asynchronous driver: the same use cases on one pool a process, for connections that wait (docs/design.md D12).
+"""The asynchronous driver: runs the same steps as `driver`, on one connection pool per event loop (docs/design.md D12).
 
-A statement borrows a connection for as long as it runs; waiting holds none. Wake-ups come over one listening connection a
-process.
+A statement borrows a connection while it runs; a call that waits for messages holds none. Each loop receives wake-ups over one
+listening connection.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .pool import Pool
 from .statements import Statement
 
 T = TypeVar("T")
-POOL_SIZE = 8  # two cores' worth of statements; those beyond wait their turn, grouped (docs/design.md D3)
+POOL_SIZE = 8  # enough to keep two cores busy; further statements wait and are grouped (docs/design.md D3)
 _RECONNECT_SECONDS = 0.5
-_LOOK_SECONDS = 0.02  # between looks whether what was cancelled has come to its end
+_POLL_SECONDS = 0.02  # between checks whether a cancelled call has ended
 _log = logging.getLogger(__name__)
 
 
 class LoopResources:
-    """What one event loop has for one database: the pool, and who waits for which entity."""
+    """The pool of one event loop for one database, and the calls that wait for messages of each entity."""
 
     def __init__(self, database: connections.Database):
         self._database = database
@@ -42,9 +42,9 @@ class LoopResources:
         self._listens = asyncio.Event()
 
     def _forget(self) -> None:
-        """The loop ends: a cancelled task would keep what it was connecting with."""
+        """Called when the loop ends: drops the references, since a cancelled task would keep its connection alive."""
         self._listener = None
-        for key in [key for key, office in _resources.items() if office is self]:
+        for key in [key for key, resources in _resources.items() if resources is self]:
             del _resources[key]
 
     async def close(self) -> None:
@@ -62,7 +62,7 @@ class LoopResources:
             self._listens.clear()
             self._listener = asyncio.create_task(self._pass_on_wake_ups())
         try:
-            await _rest(self._listens, 1)  # without a listener the slow polling remains
+            await _wait_idle(self._listens, 1)  # without a listener, waiting falls back to slow polling
             return await _drive_at(step.steps, self, wake)
         finally:
             for entity_id in step.entity_ids:
@@ -72,7 +72,7 @@ class LoopResources:
 
     async def _pass_on_wake_ups(self) -> None:
         task = asyncio.current_task()
-        while not (task and task.cancelling()):  # also where something below has swallowed a cancellation
+        while not (task and task.cancelling()):  # also if a library below has swallowed the cancellation
             with suppress(psycopg.Error, OSError):
                 parameters = await asyncio.to_thread(self._database.parameters)
                 async with await psycopg.AsyncConnection.connect(**parameters) as connection:
@@ -88,8 +88,8 @@ class LoopResources:
 _resources: dict[tuple[asyncio.AbstractEventLoop, connections.Database], LoopResources] = {}
 
 
-def office() -> LoopResources:
-    """The running loop's office for the database in use. Offices of loops that were closed are forgotten."""
+def loop_resources() -> LoopResources:
+    """The running loop's resources for the database in use. Also drops those of closed loops."""
     for key in [key for key in _resources if key[0].is_closed()]:
         del _resources[key]
     key = (asyncio.get_running_loop(), connections.current_database())
@@ -99,65 +99,65 @@ def office() -> LoopResources:
 
 
 async def close() -> None:
-    """Close the running loop's connections and listeners now, and not when the loop ends."""
+    """Close the running loop's connections and listeners now rather than when the loop ends."""
     for key in [key for key in _resources if key[0] is asyncio.get_running_loop()]:
         await _resources.pop(key).close()
 
 
 async def run(steps: Steps) -> Any:
-    """Drive steps to their end on the process's pool. Raises BrokerError for what the database refuses."""
+    """Run steps to completion on the loop's pool. Raises BrokerError for what the database refuses."""
     with translated():
-        return await _drive_at(steps, office(), None)
+        return await _drive_at(steps, loop_resources(), None)
 
 
-class _Pause:
-    """Whether a call waits for messages just now: between two looks, when it holds nothing."""
+class _Idle:
+    """Whether a call is waiting for messages at this moment: it then holds nothing and may be cancelled."""
 
     is_on = False
 
 
-_pause: contextvars.ContextVar[_Pause | None] = contextvars.ContextVar("vitrine_pause", default=None)
+_idle: contextvars.ContextVar[_Idle | None] = contextvars.ContextVar("vitrine_idle", default=None)
 
 
 async def run_uncancelled(call: Coroutine[Any, Any, T], *, left_behind: Callable[[T], Awaitable[Any]] | None = None) -> T:
-    """Await a call that is not to be broken off: where awaiting it is cancelled, it comes to its end, or to its next wait for
-    messages, before that is told.
+    """Await a call that must not be interrupted. If the awaiting task is cancelled, the call first runs to completion, or to its
+    next wait for messages; then CancelledError is raised.
 
-    left_behind: what is done with the answer that nobody gets. It comes to its end, too; its refusal is logged.
+    left_behind: called with the result that nobody receives; runs to completion as well. Its refusal is logged.
     """
-    pause, context = _Pause(), contextvars.copy_context()
-    context.run(_pause.set, pause)
+    idle, context = _Idle(), contextvars.copy_context()
+    context.run(_idle.set, idle)
     task = asyncio.get_running_loop().create_task(call, context=context)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if task.cancelled():
             raise
-        await _ended(task, pause)
+        await _wait_for_end(task, idle)
         if not task.cancelled() and task.exception() is None and left_behind:
-            await _ended(asyncio.ensure_future(_tidied(left_behind(task.result()))))
+            await _wait_for_end(asyncio.ensure_future(_release(left_behind(task.result()))))
         raise
 
 
-async def _ended(task: asyncio.Task, pause: _Pause | None = None) -> None:
-    """Wait for a task's end however often the waiting is cancelled; the task is cancelled where it pauses."""
+async def _wait_for_end(task: asyncio.Task, idle: _Idle | None = None) -> None:
+    """Wait for a task's end, however often the waiting is cancelled; cancel the task while it is idle."""
     while not task.done():
-        if pause and pause.is_on:
+        if idle and idle.is_on:
             task.cancel()
         with suppress(asyncio.CancelledError):
-            await asyncio.wait({task}, timeout=_LOOK_SECONDS)
+            await asyncio.wait({task}, timeout=_POLL_SECONDS)
 
 
-async def _tidied(tidying: Awaitable[Any]) -> None:
+async def _release(releasing: Awaitable[Any]) -> None:
     try:
-        await tidying
+        await releasing
     except BrokerError as exc:
         _log.warning("could not release what a cancelled call had acquired: %s", exc)
 
 
 async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Drive steps to their end; `perform` does what they yield."""
-    with closing(steps):  # also when the call is cancelled
+    """Run steps to completion; `perform` carries out each yielded step."""
+    with closing(steps):  # also if the call is cancelled
         try:
             step = next(steps)
             while True:
@@ -172,7 +172,7 @@ async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
 
 
 async def _drive_at(steps: Steps, at: LoopResources, wake: asyncio.Event | None) -> Any:
-    """Outside a transaction. wake: inside Listening, what a notification sets."""
+    """Run steps outside a transaction. wake: inside Listening, the event that a notification sets."""
     return await _drive(steps, lambda step: _perform(step, at, wake))
 
 
@@ -194,30 +194,25 @@ async def _perform(step: Any, at: LoopResources, wake: asyncio.Event | None) -> 
         case Listening():
             return await at.listen(step)
         case WaitForMessages() if wake is not None:  # inside Listening
-            await _rest(wake, step.seconds)
+            await _wait_idle(wake, step.seconds)
             return wake.clear()
     raise TypeError(f"a use case yielded {step!r}")
 
 
-async def _rest(event: asyncio.Event, seconds: float) -> None:
-    """Wait for what may bring messages. Nothing is held meanwhile, so `run_uncancelled` may break this off."""
-    pause = _pause.get() or _Pause()
-    pause.is_on = True
+async def _wait_idle(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most so long. Nothing is held meanwhile, so `run_uncancelled` may cancel this."""
+    idle = _idle.get() or _Idle()
+    idle.is_on = True
     try:
-        await _at_most(event, seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # asyncio.wait_for of Python 3.11 can swallow a cancellation
+                await event.wait()
     finally:
-        pause.is_on = False
-
-
-async def _at_most(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, or until the time is up. (`asyncio.wait_for` of Python 3.11 can swallow a cancellation.)"""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+        idle.is_on = False
 
 
 async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
-    """The statements of one transaction, all on its connection. later: gets what is to run after it."""
+    """Run the statements of one transaction on its connection. later: collects the steps to run after the commit."""
     return await _drive(steps, lambda step: _perform_on(step, connection, later))
 
 

@@ -1,9 +1,9 @@
 """The broker's own connections to Postgres.
 
-Its hot statements want plans of their own (generic, by index), short transactions and parameters in binary; Django's connection
-has neither and may be inside a caller's transaction. So each thread has one connection here, made from the parameters of a Django
-database alias or from a DSN; it ends with the thread. Each asyncio process has one pool (docs/design.md D12). No connection
-crosses a fork.
+Hot statements need generic index plans, short transactions and binary parameters. Django's connection offers none of these and
+may be inside a caller's transaction. Each thread therefore has one connection here, made from the parameters of a Django database
+alias or from a DSN; it is closed with the thread. Each event loop has one pool (docs/design.md D12). No connection crosses a
+fork.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
-# Generic plans and no sequential scans: a statement first planned on an empty queue must not keep that plan (core D4). A page
-# costs the same wherever it is: else, before a first ANALYZE, a list that an index has in order is fetched whole and sorted
-# for its first row.
-# A lock wait ends with a clear error instead of piling up clients.
+# Generic plans and no sequential scans: a plan made for an empty queue must not be kept (docs/design.md D4). random_page_cost:
+# otherwise, before the first ANALYZE, a list is read whole and sorted although an index has it in order. lock_timeout: a lock
+# wait ends with a clear error instead of queueing clients.
 SESSION_OPTIONS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c random_page_cost=1.1 -c jit=off -c timezone=UTC "
     "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
@@ -36,7 +35,7 @@ _DJANGO_ONLY = {"context", "cursor_factory", "prepare_threshold", "server_side_b
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the broker lives: a Django database alias, or outside Django a DSN."""
+    """The broker's database: a Django database alias or, outside Django, a DSN."""
 
     alias: str = "default"
     dsn: str = ""
@@ -60,15 +59,8 @@ _open: set[psycopg.Connection] = set()
 _at_close: list[Callable[[], None]] = []
 
 
-class _OfThread(threading.local):
-    """This thread's connections by database, each with the process that opened it."""
-
-    def __init__(self) -> None:
-        self.held = _Held()
-
-
-class _Held(dict[Database, tuple[psycopg.Connection, int]]):
-    """Goes with its thread, and closes what is in it."""
+class _ThreadConnections(dict[Database, tuple[psycopg.Connection, int]]):
+    """One thread's connections by database, each with the process that opened it. Closes them when the thread ends."""
 
     def close(self) -> None:
         while self:
@@ -77,16 +69,21 @@ class _Held(dict[Database, tuple[psycopg.Connection, int]]):
                 _forget(connection)
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():  # then `close_all` has closed them, and modules are no longer whole
+        if not sys.is_finalizing():  # at exit `close_all` has closed them, and modules may be torn down already
             self.close()
 
 
-_this_thread = _OfThread()
+class _ThreadLocal(threading.local):
+    def __init__(self) -> None:
+        self.connections = _ThreadConnections()
+
+
+_this_thread = _ThreadLocal()
 
 
 @contextmanager
 def using(database: Database) -> Iterator[None]:
-    """Run broker calls inside the block against another database than Django's default."""
+    """Run the broker calls inside the block against this database instead of Django's default."""
     token = _database.set(database)
     try:
         yield
@@ -98,7 +95,7 @@ def using(database: Database) -> Iterator[None]:
 def callers_transaction(alias: str = "default") -> Iterator[None]:
     """Run synchronous broker calls inside the block on Django's own connection, within its open transaction.
 
-    A send then holds its entity's counter until that transaction ends, and other senders wait (docs/design.md D3).
+    A send then locks its entity's counter until that transaction ends, and other senders wait (docs/design.md D3).
     """
     token = _callers.set(alias)
     try:
@@ -115,16 +112,16 @@ def current() -> psycopg.Connection:
     """This thread's connection, opened or replaced as needed. Raises psycopg.OperationalError if the server cannot be reached."""
     alias = _callers.get()
     if alias is not None:
-        return _djangos(alias)
+        return _django_connection(alias)
     database = _database.get()
-    held = _this_thread.held
-    connection, pid = held.get(database, (None, 0))
+    own = _this_thread.connections
+    connection, pid = own.get(database, (None, 0))
     if connection is not None and pid == os.getpid() and not is_dead(connection):
         return connection
     if connection is not None and pid == os.getpid():
         _forget(connection)
     connection = psycopg.connect(**database.parameters())
-    held[database] = (connection, os.getpid())
+    own[database] = (connection, os.getpid())
     _open.add(connection)
     return connection
 
@@ -133,33 +130,33 @@ def in_callers_transaction() -> bool:
     return _callers.get() is not None
 
 
-def after_callers_commit(act: Callable[[], None]) -> None:
-    """Do this once the caller's transaction is committed, not at all if it is not."""
+def after_callers_commit(callback: Callable[[], None]) -> None:
+    """Call this after the caller's transaction commits; never if it rolls back."""
     from django.db import transaction
 
-    transaction.on_commit(act, using=_callers.get())
+    transaction.on_commit(callback, using=_callers.get())
 
 
 def close_all() -> None:
-    """Close what this process holds open, in every thread: before a fork, at exit, before a test database is dropped."""
-    for act in _at_close:
-        act()
+    """Close the process's connections in all threads: before a fork, at exit, before a test database is dropped."""
+    for callback in _at_close:
+        callback()
     for connection in list(_open):
         _forget(connection)
-    _this_thread.held.close()
+    _this_thread.connections.close()
 
 
 atexit.register(close_all)
 
 
-def at_close(act: Callable[[], None]) -> None:
-    """Let `close_all` do this, too: for those who hold a connection of their own."""
-    _at_close.append(act)
+def at_close(callback: Callable[[], None]) -> None:
+    """Have `close_all` call this too: for modules with a connection of their own."""
+    _at_close.append(callback)
 
 
 def close_all_of_this_thread() -> None:
-    """Close this thread's connections, before it ends or waits for long."""
-    _this_thread.held.close()
+    """Close this thread's connections, before the thread ends or waits for a long time."""
+    _this_thread.connections.close()
 
 
 def _forget(connection: psycopg.Connection) -> None:
@@ -167,25 +164,25 @@ def _forget(connection: psycopg.Connection) -> None:
     connection.close()
 
 
-def _djangos(alias: str) -> psycopg.Connection:
+def _django_connection(alias: str) -> psycopg.Connection:
     from django.db import connections
 
     wrapper = connections[alias]
     wrapper.ensure_connection()
     if wrapper.in_atomic_block and wrapper.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
-        # Django begins with its first statement. Were ours that one, a transaction block of psycopg's would end by committing.
+        # Django sends BEGIN with its first statement. Without one, psycopg's transaction block would commit at its end.
         wrapper.connection.execute("SELECT 1")
     return wrapper.connection
 
 
 def is_dead(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
-    """Whether the server has closed an idle connection: then its socket is readable. Nothing is sent, so nothing can be lost."""
+    """Whether the server has closed an idle connection: its socket is then readable. Sends nothing."""
     if connection.closed:
         return True
     try:
-        # A server that stops says so first: its words are read, then the end behind them.
+        # A server that shuts down sends a message first: read it, then the end of the stream behind it.
         while connection.pgconn.status == psycopg.pq.ConnStatus.OK:
-            readable = select.poll()  # takes any descriptor; select() those below 1,024
+            readable = select.poll()  # accepts any descriptor; select() only those below 1,024
             readable.register(connection.pgconn.socket, select.POLLIN)
             if not readable.poll(0):
                 return False

@@ -1,4 +1,4 @@
-"""Database exceptions as the broker's own refusals, keeping their cause."""
+"""Translates database exceptions into the broker's own errors, keeping their cause."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from broker_core.common.errors import BrokerError, BrokerUnavailable, InvalidArg
 
 # Nothing was changed, and the same statement may succeed at once.
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
-# Values that the database has no place for, or no use for in that statement: a mistake of the caller's.
-_NO_PLACE = (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
-_NO_USE = (errors.CannotCoerce, errors.DatatypeMismatch, errors.NotNullViolation, errors.UndefinedFunction)
-UNSTORABLE = (*_NO_PLACE, *_NO_USE, psycopg.ProgrammingError)  # where `is_unstorable` says so
+# Values that the database cannot store, or that are of the wrong type for the statement: the caller's mistake.
+_INVALID_DATA = (psycopg.DataError, errors.CharacterNotInRepertoire, UnicodeEncodeError)
+_WRONG_TYPE = (errors.CannotCoerce, errors.DatatypeMismatch, errors.NotNullViolation, errors.UndefinedFunction)
+UNSTORABLE = (*_INVALID_DATA, *_WRONG_TYPE, psycopg.ProgrammingError)  # if `is_unstorable` confirms it
 _ESCAPED = re.compile(r"\\u(0000|[dD][89a-fA-F])")  # how JSON writes what cannot be stored
 _BUSY = {
     errors.TooManyConnections: "The database has no free connections. Try again shortly, or raise max_connections.",
@@ -32,7 +32,7 @@ _BUSY = {
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise BrokerError for what psycopg raises in the block; programming errors pass unchanged."""
+    """Raise BrokerError in place of what psycopg raises in the block; programming errors pass unchanged."""
     try:
         yield
     except (psycopg.Error, UnicodeEncodeError) as exc:
@@ -43,7 +43,7 @@ def translated() -> Iterator[None]:
 
 
 def refusal(exc: Exception) -> Exception:
-    """What steps see of an exception: a database error as the refusal it means, anything else as it is."""
+    """The exception that steps receive: the BrokerError for a database error, any other exception unchanged."""
     found = as_broker_error(exc) if isinstance(exc, (psycopg.Error, UnicodeEncodeError)) else None
     if found is None:
         return exc
@@ -52,7 +52,7 @@ def refusal(exc: Exception) -> Exception:
 
 
 def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | None:
-    """The refusal a database error means to a caller, or None where it is a mistake of ours."""
+    """The BrokerError that a database error means to a caller; None if the error is a bug in the broker."""
     for kind, text in _BUSY.items():
         if isinstance(exc, kind):
             return ServerBusy(text)
@@ -68,30 +68,30 @@ def as_broker_error(exc: psycopg.Error | UnicodeEncodeError) -> BrokerError | No
 
 
 def is_unstorable(exc: Exception) -> bool:
-    """Whether it is about the values of a statement's parameters. (psycopg's own refusal to adapt a class has no code.)"""
+    """Whether the error is about a parameter's value. (psycopg's refusal to adapt a class has no SQLSTATE.)"""
     if isinstance(exc, psycopg.ProgrammingError) and exc.sqlstate is None:
         return "adapt" in str(exc)
-    return isinstance(exc, (*_NO_PLACE, *_NO_USE))
+    return isinstance(exc, (*_INVALID_DATA, *_WRONG_TYPE))
 
 
 def unstorable(exc: Exception, params: Mapping[str, Any]) -> InvalidArgument:
-    """The refusal of a statement's parameters: of the first that has something in it that cannot be stored."""
+    """The error for a statement's parameters; names the first parameter that contains a value that cannot be stored."""
     for name, value in params.items():
-        if problem := next(filter(None, map(_problem, _all_in(value))), None):
+        if problem := next(filter(None, map(_problem, _flattened(value))), None):
             return InvalidArgument(name, problem)
     return InvalidArgument(", ".join(params) or "value", f"cannot be stored: {_first_line(exc)}")
 
 
-def _all_in(value: Any) -> Iterator[Any]:
+def _flattened(value: Any) -> Iterator[Any]:
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _all_in(item)
+            yield from _flattened(item)
     else:
         yield value
 
 
 def _problem(value: Any) -> str | None:
-    """Why a value cannot be stored."""
+    """Why a value cannot be stored; None if it can."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return f"{value} must be a whole number from -2^63 to 2^63 - 1"
     if not isinstance(value, str):

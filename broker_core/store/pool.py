@@ -1,7 +1,7 @@
-"""The connections of one event loop: opened as they are needed, kept while they are used, closed with the loop.
+"""The connections of one event loop: opened on demand, kept while they are in use, closed with the loop.
 
-A pool without tasks of its own. Those of psycopg_pool wait with `asyncio.wait_for`, which in Python 3.11 can swallow the
-cancellation that `asyncio.run` ends every task with; the loop then never ends. Here a caller opens its connection itself.
+The pool has no background tasks: callers open their connections themselves. The tasks of psycopg_pool use `asyncio.wait_for`,
+which in Python 3.11 can swallow the cancellation with which `asyncio.run` ends every task; the loop then never ends.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from psycopg.pq import TransactionStatus
 
 from . import connections
 
-SECONDS_TO_CONNECT = 10.0  # to wait for a free connection, and for a server that is away
+SECONDS_TO_CONNECT = 10.0  # to wait for a free connection, or for a server that does not respond
 _PAUSE_SECONDS = 0.25  # between attempts to connect
-_IDLE_SECONDS = 600.0  # after which a connection that nobody needed is closed
+_IDLE_SECONDS = 600.0  # after which an unused connection is closed
 
 
 class Pool:
-    """Of at most `size` connections. Belongs to the loop in which it is first used; `at_end` is called when that ends."""
+    """At most `size` connections. Belongs to the loop in which it is first used; `at_end` is called when that loop ends."""
 
     def __init__(self, database: connections.Database, size: int, at_end: Callable[[], None]):
         self._database, self._at_end = database, at_end
         self._free = asyncio.Semaphore(size)
-        self._idle: deque[tuple[psycopg.AsyncConnection[Any], float]] = deque()  # with when each was last used; the newest last
+        self._idle: deque[tuple[psycopg.AsyncConnection[Any], float]] = deque()  # with the time of last use, most recent last
         self._with_the_loop: AsyncGenerator[None] | None = None
         self._is_closed = False
 
@@ -43,16 +43,16 @@ class Pool:
         except TimeoutError as exc:
             raise psycopg.OperationalError("no connection became free in time") from exc
         try:
-            connection = self._newest_idle() or await self._connected(ends_at)
+            connection = self._newest_idle() or await self._connect(ends_at)
             try:
                 yield connection
             finally:
-                self._take_back(connection)
+                self._return(connection)
         finally:
             self._free.release()
 
     async def close(self) -> None:
-        """Close what is idle now, and from then on each connection after its use."""
+        """Close the idle connections now, and every other connection after its use."""
         if self._with_the_loop is None:
             self.finish()
         else:
@@ -72,8 +72,8 @@ class Pool:
             connection.pgconn.finish()
         return None
 
-    async def _connected(self, ends_at: float) -> psycopg.AsyncConnection[Any]:
-        """A new connection; a server that is away is asked again until the time is up."""
+    async def _connect(self, ends_at: float) -> psycopg.AsyncConnection[Any]:
+        """Open a connection; retries until the time is up if the server does not respond."""
         if self._with_the_loop is None:
             self._with_the_loop = _closing_with_the_loop(self)
             await anext(self._with_the_loop)
@@ -86,10 +86,10 @@ class Pool:
                     raise
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _take_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    def _return(self, connection: psycopg.AsyncConnection[Any]) -> None:
         now = time.monotonic()
         if self._is_closed or connection.closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
-            connection.pgconn.finish()  # closed at once: nothing is awaited where a call is cancelled
+            connection.pgconn.finish()  # closes without awaiting: the call may have been cancelled
         else:
             self._idle.append((connection, now))
         while self._idle and self._idle[0][1] < now - _IDLE_SECONDS:
@@ -97,7 +97,7 @@ class Pool:
 
 
 async def _closing_with_the_loop(pool: Pool) -> AsyncGenerator[None]:
-    """Suspended until the loop ends: `asyncio.run`, and whoever ends a loop as it does, closes asynchronous generators last."""
+    """Finishes the pool when the loop ends: `asyncio.run` closes asynchronous generators last."""
     try:
         yield
     finally:

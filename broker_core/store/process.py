@@ -1,4 +1,4 @@
-"""What only the process can tell the rules: its name, for the actor of local code, and ids for refusals."""
+"""The process's name, for the actor of local code, and tracking ids for errors. The pure rules receive both from here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker_core.common.types import Actor
 
 
 def name() -> str:
-    """The user and the process id, such as "ada@4711"; a forked process has a name of its own."""
+    """The user and process id, such as "ada@4711"; computed anew after a fork."""
     return _name(os.getpid())
 
 

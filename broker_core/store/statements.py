@@ -1,8 +1,8 @@
-"""The statements, read at import from the `sql/` folders of `store` and of each family, and known by name.
+"""The named SQL statements, loaded at import from the `sql/` folders of `store` and of each family.
 
-A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` in a statement stands
-for the fragment's text, so that what several statements share is written once. A name such as `@EVENT_SENT` stands for the number
-of an enum's member (NAMED). Nothing else is ever put together; `manage.py show_sql NAME` prints a statement as it is run.
+A file holds statements (`-- name: send`) and fragments (`-- fragment: entity`). A line `-- include: entity` is replaced by the
+fragment's text, and a name such as `@EVENT_SENT` by the number of an enum's member (NAMED). SQL is assembled in no other way;
+`manage.py show_sql NAME` prints a statement as it is run.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from broker_core.common.arguments import wrong_kind
 from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
 
 PACKAGE = Path(__file__).parents[1]
-# What a name in a statement begins with, by the enum whose members follow: @STATE_ACTIVE is MessageState.ACTIVE.
+# The prefixes of names in statements, each with its enum: @STATE_ACTIVE is MessageState.ACTIVE.
 NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
     {
         "SUBQUEUE": SubQueue,
         "STATE": MessageState,
-        "LEDGER": LedgerState,  # the ledger's `state` where it is none of a message
+        "LEDGER": LedgerState,  # values of the ledger's `state` beyond a message's
         "EVENT": EventKind,
-        "OP": EventKind,  # the ledger's `op`: the event that a row counts
+        "OP": EventKind,  # the ledger's `op`: the kind of event that a row counts
         "HOLD": HoldKind,
         "HISTORY": HistoryLevel,
         "BODY": BodyKind,
@@ -54,7 +54,7 @@ _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A named statement and its parameters; what use cases yield and drivers run."""
+    """A named statement and its parameters. Use cases yield it, drivers run it."""
 
     name: str
     params: dict[str, Any]
@@ -65,10 +65,10 @@ class Statement:
 
 
 def call(name: str, /, **params: Any) -> Statement:
-    """A statement to be run. KeyError for a name that no file has.
+    """The named statement with these parameters. Raises KeyError for an unknown name, and InvalidArgument for a parameter whose
+    type differs from the cast in the statement.
 
-    Raises InvalidArgument for a parameter of another kind than the statement says. PostgreSQL would read the text 'yesterday' as
-    a timestamp, 'yes' as a boolean, and an instant without a time zone as one in the server's.
+    PostgreSQL would accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone.
     """
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
@@ -95,9 +95,9 @@ def _require(parameter: str, value: Any, kind: Any) -> None:
 
 
 def load(files: Iterable[Path]) -> dict[str, str]:
-    """The statements of these files by name, with their comments, all that they include, and numbers for names.
+    """The statements of these files by name, with comments; fragments are included and enum names replaced by numbers.
 
-    ValueError for a name that no enum has (with file and line), a fragment that is not there, and what is defined twice.
+    Raises ValueError for an unknown enum name (with file and line), a missing fragment, and a duplicate definition.
     """
     statements: dict[str, str] = {}
     fragments: dict[str, str] = {}
@@ -132,13 +132,13 @@ def _with_fragments(name: str, text: str, fragments: dict[str, str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without comments and indentation (no literal of ours holds two dashes): the server reads less."""
+    """The text without comments and indentation, so that the server parses less. No literal contains two dashes."""
     lines = (line.partition("--")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
-    """By parameter, of those that are cast: whether it is a list, its kind, and the classes that need no further look."""
+    """For each parameter with a cast: whether it is a list, its type, and the classes that need no further check."""
     found: dict[str, tuple[bool, Any, frozenset]] = {}
     for name, type_name, brackets in _PARAMETER.findall(text):
         kind: Any = _KIND.get(type_name)
@@ -148,12 +148,11 @@ def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
     return found
 
 
-SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for people
-SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # what is run
+SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for readers
+SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # as run
 _KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
 
-# psycopg remembers how it read a statement of at most 4,096 characters. Two dozen of ours are longer, and reading one anew costs
-# 30 to 50 µs of CPU a call (receive: 32 µs instead of 2). There is no public setting for that; without this one everything works,
-# slower.
+# psycopg caches the parsed form of statements of at most 4,096 characters. Two dozen here are longer, and parsing one costs 30 to
+# 50 µs of CPU per call (receive: 32 µs instead of 2). There is no public setting; without this, everything works but slower.
 if hasattr(_queries, "MAX_CACHED_STATEMENT_LENGTH"):
     _queries.MAX_CACHED_STATEMENT_LENGTH = max(map(len, SQL.values()))

@@ -17,8 +17,9 @@ from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.rabbitmq.connections import channels, connections
 from broker_core.runtime.pacing import BATCH, advance_head
 from broker_core.service_bus import forwarding, tidying
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 ROLL_UP_BATCH = 20_000
 SEEN_BATCH = 5_000

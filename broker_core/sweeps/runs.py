@@ -8,8 +8,9 @@ from dataclasses import asdict, is_dataclass
 from datetime import timedelta
 from typing import Any
 
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 KEPT = timedelta(days=7)
 EMPTY_KEPT = timedelta(hours=1)  # there are two a second

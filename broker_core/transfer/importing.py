@@ -17,8 +17,9 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, R
 from broker_core.service_bus import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
+from broker_core.store.use_cases import use_case
 
 from .lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
 from .part import Given, Reader

@@ -8,9 +8,9 @@ from celery import Celery
 from celery.exceptions import Reject
 from psycopg.conninfo import make_conninfo
 
-import broker_core.celery_transport  # noqa: F401  (makes vitrine:// known)
+import broker_core.celery_transport  # noqa: F401  (registers vitrine://)
 
-# The database of `make up`, in its data folder, unless another database is named.
+# The database of `make up`, in its data folder. VITRINE_DSN names another one.
 DATA = Path(os.environ.get("VITRINE_DATA") or Path(__file__).resolve().parents[2] / ".vitrine").expanduser()
 HERE = make_conninfo(host=DATA / "postgres", user="postgres", dbname="vitrine")
 
@@ -32,7 +32,7 @@ def send_receipt(order: int) -> None:
 
 @app.task(bind=True, max_retries=3, default_retry_delay=2)
 def charge(self, order: int, cents: int) -> None:
-    """The card company answers at the second attempt."""
+    """Fails at the first attempt and succeeds at the second."""
     time.sleep(0.5)
     if self.request.retries == 0:
         raise self.retry()
@@ -46,5 +46,5 @@ def remind(order: int) -> None:
 
 @app.task
 def deliver_to_the_moon(order: int) -> None:
-    """Nobody can: it is given back each time, until the broker takes it out of the way."""
+    """Always fails: the task is requeued each time, until the broker dead-letters it."""
     raise Reject(f"no way to the moon for order {order}", requeue=True)

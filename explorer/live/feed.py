@@ -28,7 +28,7 @@ from channels.layers import get_channel_layer
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EventKind
-from broker_core.history.feed import Follower, News
+from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading
 from broker_core.store import connections
 from explorer.shared.presenters import epoch_ms
@@ -66,7 +66,7 @@ class Watched:
     not_before: float = 0.0
     touched: dict[int, dict[int, EventKind]] = field(default_factory=dict)
 
-    def note(self, news: News) -> None:
+    def note(self, news: NewEvents) -> None:
         """Mark the page by what happened."""
         if news.overflow or news.clocks_moved:
             self.due, self.drawn_at = 0.0, {}
@@ -273,7 +273,7 @@ class Feed:
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
         """Draw what is marked, and send it. Returns the seconds of processor time that it took."""
         began = time.thread_time()
-        news = self._follower.look({entity.id for page in pages if page.live for entity in page.live.entities})
+        news = self._follower.read({entity.id for page in pages if page.live for entity in page.live.entities})
         for page in pages:
             page.note(news)
             now = time.monotonic()

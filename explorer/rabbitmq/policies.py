@@ -170,8 +170,8 @@ def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, An
 def was_set(effect: PolicyPreview) -> str:
     """The effect of setting a policy, in words."""
     queues, exchanges = effect.governed
-    rules = f"It rules {plural(queues, 'queue')} and {plural(exchanges, 'exchange')} now."
-    return f"{'Changed' if effect.before else 'Created'} the {_policy_name(effect)}. {rules} {_changes_text(effect)}"
+    applies = f"It applies to {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
+    return f"{'Changed' if effect.before else 'Created'} the {_policy_name(effect)}. {applies} {_changes_text(effect)}"
 
 
 def was_deleted(effect: PolicyPreview) -> str:

@@ -11,7 +11,7 @@ from broker_core.rabbitmq.rules import table
 from explorer.rabbitmq.forms.keys import BY_ARGUMENT, BY_POLICY, KEYS, shown
 
 REASONS = {
-    "expired": "it expired",
+    "expired": "expired",
     "rejected": "a consumer rejected it",
     "maxlen": "the queue was full",
     "delivery_limit": "its delivery limit was reached",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EventKind, Family
-from broker_core.reads import Event, HistoryCursor
+from broker_core.reads import Event, LinkedMessage
 
 from .family import EventTexts, pages_of
 
@@ -38,7 +38,7 @@ class Entry:
     actor: str | None = None
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
-    links: tuple[HistoryCursor, ...] = ()
+    links: tuple[LinkedMessage, ...] = ()
 
 
 _WORDS = {
@@ -192,11 +192,11 @@ def _text(event: Event, times: int, texts: EventTexts) -> str:
     return text
 
 
-def _named(place: HistoryCursor | None) -> str:
+def _named(place: LinkedMessage | None) -> str:
     return place.address.path if place and place.address else "a deleted entity"
 
 
-def _listed(places: Sequence[HistoryCursor]) -> str:
+def _listed(places: Sequence[LinkedMessage]) -> str:
     return ", ".join(dict.fromkeys(map(_named, places))) or "no queue"
 
 
@@ -244,7 +244,7 @@ def _note(event: Event, texts: EventTexts) -> str:
     return " · ".join(parts)
 
 
-def _links(event: Event, entity_id: int, sequence_number: int) -> tuple[HistoryCursor, ...]:
+def _links(event: Event, entity_id: int, sequence_number: int) -> tuple[LinkedMessage, ...]:
     """The messages that this event refers to, without the one that the page is about."""
     return tuple(
         other for other in event.others

@@ -83,8 +83,8 @@ def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):
         **connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
     ) as slow:
         slow.execute("SELECT pg_current_xact_id()")
-        assert f"Process {slow.info.backend_pid} (a slow report)" in body_of(page(viewer, "analysis_runs"))
-    assert "held back" not in body_of(page(viewer, "analysis_runs"))
+        assert f"Database process {slow.info.backend_pid} (a slow report)" in body_of(page(viewer, "analysis_runs"))
+    assert "Archiving is delayed" not in body_of(page(viewer, "analysis_runs"))
 
 
 def test_a_running_run_asks_for_itself_again_and_a_finished_one_does_not(viewer, finished):
@@ -102,7 +102,7 @@ def test_a_running_run_asks_for_itself_again_and_a_finished_one_does_not(viewer,
 def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
     run = a_run(state="running", claimed_by="gone", lease_until=NOON)
     run.save()
-    assert b"The worker that ran this analysis ended" in page(viewer, "analysis_run", run.pk).content
+    assert b"The worker stopped before the analysis finished" in page(viewer, "analysis_run", run.pk).content
 
 
 def test_a_result_shows_charts_the_same_numbers_beside_them_and_what_is_generated(viewer, finished):
@@ -124,7 +124,7 @@ def test_the_whole_range_has_a_column_for_each_outcome_that_occurs(viewer, finis
     finished.save()
     table = body_of(page(viewer, "analysis_run", finished.pk)).partition('id="whole-title"')[2].partition("</table>")[0]
     heads = re.findall(r"<th[^>]*>([^<]+)</th>", table.partition("</tr>")[0])
-    assert heads == ["Queue", "Messages", "Completed", "Dead-lettered", "Moved to other queues", "Waited", "Processed"]
+    assert heads == ["Queue", "Messages", "Completed", "Dead-lettered", "Moved to other queues", "Wait time", "Processing time"]
     letters = table.partition("post-office/letters")[2].partition("</tr>")[0]
     assert re.findall(r"\d+(?=<)", letters)[:4] == ["5", "0", "0", "5"]
 

@@ -487,7 +487,7 @@ def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"), [({"step": "-PT5M"}, "only moves forward"), ({"clock": "run", "rate": "0"}, "more than 0")]
+    ("values", "said"), [({"step": "-PT5M"}, "only moves forward"), ({"clock": "run", "rate": "0"}, "greater than 0")]
 )
 def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values, said):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
@@ -606,7 +606,7 @@ def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM vitrine_shared_access_policy; DELETE FROM vitrine_entity WHERE id = %s", [entity.pk])
     page = administrator.get(url("broker_core.messageevent")).content.decode()
-    assert f"removed (number  {entity.pk})" in page
+    assert f"removed (number {entity.pk})" in page
 
 
 def test_a_list_of_events_counts_no_further_than_it_shows(space, administrator, monkeypatch):

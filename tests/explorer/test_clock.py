@@ -224,7 +224,7 @@ def test_countdowns_stand_still_while_paused_and_jump_on_a_step_by_keyboard(parc
     page.fill("#clock-typed", "1 min")
     page.keyboard.press("Enter")
     page.wait_for_function("() => !document.querySelector('#rows tr:not(:has(.state-gone))')")  # its lock ended: it left the list
-    page.wait_for_function("() => document.querySelector('#notices').textContent.includes('went on by 1 min')")
+    page.wait_for_function("() => document.querySelector('#notices').textContent.includes('by 1 min')")
 
 
 def test_a_frame_that_was_read_earlier_does_not_set_the_clock_back(parcels, browser):

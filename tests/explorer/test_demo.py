@@ -239,7 +239,7 @@ def test_the_button_pauses_and_resumes_for_operators_alone(as_):
     assert b"Pause demo" in operator.get("/").content
     answer = operator.post(reverse("explorer:demonstration"), {"do": "pause"}, follow=True)
     assert b"Resume demo" in answer.content
-    assert b"The demonstration is paused." in answer.content
+    assert b"Demo paused." in answer.content
     viewer.post(reverse("explorer:demonstration"), {"do": "resume"})
     row = Demonstration.objects.get()
     assert (row.is_paused, row.changed_by) == (True, f"user:{operator.user.username}")

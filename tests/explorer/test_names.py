@@ -101,7 +101,7 @@ def test_a_topic_among_very_many_is_typed(pages, as_, few):
     assert client.post("/new/subscription/", data).status_code == 302
     assert entities.get_subscription(pages.market.subscription("typed"))
     for wrong, status, said in (
-        (f"{space}/nowhere", 404, "There is no such topic."),
+        (f"{space}/nowhere", 404, "This topic does not exist."),
         ("news", 400, "Enter a namespace, a slash and the name of a topic."),
         ("", 400, "This field is required."),
     ):
@@ -174,7 +174,7 @@ def test_queues_of_an_analysis_are_found_and_ticked_by_keyboard(browser_page, sh
         browser_page.locator("#part").fill("")
         browser_page.locator("#part").press_sequentially(f"{shop.namespace}/{name}")
         browser_page.get_by_label(f"{shop.namespace}/{name}").wait_for()
-        browser_page.get_by_text("1 has").wait_for()
+        browser_page.get_by_text("1 matches").wait_for()
         browser_page.get_by_label(f"{shop.namespace}/{name}").focus()
         browser_page.keyboard.press("Space")
     browser_page.locator("#part").fill("nothing-like-it")

@@ -9,7 +9,7 @@ import pytest
 from broker_core.common.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
 from broker_core.queue_storage.rules.display_state import DisplayState as StorageDisplayState
 from broker_core.rabbitmq.rules.display_state import DisplayState as RabbitDisplayState
-from broker_core.reads import Capped, Counts, Event, Place, TrafficPoint
+from broker_core.reads import Capped, Counts, Event, LinkedMessage, TrafficPoint
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus import presenters as service_bus_presenters
 from explorer.shared import bodies, glance, presenters, sweeps, timeline
@@ -66,7 +66,7 @@ def test_rates(per_second, expected):
 
 
 @pytest.mark.parametrize(
-    ("family", "standing", "subqueue"),
+    ("family", "display_state", "subqueue"),
     [
         *((Family.SERVICE_BUS, display_state, subqueue) for display_state in DisplayState for subqueue in SubQueue),
         *((Family.QUEUE_STORAGE, display_state, SubQueue.MAIN) for display_state in StorageDisplayState),
@@ -222,13 +222,17 @@ def test_renewals_in_a_row_are_one_line():
 
 def test_what_happened_under_another_number_says_so():
     events = [
-        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}, others=(Place(1, ORDERS, 9),)),
+        an_event(EventKind.RESUBMITTED, 0, details={"to": 9}, others=(LinkedMessage(1, ORDERS, 9),)),
         an_event(
-            EventKind.SENT, 0, number=9, details={"resubmitted_from": {"sequence_number": 7}}, others=(Place(1, ORDERS, 7),)
+            EventKind.SENT,
+            0,
+            number=9,
+            details={"resubmitted_from": {"sequence_number": 7}},
+            others=(LinkedMessage(1, ORDERS, 7),),
         ),
     ]
     first, second = timeline.entries(events, 1, 7)
-    assert first.links == (Place(1, ORDERS, 9),) and first.elsewhere is None
+    assert first.links == (LinkedMessage(1, ORDERS, 9),) and first.elsewhere is None
     assert second.elsewhere == (ORDERS, 9) and second.links == ()
 
 
@@ -240,17 +244,18 @@ COPY = NEWS.subscription("all")
     [(an_event(EventKind.PUBLISHED, 0, details={"copies": 2}), "Published: 2 copies for its subscriptions", None),
      (an_event(EventKind.PUBLISHED, 0, details={"copies": 0}), "Published; no subscription's rules matched, so it was discarded",
       None),
-     (an_event(EventKind.SENT, 0, address=COPY, details={"published_from": {}}, others=(Place(2, NEWS, 4),)),
-      "Copied from the topic by a matching rule", Place(2, NEWS, 4)),
-     (an_event(EventKind.SENT, 0, details={"published_from": {}}, others=(Place(2, NEWS, 4),)), "Forwarded from news",
-      Place(2, NEWS, 4)),
+     (an_event(EventKind.SENT, 0, address=COPY, details={"published_from": {}}, others=(LinkedMessage(2, NEWS, 4),)),
+      "Copied from the topic by a matching rule", LinkedMessage(2, NEWS, 4)),
+     (an_event(EventKind.SENT, 0, details={"published_from": {}}, others=(LinkedMessage(2, NEWS, 4),)), "Forwarded from news",
+      LinkedMessage(2, NEWS, 4)),
      (an_event(EventKind.DEAD_LETTERED, 0, address=COPY, reason="FilterException", details={"published_from": {}},
-               others=(Place(2, NEWS, 4),)),
-      "Copied from the topic into the dead-letter queue: FilterException", Place(2, NEWS, 4)),
-     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(Place(2, NEWS, 4),)), "Forwarded to news", Place(2, NEWS, 4)),
-     (an_event(EventKind.FORWARDED, 0, details={"to": {}, "duplicate": True}, others=(Place(2, NEWS, None),)),
+               others=(LinkedMessage(2, NEWS, 4),)),
+      "Copied from the topic into the dead-letter queue: FilterException", LinkedMessage(2, NEWS, 4)),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(LinkedMessage(2, NEWS, 4),)), "Forwarded to news",
+      LinkedMessage(2, NEWS, 4)),
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}, "duplicate": True}, others=(LinkedMessage(2, NEWS, None),)),
       "Forwarded to news, where it was dropped as a duplicate", None),
-     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(Place(2, None, 4),)), "Forwarded to a deleted entity",
+     (an_event(EventKind.FORWARDED, 0, details={"to": {}}, others=(LinkedMessage(2, None, 4),)), "Forwarded to a deleted entity",
       None)],
 )  # fmt: skip
 def test_what_went_between_entities_names_them(event, text, link):
@@ -258,7 +263,7 @@ def test_what_went_between_entities_names_them(event, text, link):
     assert (entry.text, entry.links) == (text, (link,) if link else ())
 
 
-FAILED, JOBS = Place(8, EntityAddress("demo", "jobs-poison"), 3), Place(9, EntityAddress("demo", "jobs"), 7)
+FAILED, JOBS = LinkedMessage(8, EntityAddress("demo", "jobs-poison"), 3), LinkedMessage(9, EntityAddress("demo", "jobs"), 7)
 MOVED = {"from": {"entity": 9, "path": "jobs", "sequence_number": 7, "reason": "expired"}}
 
 

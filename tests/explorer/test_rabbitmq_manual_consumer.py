@@ -86,7 +86,7 @@ def last_act():
 
 
 def name_of(client):
-    return f"hand of {client.user.username}"
+    return f"browser session of {client.user.username}"
 
 
 def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(desk, as_):
@@ -97,7 +97,7 @@ def test_held_messages_are_unacknowledged_on_a_connection_of_the_persons_own(des
     assert desk.state == (1, 1, 0) and desk.connections == [name_of(client)]
     page = body_of(client.get(desk.url()))
     assert "job 0" in page and "delivery tag 1" in page and 'id="channel-1"' in page and name_of(client) in page
-    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last actionion" in page
+    assert "Got 1 message, unacknowledged" in page and "30 minutes after your last action" in page
     assert last_act().action == "hold" and last_act().target == "up to 1"
     assert 'value="hold" id="id_mode_4" required checked' in page, "the next is held, too, unless chosen otherwise"
     at = desk.url().split("/get/")[1]
@@ -233,8 +233,8 @@ def test_of_single_active_consumers_the_second_waits_its_turn(desk, as_):
     rabbitmq.declare_queue(EntityAddress(desk.vhost, "line"), arguments={"x-single-active-consumer": True})
     for client in (first, second):
         client.post(desk.url("line"), {"action": "consume", "prefetch": "1"})
-    assert "standby" in body_of(second.get(desk.url("line")))
-    assert "standby" not in body_of(first.get(desk.url("line")))
+    assert "Standby: another consumer is active." in body_of(second.get(desk.url("line")))
+    assert "Standby" not in body_of(first.get(desk.url("line")))
 
 
 def test_two_browsers_of_one_person_share_one_connection(desk, held, as_):

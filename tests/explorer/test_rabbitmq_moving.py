@@ -75,14 +75,14 @@ def test_what_is_confirmed_is_moved_told_and_written_down(office, dead, as_):
     response = client.post(f"/rabbitmq/move/{office.at}/dead", asked)
     assert response.status_code == 302 and response["Location"].endswith("/dead")
     page = body_of(client.get(response["Location"]))
-    assert "Moved message 1: now message" in page and "of mail now." in page
+    assert "Moved message 1: now message" in page and "of mail." in page
     assert "Not moved: 1 message (4: no recorded death)." in page
     record = last_act()
     assert (record.action, record.outcome, record.path) == ("move", "done", "dead")
     assert record.target == "messages 1, 4 back to where they died last" and "Moved message 1" in record.detail
     assert counts(office)["dead"] == 3
     gone = body_of(client.get(f"/messages/{office.at}/dead/1"))
-    assert "Moved to mail" in gone and "gone: moved" in gone and "dead-lettered to mail" not in gone
+    assert "Moved to mail" in gone and "Moved (no longer in the queue)" in gone and "dead-lettered to mail" not in gone
     assert ">moved<" in body_of(client.get(f"/entities/{office.at}/dead?tab=history")).replace("</svg>", ">")
 
 

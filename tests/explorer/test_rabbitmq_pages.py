@@ -132,8 +132,8 @@ def test_a_queue_is_declared_with_typed_arguments(office, as_):
         ({"name": "q", "dead_letter_routing_key": "k"}, "routing_key_but_no_dlx_defined", "Set a dead-letter exchange as well"),
         ({"name": "mail", "message_ttl": "5000", "dead_letter_exchange": "graves"},
          "inequivalent arg 'x-message-ttl' for queue 'mail' in vhost '{vhost}': received '5000' but current is '60000'",
-         "Set the value with a policy"),
-        ({"name": "q", "type": "quorum", "max_priority": "5"}, "of queue type rabbit_quorum_queue", "another type"),
+         "Change the value with a policy"),
+        ({"name": "q", "type": "quorum", "max_priority": "5"}, "of queue type rabbit_quorum_queue", "choose the other type"),
     ],
 )  # fmt: skip
 def test_a_refused_declaration_tells_rabbitmqs_text_and_what_to_do(office, as_, given, text, what_to_do):

@@ -95,7 +95,7 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     assert dead_numbers(dead) == [1, 2, 3, 4, 5]
     assert client.post(url, {"group": REFUSED, "up_to": "3"}).status_code == 302
     assert dead_numbers(dead) == [2, 4, 5]
-    assert (last_act().action, last_act().target) == ("resubmit", "dead letters because: Refused")
+    assert (last_act().action, last_act().target) == ("resubmit", "dead letters with the reason: Refused")
     assert last_act().detail.startswith("Resubmitted 2 messages from the dead-letter queue")
 
 

@@ -148,7 +148,7 @@ LIMITED = QueueFacts(3, "q-poison")
     [
         (a_row(), LIMITED, (), None),
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=1), LIMITED, (), NOON + HOUR),
-        (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), LIMITED, ("last get",), NOON + HOUR),
+        (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), LIMITED, ("last dequeue",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.GET, visible_at=NOON + HOUR, delivery_count=3), QueueFacts(3, None), ("parked",), NOON + HOUR),
         (a_row(hold_kind=HoldKind.UPDATE, visible_at=NOON + 2 * HOUR, expires_at=NOON + HOUR, delivery_count=1), QueueFacts(),
          ("expires first",), NOON + HOUR),

@@ -387,7 +387,7 @@ def test_a_lost_session_is_told(carts, by_hand):
 
 def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
     client = as_("operator")
-    assert "Release all locks of orders?" in body_of(client.get(f"/release-locks/{pages.at}"))
+    assert "Release all locks of eu/orders?" in body_of(client.get(f"/release-locks/{pages.at}"))
     assert reads.counts(pages.shop).locked == 1
     client.post(f"/release-locks/{pages.at}")
     assert reads.counts(pages.shop).locked == 0

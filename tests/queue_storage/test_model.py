@@ -263,13 +263,17 @@ class QueuesAgainstModel(RuleBasedStateMachine):
 
     def _visible(self, address):
         return sorted(
-            (m for m in self.there[address] if rules.is_visible(m, self.now) and not self._is_spent(address, m)),
+            (
+                m
+                for m in self.there[address]
+                if rules.display_state(m, self.now) is DisplayState.VISIBLE and not self._is_spent(address, m)
+            ),
             key=lambda m: m.order,
         )
 
     def _is_spent(self, address, m):
         """To be moved: visible, got as often as allowed, in the queue that has a poison queue."""
-        visible = rules.is_visible(m, self.now)
+        visible = rules.display_state(m, self.now) is DisplayState.VISIBLE
         return address == self.queue and visible and rules.is_spent(m.delivery_count, self.most)
 
     def _is_due(self, address, m):

@@ -207,14 +207,14 @@ def test_what_was_requeued_is_not_requeued_into_the_poison_queue(account, step):
         get(address)
     assert requeue_poison(grave, [1]) == {1: 2}
     assert requeue_poison(poison, [2]) == {2: 2}  # to the queue that this one is named after, and not to the grave
-    with pytest.raises(InvalidArgument, match="no poison queue"):
+    with pytest.raises(InvalidArgument, match="is not a poison queue"):
         requeue_poison(orders, [2])
     assert texts(peek(orders)) == ["bad"]
 
 
 def test_requeue_needs_to_know_where_to(make_queue, queue, step):
     put(queue, "a")
-    with pytest.raises(InvalidArgument, match="no poison queue"):
+    with pytest.raises(InvalidArgument, match="is not a poison queue"):
         requeue_poison(queue, [1])
     address = make_queue(max_dequeue_count=1)
     put(address, "bad")

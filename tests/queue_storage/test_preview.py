@@ -43,7 +43,7 @@ def jobs(make_queue, step):
 def test_a_lower_maximum_moves_what_was_got_as_often(jobs, step):
     before = preview_options(jobs, max_dequeue_count=3)
     assert told(before) == {OptionsEffect.POISONED: 1, OptionsEffect.POISONED_LATER: 1}
-    assert before.notes == ("Messages got 3 times go to 'queue-1-poison' (QS-105).",)
+    assert before.notes == ("Messages dequeued 3 times are moved to 'queue-1-poison' (QS-105).",)
     assert [(effect.samples, effect.reason) for effect in before.effects] == [((1,), "queue-1-poison"), ((2,), "queue-1-poison")]
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
     assert told(change_options(jobs, max_dequeue_count=3)) == told(before)

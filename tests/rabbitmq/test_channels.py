@@ -244,7 +244,7 @@ def test_a_get_ignores_prefetch(channel, queue):
 
 def test_bad_prefetches_are_refused(connection):
     for prefetch in (-1, 65_536, True, 1.5, "1"):
-        with pytest.raises(InvalidArgument, match="prefetch: (.* is no|must be a) whole number"):
+        with pytest.raises(InvalidArgument, match="prefetch: .*must be a whole number"):
             connection.channel().qos(prefetch)
     with pytest.raises(AmqpError, match=r"^NOT_IMPLEMENTED - prefetch_size!=0 \(10\)$"):
         connection.channel().qos(0, prefetch_size=10)

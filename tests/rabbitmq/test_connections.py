@@ -13,7 +13,7 @@ import pytest
 from broker_core import namespaces, rabbitmq, sweeps
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.rabbitmq.connections import channels, processes
+from broker_core.rabbitmq.connections import channels, ending, processes
 from broker_core.rabbitmq.connections import connections as rabbit
 from broker_core.rabbitmq.connections.processes import ConnectionLost
 from broker_core.rabbitmq.rules.errors import AmqpError
@@ -176,7 +176,9 @@ def test_dead_processes_are_recovered_by_their_lock_or_their_lease(vhost, queue)
         assert rabbit.recover_dead() == {}
         with rabbit.connect(vhost) as new:  # this process does not know yet that it is dead: the row says so
             assert new.channel().get("q").body == b"a"
-            with pytest.raises(ConnectionLost, match="others"):  # the zombie's late acknowledgement changes nothing
+            with pytest.raises(
+                ConnectionLost, match="its process was declared dead"
+            ):  # the zombie's late acknowledgement changes nothing
                 held.ack(1)
             assert [row.n for row in query("SELECT count(*) AS n FROM vitrine_message WHERE owner_id = %s", new.id)] == [1]
     assert ledger_agrees(queue)
@@ -320,7 +322,7 @@ def test_a_connection_that_could_not_be_ended_is_ended_later(vhost, queue, monke
     connection = rabbit.connect(vhost, "cut off")
     connection.channel().get(queue.path)
     with monkeypatch.context() as patched, pytest.raises(BrokerUnavailable):
-        patched.setattr(rabbit, "end", _cut_off)
+        patched.setattr(ending, "end", _cut_off)
         connection.close()
     eventually(sweeps.end_connections)
     with rabbit.connect(vhost) as other:

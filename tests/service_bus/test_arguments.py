@@ -26,9 +26,9 @@ def untyped(value: Any) -> Any:
 @pytest.mark.parametrize("value", [None, 5, b"q", ["q"]], ids=repr)
 def test_an_address_is_of_texts(value):
     for parts in ((value, "q"), ("ns", value)):
-        with pytest.raises(InvalidArgument, match="must be a text"):
+        with pytest.raises(InvalidArgument, match="must be a string"):
             EntityAddress(*parts)
-    with pytest.raises(InvalidArgument, match="address: must be a text"):
+    with pytest.raises(InvalidArgument, match="address: must be a string"):
         EntityAddress.parse(value)
 
 

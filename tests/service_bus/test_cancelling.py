@@ -22,7 +22,7 @@ ROUNDS = 60
 async def test_receive_that_is_cancelled_while_a_wake_up_arrives_ends(queue, turns):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     try:
-        while not (waiting := [event for events in aio.office()._waiting.values() for event in events if event._waiters]):
+        while not (waiting := [event for events in aio.loop_resources()._waiting.values() for event in events if event._waiters]):
             await asyncio.sleep(0.01)
         waiting[0].set()
         for _ in range(turns):  # of the loop, between the wake-up and the receive's next step
@@ -53,6 +53,7 @@ async def test_the_steps_of_a_cancelled_call_are_ended_with_it(broker_database):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(statements.SQL, "wait_for_it", "SELECT pg_sleep(30)")
+        patched.setitem(statements._KINDS, "wait_for_it", {})
         task = asyncio.create_task(aio.run(steps := outer()))
         while not await _sleeps():
             await asyncio.sleep(0.01)
@@ -162,7 +163,7 @@ async def test_what_a_give_back_cannot_do_is_logged_and_the_call_is_cancelled(qu
         raise ServerBusy("no connection is free")
         yield
 
-    monkeypatch.setattr(service_bus.receive, "_give_back", busy)
+    monkeypatch.setattr(service_bus.receive, "_on_cancel", busy)
     service_bus.send(queue, [Message()] * ROUNDS)
     with caplog.at_level(logging.WARNING, "broker_core.store.aio"):
         got = await flat(service_bus.receive.aio(queue) for _ in range(ROUNDS))

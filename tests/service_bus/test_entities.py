@@ -436,7 +436,7 @@ def test_a_step_that_is_refused(space, step):
 
 @pytest.mark.parametrize("rate", [0, -1, 86_401, float("nan"), float("inf"), True, "2", None])
 def test_a_rate_that_is_refused(space, rate):
-    with pytest.raises(InvalidArgument, match="more than 0|must be a number"):
+    with pytest.raises(InvalidArgument, match="greater than 0"):
         namespaces.resume_clock("space", rate)
 
 

@@ -167,7 +167,7 @@ def test_a_session_that_somebody_holds_keeps_its_messages(make_queue, step):
     queue = make_queue(requires_session=True, lock_duration=20 * SECOND)
     service_bus.send(queue, [Message(b"x", session_id="a"), Message(b"x", session_id="b"), Message(b"x", session_id="a")])
     assert codes(queue, 3) == [Code.IN_SESSION, Code.BEHIND]
-    assert reason(queue, 3, Code.BEHIND).text == "1 message of the session 'a' comes before it."
+    assert reason(queue, 3, Code.BEHIND).text == "1 message of the session 'a' ahead."
     session = service_bus.accept_session(queue, "a", actor=Actor("user", "ann", Right.ALL))
     held = reason(queue, 3, Code.SESSION_LOCKED)
     assert (held.ends_at, held.values["locked_by"]) == (session.locked_until, "user:ann")

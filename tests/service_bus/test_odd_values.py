@@ -19,7 +19,7 @@ from broker_core.rabbitmq.topology import compiled
 from broker_core.service_bus.renewal import renewer
 from broker_core.service_bus.rules.entity_settings import QueueSettings
 from broker_core.store import connections, driver
-from broker_core.store.driver import UseCase
+from broker_core.store.use_cases import UseCase
 
 from .odd_values import ODD, given, world
 

@@ -78,7 +78,7 @@ def test_a_topics_policies_hold_for_its_subscriptions_which_have_none_of_their_o
     subscription = entities.create_subscription(topic.subscription("all")).address
     shared_access.create_policy(topic, "app", listen=True)
     assert [p.path for p in shared_access.find_policies("space", "NEWS/subscriptions/all", "app")] == ["news"]
-    with pytest.raises(NotAllowed, match="Give 'space/news' the policy"):
+    with pytest.raises(NotAllowed, match="Create the policy on 'space/news'"):
         shared_access.create_policy(subscription, "app", listen=True)
     assert shared_access.list_policies(subscription) == []
 

@@ -508,7 +508,7 @@ def test_looking_is_no_activity(make_queue, step):
     reads.message(queue, 1)
     reads.body(queue, 1)
     reads.timeline(entity_id(queue), 1)
-    Follower().look([entity_id(queue)])
+    Follower().read([entity_id(queue)])
     assert _activity(queue) == before
 
 
@@ -534,29 +534,29 @@ def test_a_manual_clock_is_told_as_one(queue, namespace, step):
 def test_a_follower_sees_each_event_once_and_late_commits_too(queue):
     follower, ids = Follower(), [entity_id(queue)]
     send(queue)
-    assert follower.look(ids).latest == {}  # it begins here
+    assert follower.read(ids).latest == {}  # it begins here
     with _connection() as slow:
         slow.autocommit = False
         late = "INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, kind) VALUES (now(), %s, 0, 99, 1)"
         slow.execute(late, (ids[0],))
         send(queue)
-        assert follower.look(ids).latest == {ids[0]: {2: EventKind.SENT}}
+        assert follower.read(ids).latest == {ids[0]: {2: EventKind.SENT}}
         slow.commit()
-    assert follower.look(ids).latest == {ids[0]: {99: EventKind.SENT}}
-    assert follower.look(ids).latest == {}
+    assert follower.read(ids).latest == {ids[0]: {99: EventKind.SENT}}
+    assert follower.read(ids).latest == {}
 
 
 def test_a_follower_knows_the_last_thing_of_each_message_and_its_own_limit(queue, make_queue):
     follower, ids = Follower(), [entity_id(queue)]
-    follower.look(ids)
+    follower.read(ids)
     send(queue, 2)
     service_bus.receive_and_delete(queue)
     send(make_queue())  # another queue is not watched
-    news = follower.look(ids)
+    news = follower.read(ids)
     assert (news.latest, news.overflow) == ({ids[0]: {1: EventKind.RECEIVED_AND_DELETED, 2: EventKind.SENT}}, False)
     send(queue, 5)
-    assert follower.look(ids, max_events=3).overflow
-    assert follower.look(ids).latest == {}
+    assert follower.read(ids, max_events=3).overflow
+    assert follower.read(ids).latest == {}
 
 
 # Topics, rules, sessions

@@ -134,9 +134,9 @@ def test_ensure_creates_once_and_then_leaves_alone():
 @pytest.mark.parametrize(
     ("create", "address", "error", "said"),
     [
-        (entities.create_queue, EntityAddress("space", "a/Subscriptions/b"), InvalidArgument, "stands for the subscriptions"),
-        (entities.create_topic, EntityAddress("space", "subSCRIPTIONS"), InvalidArgument, "stands for the subscriptions"),
-        (entities.create_subscription, NEWS, InvalidArgument, "no subscription's"),
+        (entities.create_queue, EntityAddress("space", "a/Subscriptions/b"), InvalidArgument, "reserved for the subscriptions"),
+        (entities.create_topic, EntityAddress("space", "subSCRIPTIONS"), InvalidArgument, "reserved for the subscriptions"),
+        (entities.create_subscription, NEWS, InvalidArgument, "is not a subscription; use the form"),
         (entities.create_subscription, NEWS.subscription("a b"), InvalidArgument, "letters, digits"),
         (entities.create_subscription, NEWS.subscription("a/b"), InvalidArgument, "letters, digits"),
         (entities.create_subscription, NEWS.subscription("s" * 51), InvalidArgument, "1 to 50"),
@@ -455,7 +455,7 @@ def test_relaxed_limits_lift_the_sizes_of_a_tier_and_not_what_it_lacks(settings)
     settings.VITRINE_LIMITS = "relaxed"
     entities.create_queue(ORDERS, max_message_size_in_kilobytes=102_400)
     namespaces.create_namespace("basic", tier="basic")
-    with pytest.raises(NotAllowed, match="no topics"):
+    with pytest.raises(NotAllowed, match="does not support topics"):
         entities.create_topic(EntityAddress("basic", "t"))
 
 
@@ -507,7 +507,7 @@ def test_a_source_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
     for address, to, said in (
         (ORDERS, "ORDERS", "cannot forward to itself"),
         (ALL, "news", "cannot forward to its own topic"),
-        (ORDERS, "News/Subscriptions/All", "stands for the subscriptions of a topic"),
+        (ORDERS, "News/Subscriptions/All", "reserved for the subscriptions of a topic"),
     ):
         with pytest.raises(InvalidArgument, match=said) as refused:
             entities.update_entity(address, **named(setting, to))

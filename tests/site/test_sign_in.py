@@ -25,13 +25,13 @@ def test_the_link_signs_in_once(client, person):
     assert client.session["_auth_user_id"] == str(user.pk)
     for again in (client.get(link), client.post(link)):
         assert again.status_code == 403
-        assert b"already used" in again.content
+        assert b"This link has already been used." in again.content
 
 
 def test_an_old_link_says_so(client, person, settings):
     link = sign_in.link_for(person())
     settings.SIGN_IN_LINK_SECONDS = -1
-    assert b"too old" in client.post(link).content
+    assert b"This link has expired." in client.post(link).content
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_old_link_says_so(client, person, settings):
 def test_a_broken_link_says_so(client, db, token):
     answer = client.get(reverse("explorer:sign_in_link", args=[token]))
     assert answer.status_code == 403
-    assert b"not complete" in answer.content
+    assert b"This link is incomplete or belongs to another installation." in answer.content
 
 
 def test_a_link_of_a_deactivated_person_is_refused(client, person):
@@ -58,7 +58,7 @@ def test_password_sign_in_and_sign_out(client, person):
     user.set_password("open sesame 7")
     user.save()
     page = reverse("explorer:sign_in")
-    assert b"do not belong together" in client.post(page, {"username": "viewer", "password": "wrong"}).content
+    assert b"Incorrect user name or password." in client.post(page, {"username": "viewer", "password": "wrong"}).content
     assert client.post(page, {"username": "viewer", "password": "open sesame 7"}).url == reverse("explorer:overview")
     assert client.post(reverse("explorer:sign_out")).url == page
 
@@ -108,7 +108,7 @@ def test_the_admin_refuses_whoever_is_no_staff_instead_of_sending_them_in_a_circ
     client.force_login(person(role))
     answer = client.get("/admin/", follow=True)
     assert answer.status_code == 403
-    assert b"marked as staff" in answer.content
+    assert b"The admin requires staff status." in answer.content
 
 
 def test_the_admin_sends_strangers_to_the_sign_in_and_lets_staff_in(client, person):

@@ -45,7 +45,7 @@ def test_the_link_signs_in_once_and_pages_and_files_have_the_prefix(vitrine):
         assert _sign_in(client, link).url.path == "/tools/vitrine/"
         assert client.get(f"{vitrine.url}/static/explorer/app.css").status_code == 200
         assert client.get(f"http://127.0.0.1:{vitrine.port}/sign-in/").status_code == 200  # behind a proxy that strips the prefix
-    assert "already used" in httpx.get(link).text
+    assert "This link has already been used." in httpx.get(link).text
 
 
 def test_a_first_load_is_light_and_its_files_are_kept(vitrine):

@@ -28,9 +28,10 @@ from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
 from broker_core.runtime.pacing import BATCH
-from broker_core.runtime.waiting import look_again
-from broker_core.store.driver import Atomically, Steps, UseCase, complete_only, use_case
+from broker_core.runtime.waiting import poll_for_messages
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import UseCase, complete_only, use_case
 
 from . import consumers, ending
 from .state import ChannelState, Tagged
@@ -160,7 +161,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     channel.waits = True
     try:
         entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
-        return (yield from look_again(take, entity_ids, max_wait_seconds))
+        return (yield from poll_for_messages(take, entity_ids, max_wait_seconds))
     finally:
         channel.waits = False
 

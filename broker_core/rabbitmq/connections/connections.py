@@ -14,8 +14,9 @@ from typing import Any
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import errors
-from broker_core.store.driver import Blocking, Steps, complete_only, use_case
+from broker_core.store.driver import Blocking, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import complete_only, use_case
 
 from . import ending, processes
 from .channels import Channel

@@ -18,8 +18,9 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.rules import explaining, messages, table
 from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import catalog, compiled
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
 MOST_CONSUMERS = 1_000

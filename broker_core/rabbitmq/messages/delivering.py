@@ -26,9 +26,10 @@ from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake
 from broker_core.store import connections
-from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .dead_lettering import DELIVERY_LIMIT, REJECTED, dead_letter, lock_departing, process_arrivals
 from .delivery import Delivery, as_delivery

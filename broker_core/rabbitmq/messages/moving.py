@@ -24,8 +24,9 @@ from broker_core.rabbitmq.rules.expiration import parse
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.pacing import BATCH, advance_head
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .arrivals import lock_for_arrivals, settle_arrivals
 from .dead_lettering import as_outgoing, remove_and_store

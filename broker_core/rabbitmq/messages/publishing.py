@@ -14,8 +14,9 @@ from broker_core.rabbitmq.rules import errors, messages, table
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .arrivals import lock_for_arrivals, settle_arrivals
 from .dead_lettering import process_arrivals

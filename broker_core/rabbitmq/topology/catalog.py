@@ -10,8 +10,9 @@ from typing import Any
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.errors import not_found_exchange, not_found_queue
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from broker_core.rabbitmq.rules.arguments import ExchangeDef, QueueDef
 from broker_core.rabbitmq.rules.definitions import Definitions, Note
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.exchanges import BindingDef
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
+from broker_core.store.use_cases import use_case
 
 from . import bindings, catalog, exchanges, policies, queues, vhosts
 

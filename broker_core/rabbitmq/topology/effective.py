@@ -10,8 +10,9 @@ from broker_core.common.types import Actor, EntityAddress, ExpiryMode
 from broker_core.rabbitmq.rules import policies as rules
 from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .catalog import get_exchange, get_queue
 from .vhosts import get_vhost

@@ -10,8 +10,9 @@ from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import arguments as checks
 from broker_core.rabbitmq.rules import errors, names, table
 from broker_core.rabbitmq.rules.exchanges import ExchangeDef
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from . import effective
 from .vhosts import HeldVhost, changing, delete_idle_exchanges, insert_exchanges, require_vhost, topology_changed

@@ -12,8 +12,9 @@ from broker_core.rabbitmq.messages import tidying
 from broker_core.rabbitmq.rules import policies as rules
 from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.store.driver import AfterCommit, Steps, use_case
+from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from . import compiled, effective
 from .queues import find_queue

@@ -16,8 +16,9 @@ from broker_core.rabbitmq.rules import arguments as checks
 from broker_core.rabbitmq.rules import errors, names, table
 from broker_core.rabbitmq.rules.arguments import QueueDef
 from broker_core.runtime.entity_cache import forget
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from . import effective, queue_expiry
 from .queue_removal import remove_queues

@@ -16,8 +16,9 @@ from broker_core.rabbitmq.rules.errors import vhost_not_found
 from broker_core.rabbitmq.rules.exchanges import PREDECLARED, ExchangeDef
 from broker_core.rabbitmq.rules.names import DEFAULT_EXCHANGE
 from broker_core.runtime.find_or_create import find_or_create
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
+from broker_core.store.use_cases import use_case
 
 # The default exchange is no row: its bindings are the queues' names.
 STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]

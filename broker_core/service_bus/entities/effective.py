@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from broker_core.common.types import Actor, EntityAddress, Right, Tier
 from broker_core.service_bus.rules.entity_settings import values_of
-from broker_core.store.driver import Steps, use_case
+from broker_core.store.driver import Steps
+from broker_core.store.use_cases import use_case
 
 from .kinds import Subscription, defaults_of, from_row
 from .rows import entity_row

@@ -32,8 +32,9 @@ from broker_core.service_bus.rules.entity_settings import (
     values_of,
 )
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, Rule
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from . import rules
 from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row

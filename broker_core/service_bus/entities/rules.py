@@ -16,8 +16,9 @@ from broker_core.common.limits import Limits
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.namespaces.namespaces import namespace_to_configure
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, rule_from_json, rule_to_json
-from broker_core.store.driver import Atomically, Steps, use_case
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
 
 from .kinds import Subscription, from_row
 from .rows import entity_row, fanout_changed, lock_entity, require_kind

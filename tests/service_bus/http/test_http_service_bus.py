@@ -23,8 +23,8 @@ from broker_core.service_bus.http.request import MAX_BODY_BYTES
 from tests.eventually import eventually
 from tests.looking import somebody_waits
 
+from ..rules.test_sas import javascript_recipe, python_recipe
 from .conftest import CLIENT
-from .test_sas import javascript_recipe, python_recipe
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -269,7 +269,7 @@ def test_lock_that_ends_while_the_client_works(queue):
     queue.send()
     location = queue.lock().headers["location"]
     namespaces.step_clock(queue.address.namespace, timedelta(seconds=61))
-    assert "ended" in refused(queue.request("DELETE", location), 404, 40401)
+    assert "It expired" in refused(queue.request("DELETE", location), 404, 40401)
     again = queue.lock()
     assert (again.status_code, broker_properties(again)["DeliveryCount"]) == (201, 2)
     refused(queue.request("DELETE", location), 404, 40401)  # the old token against the new lock
