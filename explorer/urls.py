@@ -1,5 +1,4 @@
-"""Addresses of the explorer. The page comes first and the entity's path last: a path may hold slashes, so nothing follows it
-but a number."""
+"""URLs of the explorer. The page comes first and the entity's path last: paths contain slashes, so only a number can follow."""
 
 from django.urls import path
 

@@ -110,7 +110,7 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:
-    """For the feed, which knows who asks, and says itself what was refused."""
+    """The view for the live feed, which sets the actor and handles the errors itself."""
     try:
         return view(request, *args, **kwargs)
     except BadQuery as exc:
@@ -144,8 +144,8 @@ def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
 def show(
     request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200, live: Live | None = None
 ) -> HttpResponse:
-    """Render `name`.html; for htmx the fragment it includes (`_name`.html in the same folder unless named otherwise); for the
-    feed what is `live`."""
+    """Render `name`.html; for htmx the fragment that it includes (default: `_name`.html in the same folder); for the live feed
+    the fragments of `live`."""
     context = {"may": May(request.actor.rights), **context}
     if live and isinstance(request, LiveRequest):
         return LiveAnswer(request, live, context)
@@ -188,7 +188,7 @@ def wants_fragment(request: HttpRequest) -> bool:
 
 
 def draws(request: HttpRequest, fragment: str) -> bool:
-    """Whether a part of the page that htmx never asks for is drawn now: with the whole page, or for the feed."""
+    """Whether to render a part that htmx never requests: with the whole page, or for the live feed."""
     return request.wants(fragment) if isinstance(request, LiveRequest) else not wants_fragment(request)
 
 
