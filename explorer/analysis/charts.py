@@ -182,15 +182,15 @@ class _Plot:
         return "".join(path)
 
     def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick]) -> Chart:
-        told = tips if self.slot >= NARROWEST_SPOT else ()
-        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(told))
+        shown = tips if self.slot >= NARROWEST_SPOT else ()
+        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(shown))
         right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
         x_ticks = tuple(time_ticks(self.starts, self.slot))
         return Chart(self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom, tuple(shapes), spots, x_ticks, tuple(y_ticks))
 
 
 def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:
-    """As many labels as fit, at round times, each at the start of its bucket. The day is told where it changes."""
+    """As many labels as fit, at round times, each at the start of its bucket. A new day is labelled with its date."""
     length = starts[1] - starts[0] if len(starts) > 1 else timedelta(hours=1)
     room = CHARACTER * 8
     step = next((step for step in TIME_STEPS[length] if step * slot >= room), TIME_STEPS[length][-1])

@@ -1,6 +1,6 @@
 """Pages and forms of a namespace's clock: pause, step and resume (docs/design.md D6).
 
-A step is followed at once by what it made due, so that the page shows what came of it, not what a sweep has yet to do.
+After a step, everything that became due is processed at once, so that the page shows the result without waiting for a sweep.
 """
 
 from __future__ import annotations

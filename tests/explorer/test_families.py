@@ -20,6 +20,7 @@ SHARED_CODE = [
     *(ROOT / "explorer" / "shared").rglob("*.py"),
     *(ROOT / "explorer" / "templatetags").glob("*.py"),
     *(ROOT / "explorer" / "demo").glob("*.py"),
+    *(ROOT / "explorer" / "live").glob("*.py"),
     *(ROOT / "explorer" / "management").rglob("*.py"),
 ]
 SHARED_TEMPLATES = [*(ROOT / "templates").rglob("*.html")]
