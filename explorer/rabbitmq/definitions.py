@@ -12,8 +12,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Right
+from broker_core.rabbitmq.definitions import Result
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.topology.definitions import Result
 from explorer.rabbitmq.forms.policy import ImportForm
 from explorer.shared.shell import act, page
 

@@ -96,7 +96,7 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     assert client.post(url, {"group": REFUSED, "up_to": "3"}).status_code == 302
     assert dead_numbers(dead) == [2, 4, 5]
     assert (last_act().action, last_act().target) == ("resubmit", "dead letters with the reason: Refused")
-    assert last_act().detail.startswith("Resubmitted 2 messages from the dead-letter queue")
+    assert last_act().detail.startswith("Resubmitted 2 messages to the end of the queue with new numbers.")
 
 
 def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatch):

@@ -392,7 +392,7 @@ def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
     client.post(f"/release-locks/{pages.at}")
     assert reads.counts(pages.shop).locked == 0
     act = AuditRecord.objects.latest("id")
-    assert (act.action, act.detail) == ("drop locks", f"Ended 1 lock on {pages.shop}.")
+    assert (act.action, act.detail) == ("release locks", f"Ended 1 lock on {pages.shop}.")
     assert as_("viewer").get(f"/release-locks/{pages.at}").status_code == 403
 
 

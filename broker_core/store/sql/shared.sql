@@ -1,10 +1,10 @@
--- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
+-- Fragments shared by several statements. `entity`: the entity's settings and its namespace's time, read once per statement.
 --
--- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of common/types.py (statements.NAMED).
+-- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of enums in common/types.py (statements.NAMED).
 
--- Each statement writes its events and ledger rows itself and names only the columns that it has. One tail for all, with fixed
--- columns, was tried on send, receive and complete: 1 to 3 % more CPU for one message, no difference for batches; and each
--- statement then listed sixteen columns of an event, most of them NULLs with their types.
+-- Each statement writes its own events and ledger rows, with only the columns that it has. A common tail with fixed columns was
+-- measured on send, receive and complete: 1 to 3 % more CPU for one message, no difference for batches; and each statement had to
+-- list all sixteen columns of an event, most of them typed NULLs.
 
 -- fragment: entity
 entity AS MATERIALIZED (
@@ -15,7 +15,7 @@ entity AS MATERIALIZED (
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- fragment: touched_by_send
--- Activity for auto-delete (SB-190), written at most every 20 s and never waited for.
+-- Activity for auto-delete (SB-190), written at most every 20 s, and skipped if the row is locked.
 touched AS (
     UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
      WHERE ctid = ANY (ARRAY(
@@ -24,7 +24,7 @@ touched AS (
               FOR UPDATE SKIP LOCKED)))
 
 -- fragment: touched_by_receive
--- The same for a receive, which is also what expiry on activity waits for (SB-902).
+-- The same for a receive, on which expiry mode "on_activity" depends (SB-902).
 touched AS (
     UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_receive_at = (SELECT now FROM entity)
      WHERE ctid = ANY (ARRAY(
@@ -34,21 +34,21 @@ touched AS (
               FOR UPDATE SKIP LOCKED)))
 
 -- fragment: waiting
--- Whether somebody is known to wait for messages of this entity: then the caller wakes them after the commit (docs/design.md D8).
+-- Whether a call waits for messages of this entity; the caller then wakes it after the commit (docs/design.md D8).
 (SELECT coalesce(max(waiting_until) > clock_timestamp(), false)
    FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s) AS waiting
 
 -- fragment: candidate
--- What settling and sweeping need to know of a message. failures: its failed deliveries, should the lock it has be one (SB-090);
--- none are counted in a dead-letter queue (SB-089). ends_at: the end of its life (SB-020, SB-921).
+-- Columns of a message for settlement and sweeps. failures: its failed deliveries if its current lock ends as one (SB-090); not
+-- counted in a dead-letter queue (SB-089). ends_at: when it expires (SB-020, SB-921).
 m.ctid AS tid, m.state, m.sequence_number, m.lock_token, m.locked_until AS old_until, m.message_id, m.enqueued_at,
 m.first_received_at, m.last_received_at, m.size,
 m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures,
 coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) AS ends_at
 
 -- fragment: available
--- A message that may be received now: its lock, if any, has ended; outside the main list neither its life nor the number of its
--- deliveries counts (SB-025, SB-035, SB-089, SB-091).
+-- A message that can be received now: it has no lock, or its lock has ended. Expiry and delivery count matter only in the main
+-- list (SB-025, SB-035, SB-089, SB-091).
 m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
 AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
 AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
@@ -57,7 +57,7 @@ AND (%(subqueue)s <> @SUBQUEUE_MAIN
         -- include: neither_expired_nor_spent
     )
 AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
--- What is forwarded is for nobody to receive here (SB-104, SB-171).
+-- Forwarded messages cannot be received here (SB-104, SB-171).
 AND NOT (%(subqueue)s = @SUBQUEUE_MAIN AND (SELECT forward_to FROM entity) IS NOT NULL)
 AND NOT (%(subqueue)s = @SUBQUEUE_DEAD_LETTER AND (SELECT forward_dead_lettered_messages_to FROM entity) IS NOT NULL)
 
@@ -67,8 +67,8 @@ AND NOT (%(subqueue)s = @SUBQUEUE_DEAD_LETTER AND (SELECT forward_dead_lettered_
 AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity)
 
 -- fragment: may_have_expired
--- Whether the main list of entity `e` has something whose life is over: by its own instant, or perhaps by the default, which only
--- who looks knows.
+-- Whether the main list of entity `e` has an expired message: by the message's own expires_at, or possibly by the entity's
+-- default, which is not checked here.
 (EXISTS (SELECT FROM vitrine_message
           WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE AND expires_at <= e.now)
  OR e.default_message_time_to_live IS NOT NULL AND EXISTS (
@@ -77,15 +77,14 @@ AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_co
        AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)))
 
 -- fragment: salt
--- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each.
--- token: what they begin with.
+-- Random bits for the lock tokens of one receive: one call per statement, since each may open a device. token: their prefix.
 salt AS MATERIALIZED (
     SELECT salt, replace(left(salt, 14), '-', '') || '8' || substr(salt, 16, 3) || '8' AS token
       FROM (SELECT gen_random_uuid()::text AS salt) AS s)
 
 -- fragment: lock_token
--- 60 random bits, new with each receive, and the sequence number in the last 60: so a token alone names its message, and settling
--- needs no index on tokens (which each lock would have to write).
+-- 60 random bits per receive, and the sequence number in the last 60 bits: a token identifies its message, so settling needs no
+-- index on tokens, which each lock would have to update.
 ((SELECT token FROM salt) || lpad(to_hex(m.sequence_number), 15, '0'))::uuid
 
 -- fragment: available_now
@@ -99,8 +98,8 @@ available AS MATERIALIZED (
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
 -- fragment: owned
--- The messages that these tokens hold now, in number order so that two settlers cannot meet crosswise. A token whose lock ended,
--- or that was settled, finds nothing (SB-070, SB-071); nor does any while the entity takes no settlement (SB-232, SB-233).
+-- The messages that these tokens lock, in order of their numbers to avoid deadlocks. A token that was settled or whose lock ended
+-- has no row (SB-070, SB-071), nor does any while the entity does not allow settlement (SB-232, SB-233).
 owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
@@ -115,12 +114,12 @@ owned AS MATERIALIZED (
               FOR UPDATE) AS found)
 
 -- fragment: none_missed
--- A row that somebody changed between this statement's snapshot and its lock is locked in its new version, which a change by
--- place (ctid) does not see. Then nothing of the statement holds, and it is run again with a new snapshot.
+-- A row changed between this statement's snapshot and its row lock is locked in its new version, which an update by ctid does not
+-- find. The statement then has no effect and is run again with a new snapshot.
 (SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM owned) THEN true ELSE vitrine_try_again() END)
 
 -- fragment: none_missed_of_failed
--- The same where `failed` says what becomes of each.
+-- The same for the rows of `failed`.
 (SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM dropped)
                   = (SELECT count(*) FROM failed WHERE fate <> 'keep')
              THEN true ELSE vitrine_try_again() END)
@@ -129,18 +128,18 @@ owned AS MATERIALIZED (
 (SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END)
 
 -- fragment: unlocked_counts
--- The ledger's counterpart of locks that end before their time.
+-- Ledger rows for locks that end early.
 SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int,
        0::bigint, NULL::smallint
   FROM owned GROUP BY state, old_until
 
 -- fragment: failed
--- What becomes of `owned` whose delivery failed or whose life may be over: expiry first (SB-027, SB-920), then the last allowed
--- failure (SB-091), else it stays. A deferred message expires only when it is asked for (SB-036).
+-- The fate of each message in `owned`: expiry takes precedence (SB-027, SB-920), then the maximum delivery count (SB-091), else
+-- it is kept. A deferred message expires only when it is requested (SB-036).
 failed AS MATERIALIZED (
     SELECT o.*,
            CASE WHEN NOT x.expired AND NOT x.spent AND NOT x.too_large THEN 'keep'
-                -- its session goes as a whole
+                -- its session expires as a whole
                 WHEN x.expired AND o.state = @STATE_ACTIVE AND e.requires_session AND e.expires_whole_sessions THEN 'keep'
                 WHEN x.expired AND NOT e.dead_lettering_on_message_expiration THEN 'drop' ELSE 'bury' END AS fate,
            CASE WHEN x.expired THEN 'TTLExpiredException' WHEN x.too_large THEN 'HeaderSizeExceeded'
@@ -154,7 +153,7 @@ failed AS MATERIALIZED (
            SELECT %(subqueue)s = @SUBQUEUE_MAIN AND (o.state = @STATE_ACTIVE OR %(expires_deferred)s)
            AND coalesce(o.ends_at <= e.now, false) AS expired,
                   %(subqueue)s = @SUBQUEUE_MAIN AND o.failures >= e.max_delivery_count AS spent,
-                  -- What an abandon adds may make the properties larger than a message may have.
+                  -- The properties added by an abandon may exceed the maximum size.
                   CASE WHEN %(subqueue)s = @SUBQUEUE_MAIN AND %(properties)s::jsonb IS NOT NULL
                        THEN (SELECT octet_length((coalesce(m.application_properties, '{}')
                                                   || %(properties)s::jsonb)::text) > 65536
@@ -162,8 +161,8 @@ failed AS MATERIALIZED (
                        ELSE false END AS too_large) AS x)
 
 -- fragment: buried
--- Carries out `failed`. A message keeps its number, so it may arrive below the head of the dead-letter queue: that head is
--- lowered in the same statement, always, so that it waits for whoever is raising it.
+-- Moves or deletes the messages of `failed`. A message keeps its number, which may be below the head of the dead-letter queue, so
+-- the same statement always lowers that head; this waits for a transaction that is advancing it.
 moved AS (
     UPDATE vitrine_message AS m
        SET subqueue = @SUBQUEUE_DEAD_LETTER, state = @STATE_ACTIVE, delivery_count = 0, lock_token = NULL,
