@@ -10,7 +10,7 @@ import pytest
 
 from broker_core.common import errors as shared_errors
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.explanations import Place
+from broker_core.common.explanations import QueuePosition
 from broker_core.common.types import HoldKind
 from broker_core.queue_storage.rules import display_state, errors, messages, names, options
 from broker_core.queue_storage.rules.display_state import DisplayState
@@ -334,7 +334,7 @@ QUEUES = {
 }
 
 
-def codes(facts, queue=QUEUES["plain"], place=Place()):
+def codes(facts, queue=QUEUES["plain"], place=QueuePosition()):
     return [(reason.code, reason.is_obstacle, reason.ends_at) for reason in explain(facts, queue, NOON, place=place)]
 
 
@@ -377,9 +377,9 @@ def test_every_reason_with_the_instant_that_ends_it(facts, queue, expected):
 
 
 def test_where_a_visible_message_stands():
-    assert codes(Facts(), place=Place(31)) == [(Code.BEHIND, False, None)]
-    assert codes(Facts(), place=Place(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]
-    (reason,) = explain(Facts(), QueueFacts(), NOON, place=Place(1))
+    assert codes(Facts(), place=QueuePosition(31)) == [(Code.BEHIND, False, None)]
+    assert codes(Facts(), place=QueuePosition(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]
+    (reason,) = explain(Facts(), QueueFacts(), NOON, place=QueuePosition(1))
     assert reason.text == "1 message ahead."
 
 
