@@ -137,7 +137,7 @@ def test_one_group_is_chosen_in_the_dialog_after_the_target(committed, graveyard
     page.focus("#ask #id_queue")
     page.keyboard.type("spare")
     page.keyboard.press("Tab")
-    page.wait_for_selector("#would >> text=go to the queue spare")
+    page.wait_for_selector("#would >> text=messages move to the queue spare")
     page.focus("#ask button[aria-label*='expired']")
     page.keyboard.press("Enter")
     page.wait_for_selector("#ask >> text=Selected group")
