@@ -246,7 +246,7 @@ def test_tabs_swap_in_place_and_back_works(pages, browser):
     page.evaluate("window.stayed = true")
     page.click(".tabs .tab-dead")
     page.wait_for_url("**?tab=dead-letter")
-    page.wait_for_selector("#messages th:has-text('Why')")
+    page.wait_for_selector("#messages th:has-text('Reason')")
     assert page.evaluate("window.stayed") is True
     page.go_back()
     page.wait_for_selector("#messages th:has-text('Next')")

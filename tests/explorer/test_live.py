@@ -458,8 +458,8 @@ async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie,
     """Over the cap the reader knows not all that happened, so it reads the pages anew."""
     communicator, _ = await opened(page_of(queue), cookie())
     follower = Feed.here()._follower
-    whole_look = type(follower).look
-    monkeypatch.setattr(type(follower), "look", lambda self, ids: whole_look(self, ids, max_events=2))
+    read_all = type(follower).read
+    monkeypatch.setattr(type(follower), "read", lambda self, ids: read_all(self, ids, max_events=2))
     service_bus.send(queue, [Message(b"x")] * 7)
     told = await frame(communicator, has_list)
     assert len(rows(told)) == 7
