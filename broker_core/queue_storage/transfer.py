@@ -31,7 +31,7 @@ def described(row: Any) -> dict[str, Any]:
     return {"settings": part.own_settings(row), "options": row.options}
 
 
-def told_of_message(row: Any) -> dict[str, Any]:
+def message_fields(row: Any) -> dict[str, Any]:
     return {
         "pop_receipt": str(row.lock_token),
         "visible_at": instant(row.visible_at),

@@ -38,7 +38,7 @@ def described(row: Any) -> dict[str, Any]:
     return {"settings": {name: value for name, value in settings.items() if value is not None}}
 
 
-def told_of_message(row: Any) -> dict[str, Any]:
+def message_fields(row: Any) -> dict[str, Any]:
     return {}
 
 

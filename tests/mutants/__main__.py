@@ -1,76 +1,170 @@
-"""Run mutants and list the survivors: `python -m tests.mutants [sql|rules] [--sample N] [--seed N] [--only N ...]`.
+"""Run mutants and list the survivors: `python -m tests.mutants [sql|rules] [--sample N] [--seed N] [--only MUTANT ...]`.
 
-A mutant is caught if a test fails. One that stops the tests from starting is neither caught nor a survivor: it is an error.
+Each mutant runs in a process of its own, with only the tests that should catch it. The same tests run first without a mutant:
+if they fail, or if there are none, nothing that they say about a mutant counts, and the run ends with an error.
+
+A mutant is caught if a test fails. A statement that PostgreSQL cannot read, and tests that do not start, are errors: neither
+caught nor survivors. Each job has a database of its own, which it reuses for all its mutants.
 """
 
 import argparse
 import ast
 import os
 import random
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
 
 from . import rules
 from .sql import MUTANTS
 
 SECONDS = 300  # for the tests of one mutant; a mutant that makes them hang is caught, too
-Mutant = tuple[str, str, list[str]]  # how the plugin knows it, what it does, the tests
+AIM = 0.95
+# A statement that is not SQL any more fails every test, which proves nothing.
+UNREADABLE = re.compile(
+    r"psycopg\.errors\.(Syntax|Undefined|Ambiguous|Grouping|Datatype|CannotCoerce|WrongObject|InvalidColumn)\w*"
+)
+CAUGHT, SURVIVED, ERROR = "caught", "SURVIVED", "ERROR"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    which: str  # as the plugin knows it
+    what: str
+    tests: tuple[str, ...]  # arguments of pytest
 
 
 def sql_mutants() -> Iterator[Mutant]:
     for index, (name, old, new, tests) in enumerate(MUTANTS):
-        yield f"sql:{index}", f"{name}: {old!r} becomes {new!r}", [f"tests/{tests}"]
+        yield Mutant(f"sql:{index}", f"{name}: {old!r} becomes {new!r}", _selection(tests))
 
 
 def rule_mutants() -> Iterator[Mutant]:
     for file in rules.files():
         for index, (node, what) in enumerate(rules.places(ast.parse((rules.ROOT / file).read_text()))):
-            yield f"rules:{file}:{index}", f"{file}:{getattr(node, 'lineno', '?')}: {what}", rules.tests_of(file)
+            yield Mutant(f"rules:{file}:{index}", f"{file}:{getattr(node, 'lineno', '?')}: {what}", rules.tests_of(file))
 
 
-def is_caught(mutant: Mutant) -> bool | None:
-    """None: the tests could not be run."""
-    which, _, tests = mutant
-    command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "--reuse-db", "-p", "tests.mutants.plugin", *tests]
+def _selection(tests: str) -> tuple[str, ...]:
+    """'service_bus/test_broker.py::test_a test_b' as arguments of pytest."""
+    file, _, names = tests.partition("::")
+    return tuple(f"tests/{file}::{name}" for name in names.split()) or (f"tests/{file}",)
+
+
+def run_tests(tests: Iterable[str], mutant: str, data: Path) -> tuple[int | None, str]:
+    """What pytest exits with (None: not in time), and what it printed."""
+    command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "--tb=short", "--reuse-db", "-p", "no:cacheprovider"]
     try:
         ended = subprocess.run(
-            command,
+            [*command, "-p", "tests.mutants.plugin", *tests],
             check=False,
             cwd=rules.ROOT,
-            env={**os.environ, "VITRINE_MUTANT": which},
+            env={**os.environ, "VITRINE_MUTANT": mutant, "VITRINE_DATA": str(data)},
             capture_output=True,
+            text=True,
             timeout=SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return True
-    # 2: the tests could not be imported with the mutant; of a rule that is a fault noticed.
-    return {0: False, 1: True, 2: True if which.startswith("rules") else None}.get(ended.returncode)
+        return None, f"not finished after {SECONDS} s"
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def verdict(mutant: Mutant, exit_code: int | None, printed: str) -> str:
+    if mutant.which.startswith("sql") and UNREADABLE.search(printed):
+        return ERROR
+    # 2: the tests could not be imported; with a mutant of a rule that is a fault noticed, since they can without it.
+    caught = (None, 1, 2) if mutant.which.startswith("rules") else (None, 1)
+    return CAUGHT if exit_code in caught else SURVIVED if exit_code == 0 else ERROR
+
+
+def last_line(printed: str) -> str:
+    """The first test that failed, or else how the run ended."""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+    return failed[1] if failed else (printed.strip().splitlines() or ["nothing was printed"])[-1]
+
+
+def in_parallel(run: Callable, work: Iterable, folders: list[Path]) -> Iterator:
+    """What `run(item, folder)` returns for each item, as they end; each folder is used by one at a time."""
+    free: SimpleQueue[Path] = SimpleQueue()
+    for folder in folders:
+        free.put(folder)
+
+    def with_a_folder(item):
+        folder = free.get()
+        try:
+            return run(item, folder)
+        finally:
+            free.put(folder)
+
+    with ThreadPoolExecutor(len(folders)) as jobs:
+        yield from jobs.map(with_a_folder, work)
+
+
+def chosen(given: argparse.Namespace) -> list[Mutant]:
+    sql = [] if given.kind == "rules" else list(sql_mutants())
+    of_rules = [] if given.kind == "sql" else list(rule_mutants())
+    if given.only:
+        return [mutant for mutant in sql + of_rules if mutant.which in given.only]
+    return sql + random.Random(given.seed).sample(of_rules, min(given.sample or len(of_rules), len(of_rules)))
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(description=__doc__)
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("kind", nargs="?", choices=["sql", "rules"])
     asked.add_argument("--sample", type=int, default=60, help="how many mutants of the rules, chosen at random; 0: all")
     asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--only", type=int, nargs="*", help="of the mutants of statements: these")
+    asked.add_argument("--only", nargs="*", help="these mutants, such as sql:7")
+    asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = asked.parse_args()
-    chosen: list[Mutant] = []
-    if given.kind != "rules":
-        chosen += [mutant for n, mutant in enumerate(sql_mutants()) if given.only is None or n in given.only]
-    if given.kind != "sql":
-        all_of_them = list(rule_mutants())
-        chosen += random.Random(given.seed).sample(all_of_them, min(given.sample or len(all_of_them), len(all_of_them)))
-    answers = {True: "caught", False: "SURVIVED", None: "ERROR"}
-    found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
-    for mutant in chosen:
-        caught = is_caught(mutant)
-        found[caught].append(mutant[1])
-        print(f"{answers[caught]:9}{mutant[0]}  {mutant[1]}", flush=True)
-    print(f"{len(found[True])} of {len(chosen)} caught, {len(found[False])} survived, {len(found[None])} errors")
-    for what in [*found[False], *found[None]]:
-        print(f"  {what}")
-    return 0 if len(found[True]) >= 0.95 * len(chosen) else 1
+    base = Path(os.environ.get("VITRINE_DATA") or rules.ROOT / ".vitrine" / "test")
+    folders = [base / f"mutants{n}" for n in range(given.jobs)]
+    started = time.monotonic()
+    try:
+        return run(chosen(given), folders)
+    finally:
+        for folder in filter(Path.exists, folders):
+            stop = [sys.executable, "manage.py", "embedded_postgres", "stop"]
+            environ = {**os.environ, "VITRINE_DATA": str(folder)}
+            subprocess.run(stop, check=False, cwd=rules.ROOT, env=environ, capture_output=True)
+        print(f"{time.monotonic() - started:.0f} s")
+
+
+def run(mutants: list[Mutant], folders: list[Path]) -> int:
+    def baseline(tests, folder):
+        return tests, *run_tests(tests, "", folder)
+
+    def judge(mutant, folder):
+        exit_code, printed = run_tests(mutant.tests, mutant.which, folder)
+        return mutant, verdict(mutant, exit_code, printed), last_line(printed)
+
+    selections = sorted({mutant.tests for mutant in mutants})
+    print(f"{len(mutants)} mutants; without any, {len(selections)} selections of tests:", flush=True)
+    broken = 0
+    for tests, exit_code, printed in in_parallel(baseline, selections, folders):
+        if exit_code != 0:
+            broken += 1
+            print(f"{'FAILED':9}{' '.join(tests)}  {last_line(printed)}", flush=True)
+    if broken:
+        print(f"{broken} of {len(selections)} selections fail without a mutant: mend those first")
+        return 2
+    print(f"{len(selections)} pass", flush=True)
+    found: dict[str, list[Mutant]] = {CAUGHT: [], SURVIVED: [], ERROR: []}
+    for mutant, answer, why in in_parallel(judge, mutants, folders):
+        found[answer].append(mutant)
+        print(f"{answer:9}{mutant.which}  {mutant.what}  ({why})", flush=True)
+    for answer in (SURVIVED, ERROR):
+        for mutant in found[answer]:
+            print(f"  {answer:9}{mutant.which}  {mutant.what}")
+    caught, survived, errors = (len(found[answer]) for answer in (CAUGHT, SURVIVED, ERROR))
+    share = caught / len(mutants) if mutants else 0
+    print(f"{caught} caught, {survived} survived, {errors} errors, of {len(mutants)} mutants ({share:.1%})")
+    return 0 if share >= AIM and not errors else 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,19 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
+import hypothesis
+
 from . import rules
+
+# The same examples for each mutant, and none made smaller: what fails is all that is asked.
+hypothesis.settings.register_profile(
+    "mutants",
+    database=None,
+    deadline=None,
+    derandomize=True,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
+hypothesis.settings.load_profile("mutants")
 
 kind, _, which = os.environ.get("VITRINE_MUTANT", "").partition(":")
 

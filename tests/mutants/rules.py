@@ -17,10 +17,46 @@ def files() -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in found if path.name != "__init__.py")
 
 
-def tests_of(file: Path) -> list[str]:
-    """The tests that state what a module does: those of its family's rules."""
+# The tests that state what a module does: the next ones first, the rest of its family after them. Where nothing is named, those
+# are the module's namesake in the tests of its family's rules, and then all of these.
+FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correlation.py service_bus/test_topics.py"
+STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
+OF_ENTITIES = "service_bus/rules service_bus/test_entities.py service_bus/test_topics_config.py"
+NAMED = {
+    "common/arguments": "service_bus/test_arguments.py common service_bus/test_broker.py queue_storage/test_messages.py",
+    "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py common",
+    "common/errors": "common service_bus/http/test_http_requests.py service_bus/test_broker.py",
+    "common/explanations": "queue_storage/test_rules.py rabbitmq/rules/test_explaining.py service_bus/test_explain.py",
+    "common/limits": f"{OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py service_bus/test_sessions.py",
+    "common/types": f"common service_bus/rules service_bus/test_broker.py service_bus/test_topics.py store {STORAGE}",
+    "common/values": "common/test_values.py common/test_typed.py service_bus/rules service_bus/test_broker.py",
+    "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
+    "service_bus/rules/entity_settings": f"service_bus/rules/test_entity_settings.py {OF_ENTITIES}",
+    "service_bus/rules/explaining": "service_bus/test_explain.py common/test_display_state.py",
+    "service_bus/rules/forwarding": "service_bus/test_topics_config.py service_bus/test_forwarding.py",
+    "service_bus/rules/messages": "service_bus/rules/test_service_bus.py service_bus/test_broker.py service_bus/test_topics.py",
+    "service_bus/rules/sessions": "service_bus/rules/test_sessions.py service_bus/test_sessions.py",
+    "service_bus/rules/transactions": "service_bus/test_transactions.py",
+    "rabbitmq/rules/display_state": "rabbitmq/rules/test_explaining.py",
+    "rabbitmq/rules/erlang": "rabbitmq/rules/test_errors.py rabbitmq/rules",
+    "rabbitmq/rules/errors": "rabbitmq/rules rabbitmq/test_topology.py",
+    "rabbitmq/rules/expiration": "rabbitmq/rules/test_messages.py",
+}
+
+
+def tests_of(file: Path) -> tuple[str, ...]:
+    module = str(file.with_suffix("").relative_to("broker_core"))
     family = file.parts[1]
-    return ["tests/common"] if family == "common" else [f"tests/{family}/rules"]
+    if named := NAMED.get(module):
+        tests = named.split()
+    elif "filters" in file.parts:
+        tests = FILTERS.split()
+    elif family == "queue_storage":
+        tests = STORAGE.split()
+    else:
+        namesake = f"{family}/rules/test_{file.stem}.py"
+        tests = [namesake] * (ROOT / "tests" / namesake).exists() + [f"{family}/rules"]
+    return tuple(f"tests/{each}" for each in tests)
 
 
 def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:

@@ -220,7 +220,7 @@ def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | N
     if not isinstance(value, timedelta):
         raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
-        raise InvalidArgument(name, f"{human(value)} is out of range: allowed: {in_words(allowed)}")
+        raise InvalidArgument(name, f"{human(value)} is out of range; allowed: {in_words(allowed)}")
     return value
 
 
@@ -228,7 +228,7 @@ def _number(name: str, value: Any, allowed: Range[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum) or value % allowed.step:
-        raise InvalidArgument(name, f"{value:,} is out of range: allowed: {in_words(allowed)}")
+        raise InvalidArgument(name, f"{value:,} is out of range; allowed: {in_words(allowed)}")
     return value
 
 

@@ -1,10 +1,10 @@
--- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
+-- Fragments shared by several statements. `entity`: the entity's settings and its namespace's time, read once per statement.
 --
--- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of common/types.py (statements.NAMED).
+-- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of enums in common/types.py (statements.NAMED).
 
--- Each statement writes its events and ledger rows itself and names only the columns that it has. One tail for all, with fixed
--- columns, was tried on send, receive and complete: 1 to 3 % more CPU for one message, no difference for batches; and each
--- statement then listed sixteen columns of an event, most of them NULLs with their types.
+-- Each statement writes its own events and ledger rows, with only the columns that it has. A common tail with fixed columns was
+-- measured on send, receive and complete: 1 to 3 % more CPU for one message, no difference for batches; and each statement had to
+-- list all sixteen columns of an event, most of them typed NULLs.
 
 -- fragment: entity
 entity AS MATERIALIZED (
