@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("looks_are_cheap")
 @pytest.fixture
 def looks_are_cheap(monkeypatch):
     """However slow the machine is: a get that finds too little looks from the beginning."""
-    monkeypatch.setattr(getting, "CHEAP", float("inf"))
+    monkeypatch.setattr(getting, "CHEAP_REFRESH", float("inf"))
 
 
 @pytest.mark.parametrize("name", STORIES)

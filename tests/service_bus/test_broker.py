@@ -646,11 +646,11 @@ def test_each_poller_finds_a_queue_that_was_deleted_and_made_anew(make_queue):
     """By another process, whatever others in this one poll meanwhile: nobody's look stands in for somebody else's."""
     others, queue = make_queue(), make_queue()
     assert service_bus.receive_from([queue]) == []
-    remembered = dict(entity_cache._known)
+    remembered = dict(entity_cache._entities)
     entities.delete_queue(queue)
     entities.create_queue(queue)
     sent(queue, "new")
-    entity_cache._known.update(remembered)  # this process has heard nothing of it
+    entity_cache._entities.update(remembered)  # this process has heard nothing of it
     found = [(service_bus.receive_from([others]), bodies(service_bus.receive_from([queue])))[1] for _ in range(2)]
     assert found == [[], ["new"]]
 

@@ -274,7 +274,7 @@ def test_what_is_too_large_for_its_destination_is_dead_lettered(make_queue, name
 
 def forward_by_hand(address, subqueue, **before):
     """Forward a batch; before: what to call with the parameters of statements, by their names, before they are run."""
-    steps, rows = forwarding._batch(entity_id(address), subqueue), None
+    steps, rows = forwarding._forward_batch(entity_id(address), subqueue), None
     while True:
         try:
             statement = steps.send(rows)
