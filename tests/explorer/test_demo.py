@@ -194,7 +194,7 @@ def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
 
 
 def test_a_replaced_key_is_read_again(shop, monkeypatch):
-    monkeypatch.setattr(authorization, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(authorization, "CACHE_SECONDS", 0.0)
     client = HttpQueue(shop, _address("orders"), shop_entities.SHOP_KEY)
     client.send(messages.order(random.Random(1)))
     shared_access.regenerate_key(_address("orders"), shop_entities.SHOP_KEY)

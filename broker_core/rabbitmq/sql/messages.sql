@@ -329,7 +329,7 @@ counted AS (
      GROUP BY x.state, x.until, x.op)
 SELECT sequence_number, lock_token FROM owned
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: rabbit_requeue

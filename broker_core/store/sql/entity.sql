@@ -255,3 +255,59 @@ SELECT count(*) FILTER (WHERE r.filter ->> 'type' = 'correlation') AS correlatio
   FROM vitrine_rule AS r JOIN vitrine_entity AS e ON e.id = r.subscription_id
  WHERE e.topic_id = %(topic_id)s AND e.deleted_at IS NULL
    AND NOT (r.subscription_id = %(subscription_id)s AND lower(r.name) = lower(%(name)s));
+
+-- name: find_entity
+-- The id of an address. Names are compared without case, except those of RabbitMQ.
+SELECT e.id, e.family, e.kind, e.requires_session, e.requires_duplicate_detection
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
+
+-- name: entity_status
+-- Run after an operation found no messages, or too few: the entity's status, and whether maintenance has anything to do now. No
+-- row: it does not exist.
+WITH
+-- include: entity
+SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version, e.forward_to,
+       e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota,
+       e.max_message_size_in_kilobytes * 1024 AS largest,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED
+                                             AND scheduled_enqueue_at <= e.now) AS scheduled,
+       EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+       -- include: may_have_expired
+       AS expired,
+       e.requires_session AND e.expires_whole_sessions AS whole_sessions,
+       -- Entities that have messages to forward to this one.
+       ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
+              WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
+                AND (lower(s.forward_to) = t.key OR lower(s.forward_dead_lettered_messages_to) = t.key)
+                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED
+                                                           AND scheduled_enqueue_at <= e.now)
+                     OR EXISTS (
+                        SELECT FROM unnest('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER}'::smallint[]) AS l(subqueue)
+                         CROSS JOIN LATERAL (
+                               SELECT FROM vitrine_message AS m
+                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = @STATE_ACTIVE
+                                  AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
+                                                             WHERE entity_id = s.id AND subqueue = l.subqueue)
+                                LIMIT 1) AS m
+                         WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to
+                                    ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
+  FROM entity AS e;
+
+-- name: wait_begins
+-- Record that a receiver waits for this entity's messages for the next `seconds` of real time, so that senders wake it. Counts as
+-- a receive (SB-195).
+UPDATE vitrine_entity_activity AS a
+   SET waiting_until = greatest(a.waiting_until, clock_timestamp() + %(seconds)s * interval '1 s'),
+       last_activity_at = greatest(a.last_activity_at, e.now), last_receive_at = greatest(a.last_receive_at, e.now)
+  FROM vitrine_entity_now AS e
+ WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
+
+-- name: wake
+-- Notify the receivers that wait for this entity, once: the first transaction to clear the mark sends the notification.
+WITH claimed AS (
+    UPDATE vitrine_entity_activity SET waiting_until = NULL
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_entity_activity
+                              WHERE entity_id = %(entity_id)s AND waiting_until > clock_timestamp() FOR UPDATE SKIP LOCKED))
+ RETURNING entity_id)
+SELECT pg_notify('vitrine_wake', entity_id::text) FROM claimed;

@@ -88,7 +88,7 @@ SELECT s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.a
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash;
 
 -- name: import_exchange
--- created_at NULL: that of the virtual host.
+-- Insert an exchange as it was exported.
 INSERT INTO vitrine_exchange (namespace_id, name, type, durable, auto_delete, internal, arguments, effective, created_at)
 VALUES (%(namespace_id)s, %(name)s, %(type)s, %(durable)s, %(auto_delete)s, %(internal)s, %(arguments)s::text::jsonb, '{}',
         coalesce(%(created_at)s::timestamptz, (SELECT created_at FROM vitrine_namespace WHERE id = %(namespace_id)s)))

@@ -3,10 +3,10 @@
 -- fragment: expired_tail
 -- Removes or dead-letters the expired messages in `owned`; shared by the statements that find them.
 failed AS MATERIALIZED (
-    SELECT o.*, CASE WHEN e.dead_lettering_on_message_expiration THEN 'bury' ELSE 'drop' END AS fate,
+    SELECT o.*, CASE WHEN e.dead_lettering_on_message_expiration THEN 'dead_letter' ELSE 'drop' END AS fate,
            'TTLExpiredException' AS reason, 'The message expired and was dead lettered.' AS description
       FROM owned AS o, entity AS e),
--- include: buried
+-- include: apply_failed
 ,
 events AS (
     INSERT INTO vitrine_message_event (
@@ -19,12 +19,12 @@ events AS (
             WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
-                  -- include: buried_events
+                  -- include: failed_events
            ) AS b) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: buried_counts
+    -- include: failed_counts
 )
 
 -- name: expire
@@ -43,7 +43,7 @@ owned AS MATERIALIZED (
 -- include: expired_tail
 SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
 HAVING
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
 ;
 
 -- name: expire_by_default
@@ -77,7 +77,7 @@ SELECT (SELECT count(*) FROM owned) AS done,
                                                             FROM entity) <= (SELECT now FROM entity)
             THEN (SELECT max(sequence_number) FROM walked) END AS last_number
  WHERE
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
 ;
 
 -- name: end_locks
@@ -120,7 +120,7 @@ held AS MATERIALIZED (
 owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = @SUBQUEUE_MAIN),
 -- include: failed
 ,
--- include: buried
+-- include: apply_failed
 ,
 unlocked AS (
     UPDATE vitrine_message AS m
@@ -143,12 +143,12 @@ events AS (
              FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT @SUBQUEUE_MAIN::smallint, 'process:broker', b.* FROM (
-                  -- include: buried_events
+                  -- include: failed_events
            ) AS b) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: buried_counts
+    -- include: failed_counts
     UNION ALL
     SELECT %(entity_id)s, subqueue, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
       FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
@@ -157,7 +157,7 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
        (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
        -- include: waiting
  WHERE
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
    AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
                          = (SELECT count(*) FROM held)
                     THEN true ELSE vitrine_try_again() END);
