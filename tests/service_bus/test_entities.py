@@ -472,5 +472,5 @@ def test_renewing_looks_again_at_what_is_made_anew(namespace):
     service_bus.send(address, [Message(b"m")])
     (message,) = service_bus.receive(address, 1)
     key = entity_cache._key(address)
-    entity_cache._known[key] = entity_cache._known[key]._replace(requires_session=True)
+    entity_cache._entities[key] = entity_cache._entities[key]._replace(requires_session=True)
     assert service_bus.renew(address, [message.lock_token]).settled
